@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Obtain the programs that the cluster is made of and is driven with, into $LETHE_CACHE/bin: tools.sh [TOOL...]
+#
+# All of them are Go programs built from their modules at pinned versions, checked by go.sum or the Go checksum database, so
+# nothing is needed but a module proxy. Each lies in a folder named by its version (and, for ours, by a hash of its sources)
+# and appears there by a rename, so an interrupted build leaves nothing half done. Versions may lie side by side.
+source "$(dirname "$0")/lib.sh"
+
+KUBERNETES=1.34.4
+HELM=v3.18.6
+COREDNS=v1.12.4
+VERSITYGW=v1.8.0
+KIND=v0.30.0 # its default node image is Kubernetes 1.34.0, pinned by digest in this very module
+GO_MIN=1.25
+GO=1.26.8 # fetched only where no recent Go is installed
+GO_SHA256=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
+
+SOURCES=$ROOT/dev/cluster/go
+export CGO_ENABLED=0 GOTOOLCHAIN=local
+
+go_is_recent() {
+  local have
+  have=$("$1" env GOVERSION 2> /dev/null | sed 's/^go//') || return 1
+  [ -n "$have" ] && [ "$(printf '%s\n' $GO_MIN "$have" | sort -V | head -n 1)" = $GO_MIN ]
+}
+
+# Go's own distribution is a module too: golang.org/toolchain, the zip of which any module proxy has.
+fetch_go() {
+  [ "$(uname -m)" = x86_64 ] || die "please install Go $GO_MIN or later (only the amd64 toolchain is pinned here)"
+  local zip=$LETHE_CACHE/go.zip.$$ tree=$LETHE_CACHE/go-$GO.$$
+  GO_ZIP=$zip GO_TREE=$tree GO_VERSION=$GO GO_SHA256=$GO_SHA256 python3 - << 'P'
+import hashlib, os, shutil, urllib.request, zipfile
+e = os.environ
+version = f"v0.0.1-go{e['GO_VERSION']}.linux-amd64"
+proxy = next((p for p in e.get("GOPROXY", "").replace("|", ",").split(",") if p.startswith("http")), "https://proxy.golang.org")
+with urllib.request.urlopen(f"{proxy}/golang.org/toolchain/@v/{version}.zip") as answer, open(e["GO_ZIP"], "wb") as file:
+    shutil.copyfileobj(answer, file)
+with open(e["GO_ZIP"], "rb") as file:
+    got = hashlib.file_digest(file, "sha256").hexdigest()
+assert got == e["GO_SHA256"], f"the Go toolchain has SHA-256 {got}"
+with zipfile.ZipFile(e["GO_ZIP"]) as archive:
+    archive.extractall(e["GO_TREE"])
+os.rename(f"{e['GO_TREE']}/golang.org/toolchain@{version}", f"{e['GO_TREE']}/go")
+P
+  rm -f "$zip"
+  chmod +x "$tree"/go/bin/* "$tree"/go/pkg/tool/*/* # a module zip keeps no modes
+  mv "$tree/go" "$LETHE_CACHE/go-$GO"
+  rm -rf "$tree"
+}
+
+need_go() {
+  [ -z "${go:-}" ] || return 0
+  for go in go /usr/local/go/bin/go "$LETHE_CACHE/go-$GO/bin/go"; do
+    go_is_recent "$go" && return
+  done
+  progress "fetching Go $GO" fetch_go
+}
+
+install_to() { # FOLDER FILE...: appear at once, whole
+  local folder=$1
+  shift
+  mkdir -p "$LETHE_CACHE/tools"
+  rm -rf "$folder"
+  mkdir -p "$folder.new.$$"
+  mv "$@" "$folder.new.$$/"
+  mv "$folder.new.$$" "$folder"
+}
+
+build_kubernetes() { # FOLDER
+  local version=k8s.io/component-base/version part
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  # Without -X the server calls itself v0.0.0 and version checks fail; with -trimpath the Go cache serves any checkout.
+  (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
+    -X $version.gitMajor=1 -X $version.gitMinor=34 -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
+    && "$go" build -trimpath -ldflags "-s -w" -o "$part/pause" ./pause)
+  for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl kubeadm etcd; do
+    ln -s kubernetes "$part/$name"
+  done
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+build_kubectl() { # FOLDER: for kind, which brings the rest
+  local version=k8s.io/component-base/version part
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
+    -X $version.gitMajor=1 -X $version.gitMinor=34" k8s.io/kubernetes/cmd/kubectl)
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+build_module() { # FOLDER PACKAGE@VERSION
+  local part
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  (cd "$part" && GOFLAGS=-trimpath GOBIN=$part "$go" install -ldflags "-s -w" "$2")
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
+tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
+  local folder=$LETHE_CACHE/tools/$1-$2 label=$3 builder=$4
+  shift 4
+  if [ ! -d "$folder" ]; then
+    need_go
+    progress "$label" "$builder" "$folder" "$@"
+  fi
+  for file in "$folder"/*; do
+    ln -sfn "$file" "$LETHE_CACHE/bin/${file##*/}"
+  done
+}
+
+obtain() {
+  mkdir -p "$LETHE_CACHE/bin"
+  for name; do
+    case $name in
+      kubernetes) tool kubernetes $KUBERNETES-"$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
+      kubectl) tool kubectl $KUBERNETES "building kubectl $KUBERNETES" build_kubectl ;;
+      helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v3/cmd/helm@$HELM ;;
+      coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
+      versitygw) tool versitygw $VERSITYGW "building versitygw $VERSITYGW" build_module github.com/versity/versitygw/cmd/versitygw@$VERSITYGW ;;
+      kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
+      *) die "unknown tool $name" ;;
+    esac
+  done
+}
+
+if [ $# = 0 ]; then
+  case $(mode) in
+    node) set -- kubernetes helm coredns versitygw ;;
+    kind) set -- kind kubectl helm versitygw ;;
+    existing) set -- kubectl helm versitygw ;;
+  esac
+fi
+locked tools obtain "$@"
