@@ -1,0 +1,57 @@
+{{- define "lethe.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- /* "lethe-operator" for a release called lethe, "x-lethe-operator" for one called x. */ -}}
+{{- define "lethe.operator" -}}
+{{- $name := include "lethe.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- printf "%s-operator" (.Release.Name | trunc 54 | trimSuffix "-") -}}
+{{- else -}}
+{{- printf "%s-%s-operator" (.Release.Name | trunc 13 | trimSuffix "-") $name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lethe.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "lethe.operator" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is required when serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lethe.selector" -}}
+app.kubernetes.io/name: {{ include "lethe.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "lethe.labels" -}}
+{{ include "lethe.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /* The file that PyIceberg reads from $PYICEBERG_HOME. */ -}}
+{{- define "lethe.catalogsFile" -}}
+{{ dict "catalog" .Values.catalogs | toYaml }}
+{{- end -}}
+
+{{- /* What cannot work is said here, once, rather than by a pod that does not start. */ -}}
+{{- define "lethe.check" -}}
+{{- if has .Release.Namespace .Values.watchNamespaces -}}
+{{- fail (printf "watchNamespaces contains %q, the namespace of this release. Runs start in the watched namespaces, beside the pods of whoever may write a Dataset, so the operator must live in another one: install with --namespace lethe-system, or take %q out of watchNamespaces." .Release.Namespace .Release.Namespace) -}}
+{{- end -}}
+{{- if ne (len .Values.watchNamespaces) (len (uniq .Values.watchNamespaces)) -}}
+{{- fail "watchNamespaces names a namespace twice." -}}
+{{- end -}}
+{{- range $name, $properties := .Values.catalogs -}}
+{{- if not $properties -}}
+{{- fail (printf "catalogs.%s has no properties; it needs at least type and uri." $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.catalogs (not .Values.catalogsSecret.create) -}}
+{{- fail (printf "catalogs is set, but catalogsSecret.create is false, so it would be ignored. Put the catalogs into the Secret %q yourself, or let the chart create it." .Values.catalogsSecret.name) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,226 @@
+"""The chart renders what the operator reads, refuses what cannot work, and grants no more than is needed."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "helm/lethe"
+CACHE = Path(os.environ.get("LETHE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "lethe")
+HELM = shutil.which("helm", path=f"{CACHE / 'bin'}:{os.environ.get('PATH', '')}")
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")
+
+CATALOGS = {
+    "catalogs": {"main": {"type": "sql", "uri": "postgresql+psycopg2://u:p@db/lake", "warehouse": "s3://lake/w"}}
+}
+
+
+def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    assert HELM is not None
+    return subprocess.run(
+        [HELM, *arguments, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, timeout=60
+    )
+
+
+def render(values: dict[str, Any] | None = None, *more: str) -> list[dict[str, Any]]:
+    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=values)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def refused(values: dict[str, Any], *more: str) -> str:
+    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=values)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+def container(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    (deployment,) = of_kind(documents, "Deployment")
+    (only,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def environment(documents: list[dict[str, Any]]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container(documents)["env"]}
+
+
+def test_lint_is_clean_even_when_strict() -> None:
+    done = helm("lint", "--strict", str(CHART), values=CATALOGS)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_operator_is_told_everything_by_its_environment() -> None:
+    """These names are the contract with the operator's settings."""
+    told = environment(render({"watchNamespaces": ["a", "b"], "podTemplate": {"allowedSecrets": ["x", "y"]}}))
+
+    assert told["LETHE_WATCH_NAMESPACES"] == "a,b"
+    assert told["LETHE_POD_TEMPLATE_ALLOWED_SECRETS"] == "x,y"
+    assert told["LETHE_CATALOGS_SECRET"] == "lethe-catalogs"
+    assert told["PYICEBERG_HOME"] == "/etc/lethe/catalogs"
+    assert json.loads(told["LETHE_RUN_TEMPLATE"])["driver"] == {"cpu": "500m", "memory": "2Gi"}
+    assert {"LETHE_SPARK_IMAGE", "LETHE_IMAGE_PULL_POLICY", "LETHE_RESYNC_SECONDS"} <= told.keys()
+    assert {"LETHE_RETRY_BASE_SECONDS", "LETHE_RETRY_MAX_SECONDS"} <= told.keys()
+
+
+def test_numbers_reach_the_operator_as_numbers() -> None:
+    """Helm turns large numbers into 1e+06 when a template prints them plainly."""
+    told = environment(render({"resyncSeconds": 1_000_000, "retry": {"baseSeconds": 0.5, "maxSeconds": 3_000_000}}))
+
+    numbers = [told[f"LETHE_{name}_SECONDS"] for name in ("RESYNC", "RETRY_BASE", "RETRY_MAX")]
+
+    assert [float(number) for number in numbers] == [1_000_000, 0.5, 3_000_000]
+
+
+def test_there_is_never_a_second_operator() -> None:
+    (deployment,) = of_kind(render(), "Deployment")
+
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_operator_meets_the_restricted_level() -> None:
+    (deployment,) = of_kind(render(), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container([deployment])["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
+    """Secrets are local to a namespace: the operator reads its own, a run that of its namespace."""
+    secrets = of_kind(render({"watchNamespaces": ["a", "b"], **CATALOGS}), "Secret")
+
+    assert [secret["metadata"]["namespace"] for secret in secrets] == ["lethe-system", "a", "b"]
+    assert len({secret["data"][".pyiceberg.yaml"] for secret in secrets}) == 1
+
+
+def test_a_changed_catalog_restarts_the_operator() -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        (deployment,) = of_kind(render(values), "Deployment")
+        return str(deployment["spec"]["template"]["metadata"]["annotations"]["checksum/catalogs"])
+
+    assert checksum({}) != checksum(CATALOGS)
+
+
+def test_a_catalog_is_never_in_the_environment() -> None:
+    """It holds passwords, and environments are shown by kubectl describe."""
+    assert "u:p@db" not in json.dumps(of_kind(render(CATALOGS), "Deployment"))
+
+
+def test_the_operators_namespace_cannot_be_watched() -> None:
+    """Who may write a Dataset there could start pods beside the operator."""
+    message = refused({"watchNamespaces": ["lake", "lethe-system"]})
+
+    assert 'watchNamespaces contains "lethe-system", the namespace of this release' in message
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"watchNamespace": ["a"]}, "watchNamespace"),
+        ({"watchNamespaces": []}, "watchNamespaces"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"catalogs": {"main": {}}}, "main"),
+        ({"runTemplate": {"driver": {"memory": "much"}}}, "memory"),
+        ({"runTemplate": {"executor": {}}}, "executor"),
+        ({"resyncSeconds": 0}, "resyncSeconds"),
+        ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
+    assert named in refused(values)
+
+
+def test_rights_end_at_the_watched_namespaces() -> None:
+    documents = render({"watchNamespaces": ["a", "b"]})
+
+    assert [role["metadata"]["namespace"] for role in of_kind(documents, "Role")] == ["a", "b"]
+    assert of_kind(documents, "ClusterRole") + of_kind(documents, "ClusterRoleBinding") == []
+
+
+def test_the_operator_reads_no_secrets_and_writes_no_specs() -> None:
+    (role, *_) = of_kind(render(), "Role")
+    rights = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert not [right for right in rights if right[1] == "secrets" or "*" in right]
+    written = {right for right in rights if right[0] == "lethe.dev" and right[2] in ("create", "update", "patch")}
+    assert {"datasets/status", "restatements/status", "vacuumpolicies/status", "datasets/finalizers"} == {
+        resource for _, resource, _ in written
+    }
+
+
+def test_the_operator_holds_what_it_grants_to_drivers() -> None:
+    """The API server refuses a Role with rights that its creator does not have."""
+    (role, *_) = of_kind(render(), "Role")
+    held = {
+        (resource, verb)
+        for rule in role["rules"]
+        if "" in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    pods = {("pods", verb) for verb in ("get", "list", "watch", "create", "delete", "deletecollection")}
+    assert pods | {("configmaps", "get"), ("configmaps", "patch")} <= held
+
+
+def test_definitions_outlive_the_release_unless_told_otherwise() -> None:
+    def kept(values: dict[str, Any]) -> list[bool]:
+        definitions = of_kind(render(values), "CustomResourceDefinition")
+        return [
+            "helm.sh/resource-policy" in definition["metadata"].get("annotations", {}) for definition in definitions
+        ]
+
+    assert kept({}) == [True] * 3
+    assert kept({"crds": {"keep": False}}) == [False] * 3
+    assert kept({"crds": {"install": False}}) == []
+
+
+def test_a_rendered_definition_is_the_source_but_for_its_metadata() -> None:
+    rendered = {d["metadata"]["name"]: d["spec"] for d in of_kind(render(), "CustomResourceDefinition")}
+    sources = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds").glob("*.yaml")]
+
+    assert {source["metadata"]["name"]: source["spec"] for source in sources} == rendered
+
+
+def test_user_roles_are_aggregated_only_when_asked_for() -> None:
+    roles = of_kind(render({"rbac": {"aggregateToUserRoles": True}}), "ClusterRole")
+
+    assert [role["metadata"]["name"] for role in roles] == ["lethe-view", "lethe-edit"]
+
+
+def test_the_run_template_has_the_datasets_shape() -> None:
+    """What the chart sets as a default is what a Dataset's spec.runTemplate can override."""
+    dataset = yaml.safe_load((ROOT / "crds/dataset.yaml").read_text())
+    schema = dataset["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
+        "runTemplate"
+    ]
+    values = json.loads((CHART / "values.schema.json").read_text())["properties"]["runTemplate"]
+
+    for part in ("driver", "executors"):
+        assert schema["properties"][part]["properties"].keys() == values["properties"][part]["properties"].keys()
