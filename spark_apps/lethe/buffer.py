@@ -1,0 +1,148 @@
+"""The buffer: where producers put batches. Lists and deletes objects, in S3 or on a file system.
+
+I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceberg's FileIO cannot list.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+
+from lethe.errors import InputError
+from lethe.ledger.ledger import BufferedObject
+from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, group
+
+
+class Store(Protocol):
+    """A place with objects; keys are full URIs."""
+
+    def list(self, uri: str) -> Iterator[ListedObject]: ...
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int: ...
+
+
+class FileStore:
+    """A local folder. The ETag is size and modification time, as good as the file system offers."""
+
+    def list(self, uri: str) -> Iterator[ListedObject]:
+        root = Path(local_path(uri))
+        for folder, _, files in os.walk(root):
+            for name in sorted(files):
+                path = Path(folder) / name
+                stat = path.stat()
+                key = uri.rstrip("/") + "/" + path.relative_to(root).as_posix()
+                modified = datetime.fromtimestamp(stat.st_mtime, UTC)
+                yield ListedObject(key, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        gone = 0
+        for o in objects:
+            path = Path(local_path(o.key))
+            path.unlink(missing_ok=True)
+            gone += 1
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+        return gone
+
+
+class S3Store:
+    """A bucket of any S3 server, configured by PyIceberg's `s3.*` properties."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._s3 = s3_client(properties)
+
+    def list(self, uri: str) -> Iterator[ListedObject]:
+        parts = urlsplit(uri)
+        prefix = parts.path.lstrip("/").rstrip("/") + "/"
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=parts.netloc, Prefix=prefix)
+        for page in pages:
+            for o in page.get("Contents", ()):
+                if not o["Key"].endswith("/"):
+                    key = f"s3://{parts.netloc}/{o['Key']}"
+                    yield ListedObject(key, o["Size"], o["ETag"].strip('"'), o["LastModified"])
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        by_bucket: dict[str, list[str]] = {}
+        for o in objects:
+            parts = urlsplit(o.key)
+            by_bucket.setdefault(parts.netloc, []).append(o.key.split("/", 3)[3])
+        gone = 0
+        for bucket, keys in by_bucket.items():
+            for i in range(0, len(keys), 1000):
+                wanted = [{"Key": k} for k in keys[i : i + 1000]]
+                answer = self._s3.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": True})
+                gone += len(wanted) - len(answer.get("Errors", ()))
+        return gone
+
+
+def s3_client(properties: Mapping[str, str]) -> Any:
+    """A boto3 client from PyIceberg's properties; short time-outs, so that a store that is away is noticed in seconds."""
+    return boto3.client(
+        "s3",
+        endpoint_url=properties.get("s3.endpoint"),
+        region_name=properties.get("s3.region"),
+        aws_access_key_id=properties.get("s3.access-key-id"),
+        aws_secret_access_key=properties.get("s3.secret-access-key"),
+        aws_session_token=properties.get("s3.session-token"),
+        config=Config(
+            connect_timeout=5,
+            read_timeout=20,
+            retries={"max_attempts": 3, "mode": "standard"},
+            s3={"addressing_style": "path" if properties.get("s3.endpoint") else "auto"},
+        ),
+    )
+
+
+def open_store(uri: str, properties: Mapping[str, str]) -> Store:
+    """The store of a URI. Raises: InputError (`UnsupportedScheme`)."""
+    scheme = urlsplit(uri).scheme
+    if scheme in ("", "file"):
+        return FileStore()
+    if scheme in ("s3", "s3a", "s3n"):
+        return S3Store(properties)
+    raise InputError("UnsupportedScheme", f"{uri}: expected an s3:// or file:// URI, found {scheme}://.")
+
+
+class Buffer:
+    """The buffer of one Dataset."""
+
+    def __init__(self, uri: str, batch_column: str, store: Store) -> None:
+        self.uri = uri
+        self._column = batch_column
+        self._store = store
+        self.invalid: tuple[tuple[str, str], ...] = ()
+
+    def list(self) -> tuple[BufferedBatch, ...]:
+        """Every batch, complete or not, in the order of the folders' names; afterwards `invalid` says what is none."""
+        grouped: Grouped = group(self._store.list(self.uri), self.uri, self._column)
+        self.invalid = grouped.invalid
+        return grouped.batches
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Delete these objects; how many went. One that is gone already counts."""
+        return self._store.delete(objects)
+
+
+def open_buffer(uri: str, batch_column: str, properties: Mapping[str, str]) -> Buffer:
+    return Buffer(uri, batch_column, open_store(uri, properties))
+
+
+def local_path(uri: str) -> str:
+    return urlsplit(uri).path if uri.startswith("file:") else uri
+
+
+def contains(outer: str, inner: str) -> bool:
+    """Whether the place `inner` is `outer` or lies below it; `file:/x` and `file:///x` are one place, s3a is s3."""
+
+    def parts(uri: str) -> tuple[str, list[str]]:
+        u = urlsplit(uri)
+        scheme = {"": "file", "s3a": "s3", "s3n": "s3"}.get(u.scheme, u.scheme)
+        return f"{scheme}://{u.netloc}", [p for p in u.path.split("/") if p]
+
+    (outer_root, outer_path), (inner_root, inner_path) = parts(outer), parts(inner)
+    return outer_root == inner_root and inner_path[: len(outer_path)] == outer_path

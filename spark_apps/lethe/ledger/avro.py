@@ -1,0 +1,183 @@
+"""Parts of a ledger as bytes: Avro (deflate) whose fields carry Iceberg field ids. Pure: bytes in, values out.
+
+Any Avro reader can read these files; the tombstone schema is the Tombstone Extension's.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import fastavro
+
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Erasure, RequestEntry
+from lethe.ledger.tombstone import Tombstone
+
+T = TypeVar("T")
+
+_TIME = {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}
+
+
+def _optional(kind: Any) -> dict[str, Any]:
+    return {"type": ["null", kind], "default": None}
+
+
+@dataclass(frozen=True)
+class PartFormat(Generic[T]):
+    """How one kind of ledger entry is written: its Avro schema, and the way there and back."""
+
+    schema: Any
+    to_record: Callable[[T], Mapping[str, Any]]
+    of_record: Callable[[Mapping[str, Any]], T]
+
+    def encode(self, entries: Iterable[T]) -> bytes:
+        out = io.BytesIO()
+        fastavro.writer(out, self.schema, map(self.to_record, entries), codec="deflate", sync_interval=1 << 20)
+        return out.getvalue()
+
+    def decode(self, content: bytes) -> list[T]:
+        """Raises whatever fastavro raises on a truncated or foreign file; the ledger store names the file."""
+        return [self.of_record(r) for r in fastavro.reader(io.BytesIO(content))]
+
+
+TOMBSTONES: PartFormat[Tombstone] = PartFormat(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "tombstone",
+            "fields": [
+                {"name": "id", "type": "string", "field-id": 1},
+                {"name": "namespace", "type": "int", "field-id": 2},
+                {"name": "addedOn", "type": _TIME, "field-id": 3},
+                {"name": "evictBy", **_optional(_TIME), "field-id": 4},
+                {
+                    "name": "meta",
+                    "type": {"type": "map", "values": "string", "key-id": 6, "value-id": 7},
+                    "field-id": 5,
+                },
+            ],
+        }
+    ),
+    lambda t: {
+        "id": t.id,
+        "namespace": t.namespace,
+        "addedOn": t.added_on,
+        "evictBy": t.evict_by,
+        "meta": dict(t.meta),
+    },
+    lambda r: Tombstone(r["id"], r["namespace"], r["addedOn"], r["evictBy"], r["meta"]),
+)
+
+BATCHES: PartFormat[BatchEntry] = PartFormat(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "batch",
+            "fields": [
+                {"name": "id", "type": "string", "field-id": 1},
+                {"name": "state", "type": "string", "field-id": 2},
+                {"name": "run", "type": "string", "field-id": 3},
+                {"name": "time", "type": _TIME, "field-id": 4},
+                {"name": "restatement", **_optional("string"), "field-id": 5},
+                {"name": "replacedBy", **_optional("string"), "field-id": 6},
+                {"name": "rows", **_optional("long"), "field-id": 7},
+                {"name": "bytes", **_optional("long"), "field-id": 8},
+                {"name": "snapshotId", **_optional("long"), "field-id": 9},
+                {"name": "refusal", **_optional("string"), "field-id": 10},
+                {
+                    "name": "objects",
+                    "field-id": 11,
+                    "type": {
+                        "type": "array",
+                        "element-id": 12,
+                        "items": {
+                            "type": "record",
+                            "name": "object",
+                            "fields": [
+                                {"name": "key", "type": "string", "field-id": 13},
+                                {"name": "size", "type": "long", "field-id": 14},
+                                {"name": "etag", "type": "string", "field-id": 15},
+                            ],
+                        },
+                    },
+                },
+            ],
+        }
+    ),
+    lambda b: {
+        "id": b.id,
+        "state": str(b.state),
+        "run": b.run,
+        "time": b.time,
+        "restatement": b.restatement,
+        "replacedBy": b.replaced_by,
+        "rows": b.rows,
+        "bytes": b.bytes,
+        "snapshotId": b.snapshot_id,
+        "refusal": b.refusal,
+        "objects": [{"key": o.key, "size": o.size, "etag": o.etag} for o in b.objects],
+    },
+    lambda r: BatchEntry(
+        id=r["id"],
+        state=BatchState(r["state"]),
+        run=r["run"],
+        time=r["time"],
+        restatement=r["restatement"],
+        replaced_by=r["replacedBy"],
+        rows=r["rows"],
+        bytes=r["bytes"],
+        snapshot_id=r["snapshotId"],
+        refusal=r["refusal"],
+        objects=tuple(BufferedObject(o["key"], o["size"], o["etag"]) for o in r["objects"]),
+    ),
+)
+
+REQUESTS: PartFormat[RequestEntry] = PartFormat(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "request",
+            "fields": [
+                {"name": "key", "type": "string", "field-id": 1},
+                {"name": "run", "type": "string", "field-id": 2},
+                {"name": "time", "type": _TIME, "field-id": 3},
+                {"name": "result", "type": "string", "field-id": 4},
+            ],
+        }
+    ),
+    lambda e: {"key": e.key, "run": e.run, "time": e.time, "result": json.dumps(dict(e.result), sort_keys=True)},
+    lambda r: RequestEntry(r["key"], r["run"], r["time"], json.loads(r["result"])),
+)
+
+ERASURES: PartFormat[Erasure] = PartFormat(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "erasure",
+            "fields": [
+                {"name": "restatement", "type": "string", "field-id": 1},
+                {"name": "fieldId", "type": "int", "field-id": 2},
+                {"name": "evictBy", "type": _TIME, "field-id": 3},
+            ],
+        }
+    ),
+    lambda e: {"restatement": e.restatement, "fieldId": e.field_id, "evictBy": e.evict_by},
+    lambda r: Erasure(r["restatement"], r["fieldId"], r["evictBy"]),
+)
+
+CARRIERS: PartFormat[Carrier] = PartFormat(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "carrier",
+            "fields": [
+                {"name": "snapshotId", "type": "long", "field-id": 1},
+                {"name": "sequenceNumber", "type": "long", "field-id": 2},
+                {"name": "ledger", "type": "string", "field-id": 3},
+            ],
+        }
+    ),
+    lambda c: {"snapshotId": c.snapshot_id, "sequenceNumber": c.sequence_number, "ledger": c.ledger},
+    lambda r: Carrier(r["snapshotId"], r["sequenceNumber"], r["ledger"]),
+)

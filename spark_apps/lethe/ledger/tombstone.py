@@ -1,0 +1,59 @@
+"""One tombstone: the record "rows whose field `namespace` equals `id` are deleted". Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+# Keys of `meta`. RESTATEMENTS holds request keys joined by newlines: several restatements may hold one tombstone.
+META_RESTATEMENTS = "restatements"
+META_REASON = "reason"
+META_RUN = "run"
+
+
+@dataclass(frozen=True)
+class Tombstone:
+    """`id` is the value (non-strings in Iceberg's JSON single-value form), `namespace` the column's Iceberg field id,
+    `added_on` and `evict_by` aware UTC datetimes."""
+
+    id: str
+    namespace: int
+    added_on: datetime
+    evict_by: datetime | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return (self.namespace, self.id)
+
+    @property
+    def restatements(self) -> tuple[str, ...]:
+        return tuple(r for r in self.meta.get(META_RESTATEMENTS, "").split("\n") if r)
+
+    def same_origin(self, other: "Tombstone") -> bool:
+        """Whether both are the same act of deletion; a tombstone undone and set again is not."""
+        return self.key == other.key and self.added_on == other.added_on and self.restatements == other.restatements
+
+
+def merge(old: Tombstone, new: Tombstone) -> Tombstone:
+    """Two tombstones of one id: the earliest evictBy, every restatement, the older addedOn and meta."""
+    deadlines = [d for d in (old.evict_by, new.evict_by) if d is not None]
+    held_by = tuple(dict.fromkeys((*old.restatements, *new.restatements)))
+    meta = {**new.meta, **old.meta}
+    if held_by:
+        meta[META_RESTATEMENTS] = "\n".join(held_by)
+    return replace(
+        old,
+        added_on=min(old.added_on, new.added_on),
+        evict_by=min(deadlines) if deadlines else None,
+        meta=meta,
+    )
+
+
+def merged(
+    tombstones: Mapping[tuple[int, str], Tombstone], new: Iterable[Tombstone]
+) -> dict[tuple[int, str], Tombstone]:
+    """A new mapping with `new` merged into `tombstones`, which is left as it was."""
+    result = dict(tombstones)
+    for t in new:
+        result[t.key] = merge(result[t.key], t) if t.key in result else t
+    return result

@@ -1,0 +1,38 @@
+"""Every summary key, table property, folder and file name that Lethe writes into a table, each with its source.
+
+Pure: constants only.
+"""
+
+from typing import Final
+
+# --- snapshot summary keys -----------------------------------------------------------------------------------------
+# Of the Tombstone Extension; always present on a snapshot of ours, an empty set being an empty file.
+TOMBSTONE_FILE: Final = "tombstone.file"
+TOMBSTONE_ADDED: Final = "tombstone.metrics.added.count"
+TOMBSTONE_DELETED: Final = "tombstone.metrics.deleted.count"
+TOMBSTONE_TOTAL: Final = "tombstone.metrics.total.count"
+TOMBSTONE_VACUUM_FILE: Final = "tombstone.vacuum.file"
+TOMBSTONE_VACUUM_COUNT: Final = "tombstone.metrics.vacuum.count"
+# Our own. LEDGER is the one pointer that a commit compares and sets.
+LEDGER: Final = "lethe.ledger"
+RUN_ID: Final = "lethe.run-id"
+RUN_KIND: Final = "lethe.run-kind"
+# On a staged (write-audit-publish) snapshot: the URI of the list of batches that its files hold.
+STAGE: Final = "lethe.stage"
+# Iceberg's own: the id of a staged snapshot, and on the published one whence its files came.
+WAP_ID: Final = "wap.id"
+PUBLISHED_WAP_ID: Final = "published-wap-id"
+
+# --- table properties ----------------------------------------------------------------------------------------------
+CLAIM: Final = "lethe.dataset"  # "<kubernetes namespace>/<dataset name>": who may write this table
+BATCH_COLUMN: Final = "lethe.batch-column-id"  # the Iceberg field id, so that a rename is survived
+METRICS_MODE: Final = "write.metadata.metrics.column.{column}"  # must be `full`: truncated bounds lie about long ids
+DISTRIBUTION_MODE: Final = "write.distribution-mode"
+WAP_ENABLED: Final = "write.wap.enabled"
+
+# --- files under the table location --------------------------------------------------------------------------------
+# The leading underscore keeps them out of Iceberg's orphan clean-up (its hidden-path filter).
+LEDGER_FOLDER: Final = "_tombstones"
+RUNS_FOLDER: Final = "_runs"
+
+SUCCESS_MARKER: Final = "_SUCCESS"

@@ -1,0 +1,74 @@
+"""What a data file's metadata proves about tombstoned rows: that it cannot, might, or can only hold them. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FileBounds:
+    """A data file of one snapshot. Bounds are of the batch column, None when unknown; `null_count` None when unknown;
+    `size` in bytes; `has_deletes`: position deletes or a deletion vector of somebody else apply to it."""
+
+    path: str
+    records: int
+    size: int
+    lower: str | None
+    upper: str | None
+    null_count: int | None
+    has_deletes: bool = False
+
+
+@dataclass(frozen=True)
+class BoundsSplit:
+    """`cannot`, `might`, `must`: together all files, each in the order given."""
+
+    cannot: tuple[FileBounds, ...]
+    might: tuple[FileBounds, ...]
+    must: tuple[FileBounds, ...]
+
+
+class IdIndex:
+    """Tombstoned ids in sorted order, asked in O(log n)."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        self._ids = sorted(ids)
+        self._set = frozenset(ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def might_hold(self, file: FileBounds) -> bool:
+        """Whether some id lies within the bounds; an unknown bound is open."""
+        if not self._ids:
+            return False
+        at = 0 if file.lower is None else bisect_left(self._ids, file.lower)
+        return at < len(self._ids) and (file.upper is None or self._ids[at] <= file.upper)
+
+    def must_hold(self, file: FileBounds) -> bool:
+        """Whether every row's id is in the set: equal bounds in it and a null count that is present and 0."""
+        return file.lower is not None and file.lower == file.upper and file.lower in self._set and file.null_count == 0
+
+    def within(self, file: FileBounds) -> list[str]:
+        """The ids that the file might hold."""
+        start = 0 if file.lower is None else bisect_left(self._ids, file.lower)
+        end = len(self._ids) if file.upper is None else bisect_left(self._ids, file.upper)
+        if file.upper is not None and end < len(self._ids) and self._ids[end] == file.upper:
+            end += 1
+        return self._ids[start:end]
+
+
+def split_by_bounds(files: Iterable[FileBounds], ids: Collection[str]) -> BoundsSplit:
+    """Sort data files by what their bounds prove about the ids. O(files x log ids), reads nothing."""
+    index = IdIndex(ids)
+    cannot: list[FileBounds] = []
+    might: list[FileBounds] = []
+    must: list[FileBounds] = []
+    for f in files:
+        if not index.might_hold(f):
+            cannot.append(f)
+        elif index.must_hold(f):
+            must.append(f)
+        else:
+            might.append(f)
+    return BoundsSplit(tuple(cannot), tuple(might), tuple(must))

@@ -1,0 +1,84 @@
+"""Which of the batches a run was told to promote it may promote, on the ledger of this moment. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """`promote` in the order asked; `already` are in the table; `withheld` were reverted or replaced before they came."""
+
+    promote: tuple[str, ...]
+    already: tuple[str, ...]
+    withheld: tuple[str, ...]
+
+
+def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
+    promote: list[str] = []
+    already: list[str] = []
+    withheld: list[str] = []
+    for i in dict.fromkeys(batch_ids):
+        entry = ledger.batches.get(i)
+        if entry is None or not entry.blocks_promotion:
+            promote.append(i)
+        elif entry.state is BatchState.PROMOTED:
+            already.append(i)
+        else:
+            withheld.append(i)
+    return Promotion(tuple(promote), tuple(already), tuple(withheld))
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch whose rows lie in files that are written and not yet committed."""
+
+    id: str
+    rows: int
+    bytes: int
+    objects: tuple[BufferedObject, ...]
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Commit the written files with this delta."""
+
+    delta: Delta
+
+
+@dataclass(frozen=True)
+class WriteAnew:
+    """Abandon the written files: some of their batches are in the table already, or were taken back, and files are
+    shared by batches, so that publishing would double those rows and dropping would lose the others."""
+
+    batch_ids: tuple[str, ...]
+
+
+def plan_publication(
+    ledger: Ledger,
+    written: Mapping[str, WrittenBatch],
+    refused: Mapping[str, tuple[str, tuple[BufferedObject, ...]]],
+    run: str,
+    now: datetime,
+) -> Publish | WriteAnew:
+    """Say whether written files may be committed on this ledger.
+
+    Args:
+        written: The batches in the files, by id.
+        refused: Batches set aside, by id: the refusal's text and the objects it was judged by.
+    """
+    promotion = plan_promotion(ledger, written)
+    if promotion.already or promotion.withheld:
+        return WriteAnew(promotion.promote)
+    entries = [
+        BatchEntry(b.id, BatchState.PROMOTED, run, now, rows=b.rows, bytes=b.bytes, objects=b.objects)
+        for b in written.values()
+    ]
+    entries += [
+        BatchEntry(i, BatchState.REFUSED, run, now, refusal=text, objects=objects)
+        for i, (text, objects) in refused.items()
+        if (known := ledger.batches.get(i)) is None or not known.blocks_promotion
+    ]
+    return Publish(Delta(run, set_batches=tuple(entries)))

@@ -1,0 +1,54 @@
+"""Which snapshots may go: by age, number kept and number allowed, never one that a ledger still needs. Pure."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from lethe.errors import LedgerError
+from lethe.ledger.ledger import Carrier
+from lethe.ledger.lineage import Snapshot, resolve
+from lethe.run import SnapshotLimits
+
+
+def plan_expiry(
+    snapshots: Mapping[int, Snapshot],
+    head_id: int | None,
+    refs: Mapping[str, int],
+    limits: SnapshotLimits,
+    now: datetime,
+    carriers: tuple[Carrier, ...] = (),
+) -> tuple[int, ...]:
+    """Ids to expire, oldest first.
+
+    Kept are: the newest `min_to_keep` of the head's lineage; what is younger than `max_age_seconds` up to `max_count`;
+    what a branch or tag names, with a branch's whole retained lineage except main's; staged snapshots younger than the
+    age; and the carrier of every bare snapshot that is kept, else that one would lose its ledger.
+    """
+    oldest_kept_ms = (now.timestamp() - limits.max_age_seconds) * 1000
+    lineage = _ancestors(snapshots, head_id)
+    keep: set[int] = set(lineage[: max(1, limits.min_to_keep)])
+    keep.update(i for i in lineage[: limits.max_count] if snapshots[i].timestamp_ms > oldest_kept_ms)
+    for name, target in refs.items():
+        keep.update(_ancestors(snapshots, target) if name != "main" and target not in lineage else (target,))
+    on_main = set(lineage)
+    keep.update(i for i, s in snapshots.items() if i not in on_main and s.timestamp_ms > oldest_kept_ms)
+    for i in list(keep):
+        if i not in snapshots or snapshots[i].ledger is not None:
+            continue
+        try:
+            found = resolve(snapshots, i, carriers)
+        except LedgerError:
+            continue
+        keep.update(found.bare)
+        if found.carrier_id is not None:
+            keep.add(found.carrier_id)
+    gone = [s for s in snapshots.values() if s.id not in keep]
+    return tuple(s.id for s in sorted(gone, key=lambda s: (s.sequence_number, s.timestamp_ms)))
+
+
+def _ancestors(snapshots: Mapping[int, Snapshot], start: int | None) -> list[int]:
+    """`start` and its retained ancestors, newest first."""
+    found: list[int] = []
+    while start is not None and start in snapshots:
+        found.append(start)
+        start = snapshots[start].parent_id
+    return found

@@ -1,0 +1,41 @@
+"""Which objects of the buffer may be deleted: exactly those that were promoted, as they were. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lethe import names
+from lethe.ledger.ledger import BatchState, BufferedObject, Ledger
+from lethe.plan.batches import BufferedBatch
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """`unexpected`: objects in a promoted batch's folder that were not promoted with it; reported, never deleted."""
+
+    delete: tuple[BufferedObject, ...] = ()
+    unexpected: tuple[BufferedObject, ...] = ()
+
+
+def plan_sweep(batches: Iterable[BufferedBatch], ledger: Ledger, retention_seconds: int, now: datetime) -> Sweep:
+    """Objects of batches that are in a committed snapshot for longer than the retention.
+
+    An object goes only if key, size and ETag are those recorded at promotion. The `_SUCCESS` marker of a folder goes
+    with the last object of it. Batches taken back later were promoted once too: their recorded objects go likewise.
+    """
+    delete: list[BufferedObject] = []
+    unexpected: list[BufferedObject] = []
+    for batch in batches:
+        entry = ledger.batches.get(batch.id)
+        if entry is None or entry.state is BatchState.REFUSED or not entry.objects:
+            continue
+        recorded = {o.key: o for o in entry.objects}
+        data = [o for o in batch.objects if not o.key.endswith(f"/{names.SUCCESS_MARKER}")]
+        strangers = [o for o in data if recorded.get(o.key) != o]
+        unexpected += strangers
+        if entry.time + timedelta(seconds=retention_seconds) > now:
+            continue
+        delete += [o for o in data if recorded.get(o.key) == o]
+        if not strangers:
+            delete += [o for o in batch.objects if o.key.endswith(f"/{names.SUCCESS_MARKER}")]
+    return Sweep(tuple(delete), tuple(unexpected))

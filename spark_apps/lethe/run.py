@@ -1,0 +1,229 @@
+"""The run contract: what the operator tells a run (`run.json`), hears while it runs and at its end.
+
+Pure values as pydantic models, camelCase on the wire. Both sides of the contract, operator and Spark applications,
+read and write them through this module only. Times are RFC 3339 in UTC, sizes bytes.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+CONTRACT_VERSION = "lethe.dev/run/v1"
+# Kubernetes cuts a termination message at 4096 bytes; longer lists go to the result document only in part.
+LISTED_AT_MOST = 20
+
+
+class Document(BaseModel):
+    """Base of everything on the wire: camelCase, frozen, unknown fields refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+    def to_json(self) -> str:
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+class RunKind(StrEnum):
+    CONSOLIDATION = "Consolidation"
+    RESTATEMENT = "Restatement"
+    VACUUM = "Vacuum"
+
+
+class DatasetRef(Document):
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def claim(self) -> str:
+        """The value of the table property by which a Dataset claims its table."""
+        return f"{self.namespace}/{self.name}"
+
+
+class CreateTable(Document):
+    """How to make the table when it is not there. `table_schema` is a Spark SQL column list."""
+
+    table_schema: str = Field(alias="schema")
+    partition_by: tuple[str, ...] = ()
+    format_version: int = 2
+    properties: dict[str, str] = {}
+
+
+class TableRef(Document):
+    catalog: str
+    name: str  # "namespace.table"
+    adopt: bool = False
+    create: CreateTable | None = None
+
+
+class BufferRef(Document):
+    uri: str
+    format: str = "parquet"
+    layout: str = "Directory"
+
+
+class ConsolidationSpec(Document):
+    mode: str = "Rewrite"
+    target_file_size_bytes: int = 512 * 1024 * 1024
+    batch_ids: tuple[str, ...]  # the explicit list; folders follow from ids and the batch column
+
+
+class Replacement(Document):
+    batch_id: str
+    uri: str
+
+
+class RestatementRequest(Document):
+    key: str  # lethe.ids.request_key
+    name: str  # "namespace/name", for messages
+    operation: str  # Replay | Revert
+    batch_ids: tuple[str, ...]
+    replacement: Replacement | None = None
+    reason: str = ""
+    creation_time: datetime
+    evict_by_seconds: int | None = None
+
+
+class RestatementSpec(Document):
+    requests: tuple[RestatementRequest, ...]
+
+
+class SnapshotLimits(Document):
+    max_age_seconds: int = 432_000
+    min_to_keep: int = 5
+    max_count: int = 1000
+
+
+class VacuumSpec(Document):
+    policy: str  # "namespace/name", for messages and tombstone provenance
+    expire_snapshots: bool = True
+    snapshots: SnapshotLimits = SnapshotLimits()
+
+
+class RunSpec(Document):
+    """`run.json`. Exactly one of the three last fields is set, the one that `kind` names."""
+
+    api_version: str = CONTRACT_VERSION
+    kind: RunKind
+    run_id: str
+    attempt: int = 1
+    dataset: DatasetRef
+    table: TableRef
+    batch_column: str
+    buffer: BufferRef
+    consolidation: ConsolidationSpec | None = None
+    restatement: RestatementSpec | None = None
+    vacuum: VacuumSpec | None = None
+
+
+class RunPointer(Document):
+    """What the ConfigMap holds instead of a `run.json` of over 256 KiB: where it lies and how to know it."""
+
+    api_version: str = CONTRACT_VERSION
+    uri: str
+    sha256: str
+
+
+class Phase(StrEnum):
+    """Phases of a run, in the words of its kind; shown in `status.runs[].phase`."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    PLANNING = "Planning"
+    READING = "Reading"
+    WRITING = "Writing"
+    STAGING = "Staging"
+    SCAN = "Scan"
+    PURGE_DATA = "PurgeData"
+    COMMITTING = "Committing"
+    EXPIRING = "Expiring"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Progress(Document):
+    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase."""
+
+    run_id: str
+    attempt: int = 1
+    phase: Phase
+    message: str = ""
+    tasks_done: int = 0
+    tasks_total: int = 0
+    rows: int = 0
+    bytes: int = 0
+    updated_time: datetime
+
+
+class RefusedBatch(Document):
+    batch_id: str
+    reason: str
+    message: str
+
+
+class RequestResult(Document):
+    """What became of one Restatement; `reason` is empty on success."""
+
+    key: str
+    name: str
+    succeeded: bool
+    reason: str = ""
+    message: str = ""
+    snapshot_id: int | None = None
+    committed_time: datetime | None = None
+    tombstones_added: int = 0
+    rows_deleted: int = 0
+    rows_added: int = 0
+    group_size: int = 1
+    unknown_batch_ids_count: int = 0
+    unknown_batch_ids: tuple[str, ...] = ()
+
+
+class RunResult(Document):
+    """The end of a run: in the ConfigMap beside the progress, and in the termination message (compact)."""
+
+    api_version: str = CONTRACT_VERSION
+    run_id: str
+    kind: RunKind
+    attempt: int = 1
+    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Failed
+    reason: str = ""  # of a failure
+    message: str = ""
+    snapshot_id: int | None = None
+    finished_time: datetime
+    # Consolidation
+    batches_promoted: int = 0
+    batches_withheld: int = 0  # reverted or replaced before they came
+    refused_count: int = 0
+    refused: tuple[RefusedBatch, ...] = ()  # the first 20
+    rows_added: int = 0
+    files_added: int = 0
+    bytes_added: int = 0
+    # Restatement
+    requests: tuple[RequestResult, ...] = ()
+    # Vacuum
+    files_rewritten: int = 0
+    files_deleted: int = 0
+    tombstones_purged: int = 0
+    rows_purged: int = 0
+    bytes_rewritten: int = 0
+    snapshots_expired: int = 0
+
+    def compact(self) -> str:
+        """JSON under 4096 bytes for the termination message: lists are dropped, counts stay."""
+        whole = self.to_json()
+        if len(whole.encode()) < 4096:
+            return whole
+        small = self.model_copy(update={"refused": (), "requests": (), "message": self.message[:1000]})
+        return small.to_json()
+
+
+def parse_run(text: str) -> RunSpec:
+    """Parse a `run.json`. Raises pydantic.ValidationError, naming the field."""
+    return RunSpec.model_validate_json(text)
+
+
+def is_pointer(document: dict[str, Any]) -> bool:
+    return "uri" in document and "kind" not in document

@@ -1,0 +1,109 @@
+"""Catalogs: read from PyIceberg's own configuration file, opened for PyIceberg, translated for Spark.
+
+I/O: reads `.pyiceberg.yaml` (in PYICEBERG_HOME, the home directory or the working directory, as PyIceberg does) and
+connects. A property `spark.X` is for Spark only and wins there.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+from pyiceberg.catalog import Catalog, load_catalog
+
+from lethe.errors import InputError
+
+CONFIG_FILE = ".pyiceberg.yaml"
+# A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
+# as each documents.
+_PATIENCE = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
+
+
+def config_files() -> tuple[Path, ...]:
+    """Where the file is looked for, in order."""
+    homes = (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~"), os.getcwd())
+    return tuple(Path(h) / CONFIG_FILE for h in homes if h)
+
+
+def properties(name: str, path: Path | None = None) -> dict[str, str]:
+    """The properties of one catalog. Raises: InputError (`UnknownCatalog`), naming the known ones."""
+    files = (path,) if path else config_files()
+    known: dict[str, Any] = {}
+    for file in files:
+        if file.is_file():
+            document = yaml.safe_load(file.read_text()) or {}
+            known = document.get("catalog") or {}
+            break
+    if name not in known:
+        raise InputError(
+            "UnknownCatalog",
+            f"there is no catalog {name!r} in {CONFIG_FILE}; it names: {', '.join(sorted(known)) or 'none'}. "
+            "Add it to the chart's value `catalogs`, or correct spec.table.catalog.",
+        )
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in known[name].items()}
+
+
+def load(name: str, path: Path | None = None) -> Catalog:
+    """Open a catalog with PyIceberg. Raises: InputError (`UnknownCatalog`); whatever the catalog raises when away."""
+    own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
+    return load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+
+
+def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[str, str]:
+    """The Spark configuration (`spark.sql.catalog.<name>…`) of the same catalog.
+
+    The name must be the same on both sides: SQL catalogs keep it in a column.
+    Raises: InputError (`UnsupportedCatalog`) for a `type` that Spark has no counterpart of.
+    """
+    kind = catalog_properties.get("type") or ("rest" if catalog_properties.get("uri", "").startswith("http") else "")
+    conf: dict[str, str] = {"cache-enabled": "false"}
+    if kind == "sql":
+        conf.update(_jdbc(catalog_properties["uri"]))
+    elif kind in ("rest", "hive", "glue"):
+        conf["type"] = kind
+        if "uri" in catalog_properties:
+            conf["uri"] = catalog_properties["uri"]
+        conf.update(
+            {k: v for k, v in catalog_properties.items() if k in ("credential", "token", "oauth2-server-uri", "scope")}
+        )
+    else:
+        raise InputError("UnsupportedCatalog", f"catalog {name!r} has type {kind!r}; expected sql, rest, hive or glue.")
+    warehouse = catalog_properties.get("warehouse")
+    if warehouse:
+        conf["warehouse"] = warehouse
+    conf.update(_file_io(catalog_properties))
+    conf.update({k.removeprefix("spark."): v for k, v in catalog_properties.items() if k.startswith("spark.")})
+    prefix = f"spark.sql.catalog.{name}"
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog", **{f"{prefix}.{k}": v for k, v in conf.items()}}
+
+
+def _jdbc(uri: str) -> dict[str, str]:
+    """SQLAlchemy's URI as JDBC's: `postgresql+psycopg2://u:p@h/db`, `sqlite:////path`."""
+    parts = urlsplit(uri)
+    dialect = parts.scheme.partition("+")[0]
+    conf = {"type": "jdbc", "jdbc.schema-version": "V1"}
+    if dialect == "sqlite":
+        conf["uri"] = "jdbc:sqlite:" + uri.partition("://")[2].removeprefix("/")
+        return conf
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    query = f"?{parts.query}" if parts.query else ""
+    conf["uri"] = f"jdbc:{dialect}://{host}{port}{parts.path}{query}"
+    if parts.username:
+        conf["jdbc.user"] = unquote(parts.username)
+    if parts.password:
+        conf["jdbc.password"] = unquote(parts.password)
+    return conf
+
+
+def _file_io(catalog_properties: Mapping[str, str]) -> dict[str, str]:
+    if not any(k.startswith("s3.") for k in catalog_properties):
+        return {}
+    conf = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    same = ("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.path-style-access")
+    conf.update({k: catalog_properties[k] for k in same if k in catalog_properties})
+    if "s3.region" in catalog_properties:
+        conf["client.region"] = catalog_properties["s3.region"]
+    return conf

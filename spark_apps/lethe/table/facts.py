@@ -1,0 +1,150 @@
+"""What there is to know of a table at one moment, read with PyIceberg. The only reader of table metadata here.
+
+I/O: `data_files` reads manifests; `observe` only what is loaded already.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.types import StringType
+
+from lethe import names
+from lethe.errors import InputError
+from lethe.ledger.lineage import Snapshot
+from lethe.plan.bounds import FileBounds
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """`head_time` an aware datetime; `refs` name -> snapshot id, of branches and tags; `batch_field_id` None when the
+    table has no such column; `sorted_by_batch` and `metrics_full`: prepared for proofs by bounds."""
+
+    name: str
+    uuid: str
+    location: str
+    format_version: int
+    head_id: int | None
+    head_time: datetime | None
+    metadata_location: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    snapshots: Mapping[int, Snapshot] = field(default_factory=dict)
+    refs: Mapping[str, int] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    batch_field_id: int | None = None
+    sorted_by_batch: bool = False
+    metrics_full: bool = False
+
+    @property
+    def claim(self) -> str | None:
+        return self.properties.get(names.CLAIM)
+
+    @property
+    def prepared(self) -> bool:
+        return self.sorted_by_batch and self.metrics_full
+
+
+def observe(table: Table, batch_column: str, name: str | None = None) -> TableFacts:
+    """The facts of a loaded table, called `name` in messages.
+
+    Raises: InputError (`BatchColumnType`), if the batch column is not a string.
+    """
+    metadata = table.metadata
+    head = metadata.current_snapshot()
+    name = name or ".".join(table.name())
+    field_id = _batch_field(table, batch_column, name)
+    column = table.schema().find_column_name(field_id) if field_id is not None else batch_column
+    order = table.sort_order()
+    return TableFacts(
+        name=name,
+        uuid=str(metadata.table_uuid),
+        location=metadata.location,
+        format_version=metadata.format_version,
+        head_id=head.snapshot_id if head else None,
+        head_time=datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) if head else None,
+        metadata_location=table.metadata_location,
+        properties=dict(metadata.properties),
+        snapshots={s.snapshot_id: _snapshot(s) for s in metadata.snapshots},
+        refs={k: r.snapshot_id for k, r in metadata.refs.items()},
+        columns=tuple(table.schema().column_names),
+        batch_field_id=field_id,
+        sorted_by_batch=bool(order.fields) and order.fields[0].source_id == field_id,
+        metrics_full=metadata.properties.get(names.METRICS_MODE.format(column=column)) == "full",
+    )
+
+
+def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
+    """The field id of the batch column: the one remembered in the table, so that a rename is survived, else by name."""
+    remembered = table.metadata.properties.get(names.BATCH_COLUMN)
+    schema = table.schema()
+    found: Any = None
+    if remembered is not None and remembered.isdigit():
+        found = next((f for f in schema.fields if f.field_id == int(remembered)), None)
+    if found is None:
+        found = next((f for f in schema.fields if f.name == batch_column), None)
+    if found is None:
+        return None
+    if not isinstance(found.field_type, StringType):
+        raise InputError(
+            "BatchColumnType", f"{name}: the batch column {found.name} is {found.field_type}, expected string."
+        )
+    return int(found.field_id)
+
+
+def _snapshot(s: IcebergSnapshot) -> Snapshot:
+    summary = dict(s.summary.additional_properties) if s.summary else {}
+    if s.summary:
+        summary["operation"] = s.summary.operation.value
+    return Snapshot(s.snapshot_id, s.parent_snapshot_id, s.sequence_number or 0, s.timestamp_ms, summary)
+
+
+def data_files(table: Table, snapshot_id: int | None, field_id: int) -> list[FileBounds]:
+    """Every live data file of a snapshot with the bounds of one string column. Reads the manifests, no data."""
+    return [f for f, _ in _live(table, snapshot_id, field_id)]
+
+
+def files_added_by(
+    table: Table, snapshot_ids: tuple[int, ...], of_snapshot: int | None, field_id: int
+) -> list[FileBounds]:
+    """The live data files of `of_snapshot` that one of `snapshot_ids` added."""
+    wanted = frozenset(snapshot_ids)
+    return [f for f, added_by in _live(table, of_snapshot, field_id) if added_by in wanted] if wanted else []
+
+
+def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[tuple[FileBounds, int | None]]:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    if snapshot is None:
+        return
+    manifests = snapshot.manifests(table.io)
+    # Deletes of other engines may apply to any file of their partition; those that name a file are rare enough to
+    # treat alike: a file counts as having deletes when a delete manifest of its partition spec is there at all.
+    deleted_in = {m.partition_spec_id for m in manifests if m.content is ManifestContent.DELETES}
+    for manifest in manifests:
+        if manifest.content is not ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
+                continue
+            f = entry.data_file
+            nulls = (f.null_value_counts or {}).get(field_id)
+            yield (
+                FileBounds(
+                    path=f.file_path,
+                    records=f.record_count,
+                    size=f.file_size_in_bytes,
+                    lower=_text((f.lower_bounds or {}).get(field_id)),
+                    upper=_text((f.upper_bounds or {}).get(field_id)),
+                    null_count=nulls,
+                    has_deletes=manifest.partition_spec_id in deleted_in,
+                ),
+                entry.snapshot_id,
+            )
+
+
+def _text(bound: bytes | None) -> str | None:
+    return None if bound is None else str(from_bytes(StringType(), bound))
