@@ -1,0 +1,143 @@
+"""The table a run works on and its ledger, seen together at one moment. I/O: opens, claims and prepares the table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lethe import names
+from lethe.buffer import contains
+from lethe.errors import InputError
+from lethe.ledger.ledger import Ledger
+from lethe.ledger.tombstone import Tombstone
+from lethe.plan.bounds import FileBounds
+from lethe.plan.rearm import rearmed
+from lethe.run import CreateTable
+from lethe.table import ledger_store
+from lethe.table.facts import TableFacts, data_files, files_added_by, observe
+from pyiceberg.table import StaticTable
+from pyspark.sql.types import StructType
+
+from lethe_spark.context import RunContext
+from lethe_spark.jvm.ancestry import Expectation
+from lethe_spark.jvm.table import IcebergTable
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a plan is made on. `iceberg` is PyIceberg's view of the same metadata file that the JVM holds: Python reads
+    manifests far faster than py4j does."""
+
+    iceberg: StaticTable
+    facts: TableFacts
+    loaded: ledger_store.Loaded
+    field_id: int
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.loaded.ledger
+
+    @property
+    def expectation(self) -> Expectation:
+        """What must still hold when the commit lands: this pointer, and no bare snapshot that was not looked at."""
+        return Expectation(self.loaded.resolution.pointer, frozenset(self.loaded.resolution.bare))
+
+    def files(self) -> list[FileBounds]:
+        """The live data files of the head."""
+        return data_files(self.iceberg, self.facts.head_id, self.field_id)
+
+    def rearmed(self, run: str) -> tuple[Tombstone, ...]:
+        """Tombstones that what bare snapshots added makes necessary again."""
+        added = files_added_by(self.iceberg, self.loaded.resolution.bare, self.facts.head_id, self.field_id)
+        return rearmed(self.ledger, added, self.field_id, run, datetime.now(UTC))
+
+
+def observe_base(context: RunContext, table: IcebergTable) -> Base:
+    """The table's newest state and its ledger. Raises: InputError (TableClaimed, BatchColumnMissing), LedgerError."""
+    table.refresh()
+    iceberg = static_table(table.metadata_location, context.catalog_properties)
+    facts = observe(iceberg, context.spec.batch_column, name=context.spec.table.name)
+    _check_claim(context, facts.claim)
+    if facts.batch_field_id is None:
+        raise _no_batch_column(context, facts.columns)
+    return Base(iceberg, facts, ledger_store.load(iceberg.io, facts), facts.batch_field_id)
+
+
+def static_table(metadata_location: str, properties: Mapping[str, str]) -> StaticTable:
+    """PyIceberg's view of a metadata file. Java writes local paths as `file:/x`, which PyIceberg would not open."""
+    if metadata_location.startswith("file:"):
+        metadata_location = "file:///" + metadata_location.removeprefix("file:").lstrip("/")
+    return StaticTable.from_metadata(metadata_location, dict(properties))
+
+
+def open_table(context: RunContext) -> IcebergTable:
+    """The run's table: made when it is not there, claimed, and prepared where the Dataset allows it.
+
+    Raises: InputError: TableNotFound, TableClaimed, TableNotPrepared, BatchColumnMissing, BufferOverlapsTable.
+    """
+    wanted = context.spec.table
+    claim = {names.CLAIM: context.spec.dataset.claim}
+    table = IcebergTable.load(context.spark, wanted.catalog, wanted.name)
+    if table is None:
+        if wanted.create is None:
+            raise InputError(
+                "TableNotFound",
+                f"catalog {wanted.catalog} has no table {wanted.name}, and spec.table.create does not say how to make it.",
+            )
+        table = IcebergTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), claim)
+    _check_claim(context, table.properties.get(names.CLAIM))
+    ours = table.properties.get(names.CLAIM) == context.spec.dataset.claim
+    if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
+        raise _no_batch_column(context, table.schema_names)
+    if contains(context.spec.buffer.uri, table.location) or contains(table.location, context.spec.buffer.uri):
+        raise InputError(
+            "BufferOverlapsTable",
+            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
+            "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
+        )
+    prepared = observe(
+        static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column
+    ).prepared
+    if not prepared and not ours and not wanted.adopt:
+        raise InputError(
+            "TableNotPrepared",
+            f"{wanted.name} is not sorted by {context.spec.batch_column} or keeps truncated metrics of it. Set "
+            "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
+        )
+    if not prepared or not ours:
+        table.ensure_layout(context.spec.batch_column, claim)
+    return table
+
+
+def _with_batch_column(context: RunContext) -> CreateTable:
+    """The table's definition with the batch column in it: data files need not hold it, so neither need the schema."""
+    create = context.spec.table.create
+    assert create is not None
+    column = context.spec.batch_column
+    try:
+        known = {f.name.lower() for f in StructType.fromDDL(create.table_schema).fields}
+    except Exception as e:
+        raise InputError(
+            "InvalidTableDefinition",
+            f"spec.table.create.schema is not a Spark SQL column list: {str(e).strip().splitlines()[0][:300]}",
+        ) from e
+    if column.lower() in known:
+        return create
+    quoted = "`" + column.replace("`", "``") + "`"
+    return create.model_copy(update={"table_schema": f"{create.table_schema.rstrip().rstrip(',')}, {quoted} STRING"})
+
+
+def _check_claim(context: RunContext, claim: str | None) -> None:
+    if claim is not None and claim != context.spec.dataset.claim:
+        raise InputError(
+            "TableClaimed",
+            f"{context.spec.table.name} belongs to Dataset {claim} (table property {names.CLAIM}). Point this Dataset at "
+            f"another table, or, if {claim} is gone for good, unset that property.",
+        )
+
+
+def _no_batch_column(context: RunContext, columns: tuple[str, ...]) -> InputError:
+    return InputError(
+        "BatchColumnMissing",
+        f"{context.spec.table.name} has no column {context.spec.batch_column} (spec.batchColumn); its columns are "
+        f"{', '.join(columns)}. Add a string column of that name, or correct spec.batchColumn.",
+    )

@@ -1,0 +1,180 @@
+"""Consolidation: buffered batches into few sorted files, each batch exactly once.
+
+I/O; what may be promoted is decided in `lethe.plan.consolidation`. The triple check by run id: what is in the ledger is
+done; what is staged is published; only the rest is written.
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lethe import names
+from lethe.buffer import open_buffer
+from lethe.ledger.ledger import BufferedObject
+from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
+from pyiceberg.io import FileIO
+
+from lethe_spark.base import Base, observe_base, open_table
+from lethe_spark.context import RunContext
+from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.jvm.commit import Append, Change, LedgerOnly, find_staged, stage
+from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+
+log = logging.getLogger(__name__)
+# A run whose batches are promoted by somebody else each time it has written them gives up at some point.
+WRITES = 4
+
+
+@dataclass(frozen=True)
+class Written:
+    """Batches in files that are not yet part of the table, and the batches that were set aside on the way."""
+
+    files: tuple[DataFile, ...]
+    batches: Mapping[str, WrittenBatch]
+    refused: Mapping[str, tuple[str, str, tuple[BufferedObject, ...]]]  # id -> reason, message, objects
+
+
+def run(context: RunContext) -> RunResult:
+    """Promote the batches that `run.json` names. Raises: InputError, TransientError, ConflictError."""
+    spec = context.spec.consolidation
+    assert spec is not None
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    wanted: tuple[str, ...] = spec.batch_ids
+    staged: Written | None = _staged(context, table)
+    for _ in range(WRITES):
+        promotion = plan_promotion(observe_base(context, table).ledger, wanted)
+        if not promotion.promote:
+            return _nothing(context, len(promotion.withheld))
+        written = staged or _write(context, table, promotion.promote)
+        staged = None
+        done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
+        if done.outcome is not None:
+            return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld))
+        log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
+    return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others")
+
+
+def _publish(
+    context: RunContext, base: Base, written: Written
+) -> Intent[Written | None] | NothingToCommit[Written | None]:
+    refused = {i: (f"{reason}: {message}", objects) for i, (reason, message, objects) in written.refused.items()}
+    planned = plan_publication(base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC))
+    if not isinstance(planned, Publish):
+        return NothingToCommit(None)
+    if planned.delta.is_empty:
+        return NothingToCommit(written)
+    change: Change = Append(written.files) if written.files else LedgerOnly()
+    return Intent(planned.delta, change, written)
+
+
+def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -> Written:
+    """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
+    spec = context.spec
+    assert spec.consolidation is not None
+    context.reporter.phase(Phase.READING, "listing the buffer")
+    wanted = frozenset(batch_ids)
+    buffer = open_buffer(spec.buffer.uri, spec.batch_column, context.catalog_properties)
+    found = {b.id: b for b in buffer.list() if b.id in wanted and b.complete}
+    context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
+    sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
+    schema = context.spark.table(table.full_name).schema
+    with read_batches(context.spark, sources, schema, spec.batch_column, context.catalog_properties) as ingest:
+        context.step("after-read")
+        context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
+        context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
+        target = spec.consolidation.target_file_size_bytes
+        files = write_uncommitted(table, ingest.frame, spec.run_id, target) if ingest.rows else ()
+        if sum(f.records for f in files) != ingest.rows:
+            raise RuntimeError(f"{ingest.rows} rows were read, {sum(f.records for f in files)} written")
+        batches = {
+            i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in ingest.rows_per_batch.items()
+        }
+        refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
+    context.step("after-write")
+    written = Written(files, batches, refused)
+    if files:
+        context.reporter.phase(Phase.STAGING)
+        _stage(context, table, written)
+    return written
+
+
+def _stage(context: RunContext, table: IcebergTable, written: Written) -> None:
+    base = observe_base(context, table)
+    folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
+    uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
+    document = {
+        "batches": [
+            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[o.key, o.size, o.etag] for o in b.objects]}
+            for b in written.batches.values()
+        ],
+        "refused": [
+            {"id": i, "reason": r, "message": m, "objects": [[o.key, o.size, o.etag] for o in objects]}
+            for i, (r, m, objects) in written.refused.items()
+        ],
+    }
+    with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
+        stream.write(json.dumps(document).encode())
+    stage(table, written.files, context.spec.run_id, {names.STAGE: uri, names.RUN_ID: context.spec.run_id})
+    context.step("after-stage")
+
+
+def _staged(context: RunContext, table: IcebergTable) -> Written | None:
+    """What an earlier attempt of this run staged before it died."""
+    found = find_staged(table, context.spec.run_id)
+    if found is None or names.STAGE not in found.summary:
+        return None
+    io: FileIO = observe_base(context, table).iceberg.io
+    with io.new_input(found.summary[names.STAGE]).open() as stream:
+        document = json.loads(stream.read())
+
+    def objects(entry: dict[str, list[list[str | int]]]) -> tuple[BufferedObject, ...]:
+        return tuple(BufferedObject(str(k), int(s), str(e)) for k, s, e in entry["objects"])
+
+    batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
+    refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
+    log.info("found %d batches staged by an earlier attempt", len(batches))
+    return Written(found.files, batches, refused)
+
+
+def _nothing(context: RunContext, withheld: int) -> RunResult:
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="AlreadyCommitted",
+        message="every batch of this run is in the table, or was taken back before it came",
+        batches_withheld=withheld,
+        finished_time=datetime.now(UTC),
+    )
+
+
+def _result(
+    context: RunContext, written: Written, snapshot_id: int | None, withheld: int, message: str = ""
+) -> RunResult:
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Committed" if snapshot_id is not None else "NothingToDo",
+        message=message,
+        snapshot_id=snapshot_id,
+        batches_promoted=len(written.batches) if snapshot_id is not None else 0,
+        batches_withheld=withheld,
+        refused_count=len(written.refused),
+        refused=tuple(RefusedBatch(batch_id=i, reason=r, message=m) for i, (r, m, _) in written.refused.items())[
+            :LISTED_AT_MOST
+        ],
+        rows_added=sum(f.records for f in written.files),
+        files_added=len(written.files),
+        bytes_added=sum(f.bytes for f in written.files),
+        finished_time=datetime.now(UTC),
+    )

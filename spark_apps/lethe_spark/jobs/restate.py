@@ -1,0 +1,138 @@
+"""Restatement: Revert and Replay. A replay's new data and its tombstones land in one snapshot.
+
+I/O; what a request means on a ledger is decided in `lethe.plan.restatement`.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lethe import names
+from lethe.buffer import contains, open_store
+from lethe.errors import InputError
+from lethe.ledger.ledger import BufferedObject
+from lethe.plan.batches import is_data
+from lethe.plan.bounds import IdIndex
+from lethe.plan.restatement import AlreadyDone, ReplacementRows, check_request, plan_restatement
+from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
+
+from lethe_spark.base import Base, observe_base, open_table
+from lethe_spark.context import RunContext
+from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.jvm.commit import Append, LedgerOnly
+from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Committed, Intent, NothingToCommit, commit_on_ledger
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WrittenReplacement:
+    files: tuple[DataFile, ...]
+    rows: ReplacementRows
+
+
+def run(context: RunContext) -> RunResult:
+    """Carry out each request of `run.json`, one commit each. One that is refused does not hold back the others."""
+    spec = context.spec
+    assert spec.restatement is not None
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    results: list[RequestResult] = []
+    snapshot_id: int | None = None
+    for request in spec.restatement.requests:
+        try:
+            done = _restate(context, table, request)
+            snapshot_id = done.snapshot_id or snapshot_id
+            results.append(
+                done.outcome.model_copy(update={"snapshot_id": done.snapshot_id or done.outcome.snapshot_id})
+            )
+        except InputError as e:
+            log.info("%s is refused: %s", request.name, e.reason)
+            results.append(
+                RequestResult(key=request.key, name=request.name, succeeded=False, reason=e.reason, message=e.message)
+            )
+    refused = [r for r in results if not r.succeeded]
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Committed" if snapshot_id else "Failed" if refused else "AlreadyCommitted",
+        reason=refused[0].reason if refused and not snapshot_id else "",
+        message=refused[0].message if refused and not snapshot_id else "",
+        snapshot_id=snapshot_id,
+        rows_added=sum(r.rows_added for r in results),
+        requests=tuple(results),
+        finished_time=datetime.now(UTC),
+    )
+
+
+def _restate(context: RunContext, table: IcebergTable, request: RestatementRequest) -> Committed[RequestResult]:
+    check_request(request)
+    # Asked once before any data is written: a request that is done or refused must not cost a write.
+    first = _plan(context, observe_base(context, table), request, None)
+    if isinstance(first, NothingToCommit):
+        return Committed(first.outcome, None)
+    written = _write_replacement(context, table, request) if request.replacement else None
+    return commit_on_ledger(context, table, lambda base: _plan(context, base, request, written))
+
+
+def _plan(
+    context: RunContext, base: Base, request: RestatementRequest, written: WrittenReplacement | None
+) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
+    planned = plan_restatement(
+        base.ledger,
+        request,
+        _in_files(base, request),
+        base.field_id,
+        context.spec.run_id,
+        datetime.now(UTC),
+        written.rows if written else None,
+    )
+    if isinstance(planned, AlreadyDone):
+        return NothingToCommit(planned.result)
+    adds = written is not None and planned.add_replacement and written.files
+    return Intent(planned.delta, Append(written.files) if written and adds else LedgerOnly(), planned.result)
+
+
+def _in_files(base: Base, request: RestatementRequest) -> frozenset[str]:
+    """Ids that the ledger never heard of, yet some data file might hold: rows from before the ledger."""
+    strangers = [i for i in request.batch_ids if i not in base.ledger.batches]
+    if not strangers:
+        return frozenset()
+    index = IdIndex(strangers)
+    return frozenset(i for f in base.files() for i in index.within(f))
+
+
+def _write_replacement(context: RunContext, table: IcebergTable, request: RestatementRequest) -> WrittenReplacement:
+    """Read and write the replacement's rows. Raises: InputError (ReplacementInBuffer, ReplacementIncomplete, …)."""
+    spec = context.spec
+    assert request.replacement is not None
+    where = f"Restatement {request.name}: spec.replacement.uri {request.replacement.uri}"
+    if contains(spec.buffer.uri, request.replacement.uri) or contains(request.replacement.uri, spec.buffer.uri):
+        raise InputError(
+            "ReplacementInBuffer",
+            f"{where} lies in the buffer {spec.buffer.uri}, so consolidation would load it a second time. Put it elsewhere.",
+        )
+    context.reporter.phase(Phase.READING, "the replacement")
+    listed = list(open_store(request.replacement.uri, context.catalog_properties).list(request.replacement.uri))
+    if not any(o.key.rsplit("/", 1)[-1] == names.SUCCESS_MARKER for o in listed):
+        raise InputError(
+            "ReplacementIncomplete",
+            f"{where} has no {names.SUCCESS_MARKER}: write the data files first and {names.SUCCESS_MARKER} last, then "
+            "create the Restatement under a new name.",
+        )
+    objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key))
+    source = BatchSource(request.replacement.batch_id, objects)
+    schema = context.spark.table(table.full_name).schema
+    with read_batches(context.spark, [source], schema, spec.batch_column, context.catalog_properties) as ingest:
+        if ingest.refused:
+            raise InputError(ingest.refused[0].reason, f"{where}: {ingest.refused[0].message}")
+        context.step("after-read")
+        context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
+        files = write_uncommitted(table, ingest.frame, spec.run_id) if ingest.rows else ()
+        if sum(f.records for f in files) != ingest.rows:
+            raise RuntimeError(f"{ingest.rows} rows were read, {sum(f.records for f in files)} written")
+    context.step("after-write")
+    return WrittenReplacement(files, ReplacementRows(ingest.rows, sum(o.size for o in objects)))

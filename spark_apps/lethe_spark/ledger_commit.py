@@ -1,0 +1,94 @@
+"""One way to change a table: plan on its newest ledger, write the next ledger, compare-and-set, plan anew on a lost race.
+
+I/O. Every commit of every run goes through `commit_on_ledger`.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from lethe.errors import ConflictError, UnknownCommitState
+from lethe.ledger.ledger import Delta, apply
+from lethe.ledger.lineage import needed_carriers
+from lethe.ledger.summary import summary
+from lethe.ledger.tombstone import Tombstone
+from lethe.run import Phase
+from lethe.table import ledger_store
+
+from lethe_spark.base import Base, observe_base
+from lethe_spark.context import RunContext
+from lethe_spark.jvm.commit import Change, commit
+from lethe_spark.jvm.table import IcebergTable
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 12
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Intent(Generic[T]):
+    """What a plan wants committed. `vacuumed`: the tombstones applied to removed files, of a vacuum only."""
+
+    delta: Delta
+    change: Change
+    outcome: T
+    vacuumed: Collection[Tombstone] | None = None
+
+
+@dataclass(frozen=True)
+class NothingToCommit(Generic[T]):
+    """The ledger already says what was wanted, or nothing is left to do."""
+
+    outcome: T
+
+
+@dataclass(frozen=True)
+class Committed(Generic[T]):
+    outcome: T
+    snapshot_id: int | None  # None: nothing was committed
+
+
+def commit_on_ledger(
+    context: RunContext, table: IcebergTable, plan: Callable[[Base], Intent[T] | NothingToCommit[T]]
+) -> Committed[T]:
+    """Commit what `plan` wants on the newest ledger; `plan` is asked again whenever the table moved before the commit.
+
+    The plan itself looks first whether its run is in the ledger already: that makes it exactly-once, also after a
+    commit of which nobody knows whether it landed.
+    Raises: ConflictError after 12 lost races; UnknownCommitState if the table cannot even be read afterwards.
+    """
+    context.reporter.phase(Phase.COMMITTING)
+    for attempt in range(1, ATTEMPTS + 1):
+        base = observe_base(context, table)
+        wanted = plan(base)
+        if isinstance(wanted, NothingToCommit):
+            return Committed(wanted.outcome, None)
+        try:
+            return Committed(wanted.outcome, _try_once(context, table, base, wanted))
+        except ConflictError as e:
+            if attempt == ATTEMPTS:
+                raise
+            log.info("commit %d of %d lost its race and is planned anew: %s", attempt, ATTEMPTS, e.reason)
+        except UnknownCommitState as e:
+            if attempt == ATTEMPTS:
+                raise
+            log.warning("commit %d of %d: %s; looking in the ledger", attempt, ATTEMPTS, e.reason)
+        # Full jitter: writers that met once must not meet again in step.
+        time.sleep(random.uniform(0, min(2.0, 0.05 * 2**attempt)))
+    raise AssertionError("unreachable")
+
+
+def _try_once(context: RunContext, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
+    spec = context.spec
+    delta = replace(wanted.delta, add_tombstones=(*wanted.delta.add_tombstones, *base.rearmed(spec.run_id)))
+    after = apply(base.ledger, delta, needed_carriers(base.facts.snapshots, base.ledger.carriers))
+    written = ledger_store.write(base.iceberg.io, base.facts, after, base.loaded, wanted.vacuumed)
+    keys = summary(base.ledger, after, written, spec.run_id, str(spec.kind), wanted.vacuumed)
+    context.step("before-commit")
+    snapshot_id = commit(table, wanted.change, keys, base.expectation)
+    context.step("after-commit")
+    return snapshot_id
