@@ -1,0 +1,281 @@
+"""Changing a table: every commit of Lethe goes through here and is a compare-and-set on the ledger's pointer.
+
+Invariant: what is raised says what is known. ConflictError: certainly nothing landed. UnknownCommitState: nobody knows,
+and the history did not tell; its files must not be deleted.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lethe import names
+from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitState
+
+from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
+from lethe_spark.jvm.gateway import each, java_list, jvm, listen_for_callbacks
+from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.table import IcebergTable
+
+LOOKS_AFTER_UNKNOWN = 3
+
+
+@dataclass(frozen=True)
+class Append:
+    """New data files."""
+
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True)
+class LedgerOnly:
+    """A new ledger, no data: a snapshot of nothing but its summary."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """`add` stands for the surviving rows of `remove`, which were read at `from_snapshot`. Operation `replace`."""
+
+    remove: tuple[DataFile, ...]
+    add: tuple[DataFile, ...]
+    from_snapshot: int
+
+
+@dataclass(frozen=True)
+class DeleteFiles:
+    """Whole files go. Operation `delete`."""
+
+    files: tuple[DataFile, ...]
+
+
+Change: TypeAlias = Append | LedgerOnly | Rewrite | DeleteFiles
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A staged (write-audit-publish) snapshot: its files are in the table's metadata, and in nobody's reads."""
+
+    snapshot_id: int
+    files: tuple[DataFile, ...]
+    summary: Mapping[str, str]
+
+
+def commit(
+    table: IcebergTable,
+    change: Change,
+    summary: Mapping[str, str],
+    expect: Expectation,
+    properties: Mapping[str, str] | None = None,
+) -> int:
+    """Commit a change, its summary and, in the same commit, table properties; only on the ledger that was expected.
+
+    Args:
+        summary: Must hold `lethe.ledger`, the pointer this commit sets; unique to this attempt.
+    Returns: The id of the new snapshot. `table` is refreshed.
+    Raises: ConflictError (`LedgerMoved`, `DataMoved`, `CommitFailed`), UnknownCommitState (`CommitStateUnknown`).
+    """
+    pointer = summary[names.LEDGER]
+    check = LedgerCheck(expect)
+    listen_for_callbacks(table.spark)
+    try:
+        if properties:
+            transaction = table.java.newTransaction()
+            _update(transaction, change, summary).validateWith(check).commit()
+            update = transaction.updateProperties()
+            for key, value in properties.items():
+                update.set(key, value)
+            update.commit()
+            transaction.commitTransaction()
+        else:
+            _update(table.java, change, summary).validateWith(check).commit()
+    except JvmError as e:
+        if check.error is not None:
+            raise check.error from e
+        if refused := _refusal(table, e):
+            raise refused from e
+        landed = _look_for(table, pointer)
+        if landed is not None:
+            return landed
+        raise _unknown(table, e) from e
+    landed = _look_for(table, pointer)
+    if landed is None:
+        raise _unknown(table, RuntimeError("committed, but the history does not show it"))
+    return landed
+
+
+def _update(target: Any, change: Change, summary: Mapping[str, str]) -> Any:
+    """Iceberg's pending update for a change; `target` is a table or a transaction.
+
+    DataFile objects only: with a path, py4j would bind `deleteFile` to a method that deletes the file at once.
+    """
+    match change:
+        case Append(files):
+            update = target.newAppend()
+            for file in files:
+                update = update.appendFile(file.java)
+        case LedgerOnly():
+            update = target.newFastAppend()
+        case Rewrite(remove, add, from_snapshot):
+            update = target.newRewrite().validateFromSnapshot(from_snapshot)
+            for file in remove:
+                update = update.deleteFile(file.java)
+            for file in add:
+                update = update.addFile(file.java)
+        case DeleteFiles(files):
+            # Without the validation, deleting a file that is already gone lands silently.
+            update = target.newDelete().validateFilesExist()
+            for file in files:
+                update = update.deleteFile(file.java)
+    for key, value in summary.items():
+        update = update.set(key, value)
+    return update
+
+
+def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
+    """The conflict that Iceberg reports, or None when it does not say whether the commit landed."""
+    if is_a(jvm(table.spark), error, ICEBERG + "ValidationException"):
+        text = java_message(error)
+        if MARKER in text:
+            seen = text.split(f"{MARKER}: ", 1)[-1].splitlines()[0]
+            return ConflictError("LedgerMoved", f"{table.full_name}: {seen}. Nothing was committed; the run plans again.")
+        return ConflictError(
+            "DataMoved",
+            f"{table.full_name}: a concurrent commit changed the data files that this one is about "
+            f"({text.splitlines()[0][:300]}). Nothing was committed; the run plans again.",
+        )
+    if is_a(jvm(table.spark), error, ICEBERG + "CleanableFailure"):
+        return ConflictError(
+            "CommitFailed",
+            f"{table.full_name}: other writers were faster in every attempt ({java_class(error).rsplit('.', 1)[-1]}). "
+            "Nothing was committed; the run plans again.",
+        )
+    return None
+
+
+def _unknown(table: IcebergTable, error: BaseException) -> UnknownCommitState:
+    return UnknownCommitState(
+        "CommitStateUnknown",
+        f"{table.full_name}: the catalog answered a commit with {java_class(error).rsplit('.', 1)[-1]}, and the table's "
+        "history does not show the commit. It may still land: the next attempt looks for this run in the ledger first.",
+    )
+
+
+def _look_for(table: IcebergTable, pointer: str) -> int | None:
+    """The ancestor of the head that points to this ledger; None when there is none, or the catalog does not answer."""
+    for _ in range(LOOKS_AFTER_UNKNOWN):
+        try:
+            table.java.refresh()
+            for snapshot in _history(table):
+                if snapshot.summary().get(names.LEDGER) == pointer:
+                    return int(snapshot.snapshotId())
+            return None
+        except JvmError:
+            continue
+    return None
+
+
+def _history(table: IcebergTable) -> Iterable[Any]:
+    """The head and its retained ancestors, newest first."""
+    snapshot, seen = table.java.currentSnapshot(), 0
+    total = int(table.java.operations().current().snapshots().size())
+    while snapshot is not None and seen <= total:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.java.snapshot(parent)
+        seen += 1
+
+
+def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: Mapping[str, str]) -> int:
+    """Record written files in the table's metadata without showing them: a crash then loses nothing.
+
+    Returns: The staged snapshot's id. Raises: ConflictError, UnknownCommitState.
+    """
+    update = _update(table.java, Append(tuple(files)), {**summary, names.WAP_ID: wap_id}).stageOnly()
+    failure: BaseException | None = None
+    try:
+        update.commit()
+    except JvmError as e:
+        if refused := _refusal(table, e):
+            raise refused from e
+        failure = e
+    found = _newest(table, wap_id)
+    if found is None:
+        raise _unknown(table, failure or RuntimeError("staged, but the table does not show it")) from failure
+    return int(found.snapshotId())
+
+
+@reading("looking for a staged snapshot")
+def find_staged(table: IcebergTable, wap_id: str) -> Staged | None:
+    """The newest snapshot staged under this id, whether or not it was published since."""
+    snapshot = _newest(table, wap_id)
+    if snapshot is None:
+        return None
+    files = tuple(DataFile.of(f) for f in each(snapshot.addedDataFiles(table.java.io())))
+    summary = {str(e.getKey()): str(e.getValue()) for e in each(snapshot.summary().entrySet())}
+    return Staged(int(snapshot.snapshotId()), files, summary)
+
+
+@reading("looking for a published snapshot")
+def find_published(table: IcebergTable, wap_id: str) -> int | None:
+    """The ancestor of the head by which the files staged under this id were published."""
+    table.java.refresh()
+    for snapshot in _history(table):
+        keys = snapshot.summary()
+        if wap_id in (keys.get(names.PUBLISHED_WAP_ID), keys.get(names.WAP_ID)):
+            return int(snapshot.snapshotId())
+    return None
+
+
+@reading("looking for a staged snapshot")
+def _newest(table: IcebergTable, wap_id: str) -> Any | None:
+    table.java.refresh()
+    staged = [s for s in each(table.java.snapshots()) if s.summary().get(names.WAP_ID) == wap_id]
+    return max(staged, key=lambda s: int(s.sequenceNumber()), default=None)
+
+
+def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
+    """Expire exactly these snapshots, and delete the files that no remaining snapshot reaches.
+
+    Iceberg would also expire whatever is older than five days: the age limit is set to the epoch so that nothing is.
+
+    Returns: How many were there to expire.
+    Raises: ConflictError (`SnapshotReferenced`), if a tag or branch holds one of them; TransientError.
+    """
+    table.refresh()
+    there = {int(s.snapshotId()) for s in each(table.java.snapshots())}
+    going = sorted(there.intersection(snapshot_ids))
+    if not going:
+        return 0
+    update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
+    for snapshot_id in going:
+        update = update.expireSnapshotId(snapshot_id)
+    try:
+        update.commit()
+    except JvmError as e:
+        if "referenced" in java_message(e):
+            raise ConflictError(
+                "SnapshotReferenced",
+                f"{table.full_name}: a tag or branch holds one of the snapshots to expire "
+                f"({java_message(e).splitlines()[0][:200]}). Nothing was expired.",
+            ) from e
+        raise transient(e, f"expiring {len(going)} snapshots of {table.full_name}") from e
+    table.refresh()
+    return len(going)
+
+
+def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
+    """Delete files through the table's own storage. Those already gone are no error.
+
+    Raises: InputError (`OutsideTable`), before anything is deleted, for a path outside the table's folders.
+    """
+    wanted = sorted(set(paths))
+    allowed = (table.location, table.properties.get("write.data.path", table.location).rstrip("/"))
+    for path in wanted:
+        if not path.startswith(tuple(f"{folder}/" for folder in allowed)):
+            raise InputError("OutsideTable", f"{table.full_name}: refusing to delete {path}, which is not in {allowed[0]}")
+    try:
+        utility = jvm(table.spark).org.apache.iceberg.CatalogUtil
+        utility.deleteFiles(table.java.io(), java_list(table.spark, wanted), "unpublished", True)
+    except JvmError as e:
+        raise transient(e, f"deleting {len(wanted)} files of {table.full_name}") from e
+    return len(wanted)

@@ -1,0 +1,67 @@
+"""What Java throws, as what a caller does next. The one place where exceptions of the JVM become ours.
+
+Texts of Java exceptions can hold a JDBC URL with a password in it: they go to the log through `__cause__`, never into
+a message.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+from lethe.errors import LetheError, TransientError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ICEBERG: Final = "org.apache.iceberg.exceptions."
+# PySpark turns some Java exceptions (illegal arguments, analysis) into classes of its own, whoever threw them.
+JvmError: Final = (Py4JError, CapturedException)
+
+
+def java_exception(error: BaseException) -> Any | None:
+    """The Java exception behind an error of py4j or PySpark; None when there is none, as on a broken connection."""
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    return getattr(error, "_origin", None)
+
+
+def java_class(error: BaseException) -> str:
+    """The class name of the Java exception behind an error, or the Python one's name."""
+    java = java_exception(error)
+    return type(error).__name__ if java is None else str(java.getClass().getName())
+
+
+def java_message(error: BaseException) -> str:
+    """The message of the Java exception; for comparisons, not for people."""
+    java = java_exception(error)
+    return str(error) if java is None else str(java.getMessage() or "")
+
+
+def is_a(jvm: Any, error: BaseException, class_name: str) -> bool:
+    """Whether the Java exception is an instance of the named class or interface."""
+    java = java_exception(error)
+    return java is not None and bool(jvm.py4j.reflection.TypeUtil.isInstanceOf(class_name, java))
+
+
+def transient(error: BaseException, doing: str) -> LetheError:
+    """Anything the catalog, the storage or the JVM threw while nothing was being committed: later."""
+    name = java_class(error).rsplit(".", 1)[-1]
+    return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed; it is tried again.")
+
+
+def reading(doing: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function that reads through the JVM: a Java exception becomes TransientError."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except JvmError as e:
+                raise transient(e, doing) from e
+
+        return wrapped
+
+    return decorate

@@ -1,0 +1,60 @@
+"""The JVM of a session: collections to and fro, and callbacks into Python that work inside a driver."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from py4j.java_gateway import JavaMember
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+
+def gateway(spark: SparkSession) -> Any:
+    gateway = spark.sparkContext._gateway
+    if gateway is None:
+        raise RuntimeError("this Spark session has no JVM of its own (Spark Connect); Lethe needs a classic driver")
+    return gateway
+
+
+def jvm(spark: SparkSession) -> Any:
+    return gateway(spark).jvm
+
+
+def listen_for_callbacks(spark: SparkSession) -> None:
+    """Let Java call Python objects; safe to repeat. Listens on loopback, on a port of its own."""
+    ensure_callback_server_started(gateway(spark))
+
+
+def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
+    result = jvm(spark).java.util.ArrayList()
+    for value in values:
+        result.add(value)
+    return result
+
+
+def java_set(spark: SparkSession, values: Iterable[Any]) -> Any:
+    result = jvm(spark).java.util.HashSet()
+    for value in values:
+        result.add(value)
+    return result
+
+
+def each(iterable: Any) -> Iterator[Any]:
+    """The elements of a java.lang.Iterable, which Python does not take for one."""
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def each_of(closeable: Any) -> Iterator[Any]:
+    """The elements of a CloseableIterable, closed at the end."""
+    try:
+        yield from each(closeable)
+    finally:
+        closeable.close()
+
+
+def table_cache(spark: SparkSession) -> Any:
+    """Iceberg's registry of tables by name. `SparkTableCache.get` is overloaded as a static and an instance method, and
+    py4j's attribute look-up picks either; naming the static member does not."""
+    client = gateway(spark)._gateway_client
+    return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()

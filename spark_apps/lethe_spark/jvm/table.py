@@ -1,0 +1,202 @@
+"""An Iceberg table as the driver's JVM sees it: loading, its facts, the layout that Lethe needs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lethe import names
+from lethe.errors import InputError
+from lethe.run import CreateTable
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+from pyspark.sql import SparkSession
+
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
+from lethe_spark.jvm.gateway import each, jvm
+
+# Iceberg's own defaults wait up to a minute per try; ours give up within half a minute, and the run plans again.
+COMMIT_RETRIES: Mapping[str, str] = {
+    "commit.retry.num-retries": "8",
+    "commit.retry.min-wait-ms": "50",
+    "commit.retry.max-wait-ms": "2000",
+    "commit.retry.total-timeout-ms": "30000",
+}
+
+
+class IcebergTable:
+    """A handle to one table. What it says is as of its loading or the last `refresh`."""
+
+    def __init__(self, spark: SparkSession, catalog: str, name: str, java: Any) -> None:
+        self.spark = spark
+        self.catalog = catalog
+        self.name = name
+        self.java = java
+
+    @classmethod
+    def load(cls, spark: SparkSession, catalog: str, name: str) -> "IcebergTable | None":
+        """The table `name` ("namespace.table"), or None when there is none. Raises TransientError."""
+        try:
+            java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+                spark._jsparkSession, f"{_quoted(catalog)}.{_quoted(name)}"
+            )
+        except JvmError as e:
+            if _says_not_found(spark, e):
+                return None
+            raise transient(e, f"loading the table {catalog}.{name}") from e
+        return cls(spark, catalog, name, java)
+
+    @classmethod
+    def create(
+        cls,
+        spark: SparkSession,
+        catalog: str,
+        name: str,
+        create: CreateTable,
+        properties: Mapping[str, str] | None = None,
+    ) -> "IcebergTable":
+        """Make the table, and its namespace, unless it is there; then load it.
+
+        Args:
+            create: Columns and partitioning in Spark's SQL; its properties give way to `properties`.
+        Raises: InputError (`InvalidTableDefinition`), TransientError.
+        """
+        wanted = {**create.properties, **(properties or {}), "format-version": str(create.format_version)}
+        namespace = name.rpartition(".")[0]
+        partitioned = f"PARTITIONED BY ({', '.join(create.partition_by)})" if create.partition_by else ""
+        pairs = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in wanted.items())
+        try:
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_quoted(catalog)}.{_quoted(namespace)}")
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {_quoted(catalog)}.{_quoted(name)} ({create.table_schema}) "
+                f"USING iceberg {partitioned} TBLPROPERTIES ({pairs})"
+            )
+        except JvmError as e:
+            if isinstance(e, (AnalysisException, ParseException, IllegalArgumentException)):
+                first = str(e).strip().splitlines()[0][:300]
+                raise InputError(
+                    "InvalidTableDefinition",
+                    f"{catalog}.{name} could not be created from spec.table.create: {first}. Correct its schema "
+                    "(a Spark SQL column list) or partitionBy.",
+                ) from e
+            raise transient(e, f"creating the table {catalog}.{name}") from e
+        table = cls.load(spark, catalog, name)
+        if table is None:
+            raise transient(RuntimeError("NotThereAfterCreation"), f"creating the table {catalog}.{name}")
+        return table
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.catalog}.{self.name}"
+
+    @reading("refreshing a table")
+    def refresh(self) -> None:
+        self.java.refresh()
+
+    @property
+    def metadata_location(self) -> str:
+        return str(self.java.operations().current().metadataFileLocation())
+
+    @property
+    def location(self) -> str:
+        return str(self.java.location()).rstrip("/")
+
+    @property
+    def uuid(self) -> str:
+        return str(self.java.operations().current().uuid())
+
+    @property
+    def format_version(self) -> int:
+        return int(self.java.operations().current().formatVersion())
+
+    @property
+    def head_id(self) -> int | None:
+        head = self.java.currentSnapshot()
+        return None if head is None else int(head.snapshotId())
+
+    @property
+    def schema_names(self) -> tuple[str, ...]:
+        return tuple(str(column.name()) for column in each(self.java.schema().columns()))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {str(e.getKey()): str(e.getValue()) for e in each(self.java.properties().entrySet())}
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.java.spec().isPartitioned())
+
+    def field_id(self, column: str) -> int | None:
+        """The Iceberg field id of a column, None when there is no such column."""
+        found = self.java.schema().findField(column)
+        return None if found is None else int(found.fieldId())
+
+    def ensure_layout(self, batch_column: str, properties: Mapping[str, str] | None = None) -> bool:
+        """Prepare the table for Lethe in one commit: sorted by the batch column, exact bounds of it, the field's id.
+
+        Args:
+            properties: Further table properties to set in the same commit, such as the claim.
+        Returns: Whether anything had to be changed.
+        Raises: InputError (`BatchColumnMissing`), TransientError.
+        """
+        field_id = self.field_id(batch_column)
+        if field_id is None:
+            raise InputError(
+                "BatchColumnMissing",
+                f"{self.full_name} has no column {batch_column!r} (spec.batchColumn); it has {', '.join(self.schema_names)}",
+            )
+        wanted = layout_properties(batch_column, field_id, partitioned=self.is_partitioned) | dict(properties or {})
+        known = self.properties
+        changed = {k: v for k, v in wanted.items() if known.get(k) != v}
+        is_sorted = self._is_sorted_by(field_id)
+        if is_sorted and not changed:
+            return False
+        api = jvm(self.spark).org.apache.iceberg
+        try:
+            transaction = self.java.newTransaction()
+            if not is_sorted:
+                order = transaction.replaceSortOrder()
+                order.asc(api.expressions.Expressions.ref(batch_column), api.NullOrder.NULLS_FIRST).commit()
+            update = transaction.updateProperties()
+            for key, value in changed.items():
+                update.set(key, value)
+            update.commit()
+            transaction.commitTransaction()
+        except JvmError as e:
+            raise transient(e, f"preparing the table {self.full_name}") from e
+        self.refresh()
+        return True
+
+    def _is_sorted_by(self, field_id: int) -> bool:
+        fields = list(each(self.java.sortOrder().fields()))
+        return bool(fields) and int(fields[0].sourceId()) == field_id and bool(fields[0].transform().isIdentity())
+
+
+def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) -> dict[str, str]:
+    """The table properties that Lethe's reads and vacuums lean on. Pure.
+
+    A partitioned table is distributed by hash of its partition. One without partitions has nothing to hash: by range,
+    or every task would write a file of its own with all batches in it.
+    """
+    return {
+        names.METRICS_MODE.format(column=batch_column): "full",
+        names.DISTRIBUTION_MODE: "hash" if partitioned else "range",
+        names.WAP_ENABLED: "true",
+        names.BATCH_COLUMN: str(field_id),
+    }
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _says_not_found(spark: SparkSession, error: Exception) -> bool:
+    """Spark wraps Iceberg's exceptions, or throws its own."""
+    if any(is_a(jvm(spark), error, ICEBERG + n) for n in ("NoSuchTableException", "NoSuchNamespaceException")):
+        return True
+    spark_names = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
+    if java_class(error).rsplit(".", 1)[-1] in spark_names:
+        return True
+    return "TABLE_OR_VIEW_NOT_FOUND" in java_message(error)
