@@ -64,7 +64,8 @@ def fetch(path: str, sha256: str, dest: pathlib.Path, base: str) -> None:
     print(f"fetching {target.name}", file=sys.stderr, flush=True)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return download(url, target, sha256)
+            download(url, target, sha256)
+            return
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             final = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
             if final or attempt == ATTEMPTS:

@@ -4,6 +4,8 @@
 # The node is one set of net, mount, pid, uts and ipc namespaces whose PID 1 is this script (_init). Killing that process makes the
 # kernel end every component and pod and take their mounts, interfaces and iptables rules along, so `down` has little to tidy.
 # The node has no default route: nothing in it reaches beyond this machine.
+set -euo pipefail
+# shellcheck source=lib.sh
 source "$(dirname "$(readlink -f "$0")")/../lib.sh"
 
 NAME=$CLUSTER_NAME # at most 12 characters: NAME0 is an interface
@@ -18,7 +20,7 @@ CG=/sys/fs/cgroup
 V2=
 if [ -e $CG/cgroup.controllers ]; then
   V2=1
-  HIERARCHIES=($CG)
+  HIERARCHIES=("$CG")
 else
   mapfile -t HIERARCHIES < <(find $CG -mindepth 1 -maxdepth 1 -type d)
 fi
@@ -65,7 +67,7 @@ up() {
   mkdir -p "$STATE"/{pki,log/var,etcd,containerd,kubelet,cni,conf}
   local hierarchy file
   if [ -n "$V2" ]; then
-    for file in $(cat $CG/cgroup.controllers); do echo "+$file" > $CG/cgroup.subtree_control 2> /dev/null || true; done
+    xargs -n 1 < $CG/cgroup.controllers | while read -r file; do echo "+$file" > $CG/cgroup.subtree_control 2> /dev/null || true; done
   fi
   for hierarchy in "${HIERARCHIES[@]}"; do mkdir -p "$hierarchy/$NAME"; done
   if [ -d "$CG/cpuset/$NAME" ]; then # v1: a new cpuset has no CPUs until it is given some
@@ -83,7 +85,7 @@ up() {
   echo "$pid $(started "$pid") $parent" > "$STATE/init"
   ip link add "${NAME}0" type veth peer name eth0 netns "$pid"
   echo 0 > "/proc/sys/net/ipv4/conf/${NAME}0/forwarding" # this machine routes nothing for the node
-  ip addr add $HOST/30 dev "${NAME}0"
+  ip addr add "$HOST/30" dev "${NAME}0"
   ip link set "${NAME}0" up
   for _ in $(seq 480); do
     healthy && break
@@ -158,14 +160,14 @@ C
 network() {
   until ip link set eth0 up 2> /dev/null; do sleep 0.02; done # the host hands the link in once it knows our process id
   ip link set lo up
-  ip addr add $NODE/30 dev eth0
+  ip addr add "$NODE/30" dev eth0
   echo 1 > /proc/sys/net/ipv4/ip_forward
   echo 0 > /proc/sys/net/ipv4/icmp_ratelimit                               # a dial without a route fails at once, each time
   iptables -I FORWARD -i cni0 -o eth0 -m conntrack --ctstate NEW -j REJECT # pods open nothing towards the host
   # connect() needs a route to a service address before kube-proxy's rules rewrite it: an empty bridge is enough
   ip link add svc0 type bridge
   ip link set svc0 up
-  ip route add $SVCS dev svc0 src $NODE
+  ip route add "$SVCS" dev svc0 src "$NODE"
 }
 
 background() {
@@ -192,8 +194,8 @@ _init() { # PID 1 of the node
   kubeadm init phase certs all --config conf/kubeadm.yaml
   kubeadm init phase kubeconfig all --config conf/kubeadm.yaml --kubeconfig-dir "$STATE/conf"
   local pki=$STATE/pki admin=$STATE/conf/super-admin.conf
-  background apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 --advertise-address=$NODE --secure-port=6443 \
-    --service-cluster-ip-range=$SVCS --client-ca-file="$pki/ca.crt" \
+  background apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 --advertise-address="$NODE" --secure-port=6443 \
+    --service-cluster-ip-range="$SVCS" --client-ca-file="$pki/ca.crt" \
     --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" \
     --service-account-issuer=https://kubernetes.default.svc.cluster.local \
     --service-account-key-file="$pki/sa.pub" --service-account-signing-key-file="$pki/sa.key" \
@@ -208,28 +210,36 @@ _init() { # PID 1 of the node
   kubectl --kubeconfig "$admin" create clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin --group=kubeadm:cluster-admins
   background controller-manager kube-controller-manager --kubeconfig=conf/controller-manager.conf \
     --service-account-private-key-file="$pki/sa.key" --root-ca-file="$pki/ca.crt" --use-service-account-credentials \
-    --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" --allocate-node-cidrs --cluster-cidr=$PODS \
-    --node-cidr-mask-size=24 --service-cluster-ip-range=$SVCS --leader-elect=false --flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins
+    --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" --allocate-node-cidrs --cluster-cidr="$PODS" \
+    --node-cidr-mask-size=24 --service-cluster-ip-range="$SVCS" --leader-elect=false --flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins
   background scheduler kube-scheduler --kubeconfig=conf/scheduler.conf --leader-elect=false
   # conntrack's sysctls cannot be written from a network namespace of one's own, hence the 0
-  background proxy kube-proxy --kubeconfig="$admin" --cluster-cidr=$PODS --hostname-override=node --conntrack-max-per-core=0 \
-    --nodeport-addresses=$NODE/32 --metrics-bind-address=127.0.0.1:10249
+  background proxy kube-proxy --kubeconfig="$admin" --cluster-cidr="$PODS" --hostname-override=node --conntrack-max-per-core=0 \
+    --nodeport-addresses="$NODE/32" --metrics-bind-address=127.0.0.1:10249
   background coredns coredns -conf conf/coredns
   until ctl version > /dev/null 2>&1; do sleep 0.1; done
   ctl images ls -q | grep -q '^localhost/pause:1$' || ctl images import "$LETHE_CACHE/pause.tar"
-  background kubelet kubelet --config=conf/kubelet.yaml --kubeconfig=conf/kubelet.conf --hostname-override=node --node-ip=$NODE
+  background kubelet kubelet --config=conf/kubelet.yaml --kubeconfig=conf/kubelet.conf --hostname-override=node --node-ip="$NODE"
   cp "$admin" kubeconfig
   while :; do wait -n || sleep 1; done # PID 1 reaps every orphan
 }
 
-# An OCI layout goes in without the blobs that containerd has already, so a changed last layer is all that a rebuilt image costs.
+# An image goes in without the blobs that containerd has already, so a changed last layer is all that a rebuilt one costs.
 load() { # LAYOUT IMAGE
   if ctl images ls -q | grep -qxF "$2"; then return; fi
-  local have
-  have=$(mktemp)
-  ctl content ls -q | sed 's|sha256:|blobs/sha256/|' | sort > "$have"
-  (cd "$1" && find -L oci-layout index.json blobs -type f | sort | comm -23 - "$have" | tar -chf - -T -) | ctl images import - > /dev/null
-  rm -f "$have"
+  local part
+  part=$(mktemp -d -p "$LETHE_STATE")
+  ctl content ls -q | sed 's|sha256:|blobs/sha256/|' | sort > "$part/have"
+  ln -s "$1/blobs" "$1/oci-layout" "$part/"
+  python3 - "$1/index.json" "$2" > "$part/index.json" << 'P' # containerd takes every image that the index lists
+import json, sys
+index = json.load(open(sys.argv[1]))
+index["manifests"] = [m for m in index["manifests"] if m["annotations"]["org.opencontainers.image.ref.name"] == sys.argv[2]]
+assert index["manifests"], f"{sys.argv[2]} is not in {sys.argv[1]}"
+json.dump(index, sys.stdout)
+P
+  (cd "$part" && find -L oci-layout index.json blobs -type f | sort | comm -23 - have | tar -chf - -T -) | ctl images import - > /dev/null
+  rm -rf "$part"
 }
 
 case ${1:-} in

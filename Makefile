@@ -1,0 +1,80 @@
+# `make` alone lists what there is. Everything is idempotent and sets up what it needs; the work is done by the scripts in dev/.
+#
+# CLUSTER=context   use that existing cluster of your kubeconfig; else kind where Docker answers, else a local node
+# REGISTRY=host/x   where an existing cluster pulls the images from
+# PURGE=1           let `make down` remove everything, the guard routes and the cluster's images too
+# LETHE_CACHE, LETHE_STATE   where built things and running state live; by default under ~/.cache and ~/.local/state
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+export LETHE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lethe
+export LETHE_STATE ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/lethe
+export CLUSTER REGISTRY
+export PATH := $(LETHE_CACHE)/bin:$(PATH)
+
+VENV := $(LETHE_CACHE)/venv
+BIN := $(VENV)/bin
+JARS := $(LETHE_CACHE)/jars
+export LETHE_JARS := $(JARS)
+
+# The tests have a cluster of their own, so that they and the demo do not trip over each other.
+TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
+TESTS ?= tests/unit tests/spark tests/cluster
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+##@ See it work
+.PHONY: demo env status kubeconfig down
+demo: up install ## flights in, restated, vacuumed: the whole loop on a cluster of its own
+	@eval "$$(dev/stack.sh env)"; $(BIN)/python examples/flights/demo.py
+env: ## exports for the demo's services: eval "$$(make -s env)"
+	@dev/stack.sh env
+status: ## what runs
+	@dev/stack.sh status
+kubeconfig: ## the path of the demo cluster's kubeconfig
+	@dev/stack.sh kubeconfig
+down: ## stop the demo's and the tests' clusters (PURGE=1: leave nothing)
+	@dev/stack.sh down $(if $(PURGE),--purge)
+	@$(if $(CLUSTER),:,$(TEST_STACK) down $(if $(PURGE),--purge))
+
+##@ Parts
+.PHONY: cluster images services install up venv jars
+cluster: ## a Kubernetes cluster
+	@dev/stack.sh cluster
+images: ## build the images and hand them to the demo's cluster
+	@dev/images.sh build && dev/images.sh load
+services: ## PostgreSQL and S3 in the cluster
+	@dev/stack.sh services
+up: venv ## cluster, images and services
+	@dev/stack.sh up
+install: ## Lethe itself, by Helm
+	@dev/install.sh
+venv: ## the Python environment
+	@dev/venv.sh
+jars: venv
+	@dev/packages.sh java
+	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test
+
+##@ Check it
+.PHONY: lint test test-unit test-spark test-cluster test-all test-up format
+lint: venv ## formatting, types, layers, chart, scripts
+	@dev/lint.sh
+format: venv ## write the formatting that lint asks for
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+test: ## lint, then all tests but the long ones
+	@dev/test.sh -m 'not long' $(TESTS)
+test-all: ## lint, then all tests
+	@dev/test.sh $(TESTS)
+test-unit: venv ## tests without Spark or a cluster
+	@$(PYTEST) tests/unit
+test-spark: venv jars ## tests of the Spark applications on local files
+	@$(PYTEST) -m 'not long' tests/spark
+test-cluster: ## tests on a cluster
+	@LINT=0 dev/test.sh -m 'not long' tests/cluster
+test-up: venv ## the tests' cluster, for working on a test
+	@$(TEST_STACK) up

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Build the images and put them where the cluster finds them: images.sh build | load | tags | pause
+#
+# Tags are hashes of what goes in, so an existing tag is never built again and a changed file always gives a new one. The
+# references are written to $LETHE_STATE/images.env. With Docker the Dockerfiles are built as they stand; without it buildah
+# builds the same files on a base made by debootstrap, and Lethe's own code is added as one layer (see app_layer.py).
+source "$(dirname "$0")/lib.sh"
+
+DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+BASE=docker.io/library/debian:bookworm-slim
+LAYOUTS=$LETHE_CACHE/layouts
+DEPENDENCIES=(pyproject.toml constraints.txt dev/requirements.py)
+
+# The inputs of each image: first those of its base, which takes minutes, then those of the last layer.
+OPERATOR_BASE=(operator/Dockerfile "${DEPENDENCIES[@]}")
+SPARK_BASE=(spark_apps/Dockerfile "${DEPENDENCIES[@]}" spark_apps/jars.txt spark_apps/fetch_jars.py spark_apps/entrypoint.sh)
+operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
+spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
+operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)
+spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)
+postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
+versitygw=localhost/lethe-versitygw:$(hash_of dev/services/versitygw dev/tools.sh)
+
+images=("$operator" "$spark" "$postgres" "$versitygw")
+
+ca_bundle() {
+  local file
+  for file in "${SSL_CERT_FILE:-}" "${PIP_CERT:-}" "${REQUESTS_CA_BUNDLE:-}" "${CURL_CA_BUNDLE:-}"; do
+    if [ -s "$file" ]; then
+      echo "$file"
+      return
+    fi
+  done
+}
+
+buildah_() {
+  mkdir -p "$LETHE_CACHE/tmp"
+  TMPDIR=$LETHE_CACHE/tmp STORAGE_DRIVER=overlay BUILDAH_ISOLATION=chroot \
+    buildah --root "$LETHE_CACHE/containers" --runroot /run/lethe-containers "$@"
+}
+
+bake() { # IMAGE ARGUMENT...: with whatever there is to build with
+  local ca secret=()
+  ca=$(ca_bundle)
+  [ -z "$ca" ] || secret=(--secret "id=ca,src=$ca")
+  if docker_answers; then
+    DOCKER_BUILDKIT=1 docker build "${secret[@]}" -t "$@"
+  else
+    # the host's network: buildah would otherwise make a bridge of its own on this machine
+    buildah_ build --layers --pull-never --network host "${secret[@]}" \
+      -v /etc/resolv.conf:/etc/resolv.conf:ro -v /etc/hosts:/etc/hosts:ro -t "$@"
+  fi
+}
+
+binary_context() { # versitygw is built by dev/tools.sh, so that no image is pulled for it
+  local context=$LETHE_CACHE/versitygw-context
+  mkdir -p "$context"
+  cp -L "$LETHE_CACHE/bin/versitygw" "$context/"
+  echo "$context"
+}
+
+debian_base() {
+  local rootfs=$LETHE_CACHE/rootfs container
+  rm -rf "$rootfs"
+  debootstrap --variant=minbase bookworm "$rootfs" "$DEBIAN_MIRROR"
+  chroot "$rootfs" apt-get clean
+  container=$(buildah_ from scratch)
+  buildah_ add -q "$container" "$rootfs" /
+  buildah_ commit -q "$container" $BASE
+  buildah_ rm "$container"
+  rm -rf "$rootfs"
+}
+
+pause_image() { # what holds a pod's namespaces open on the local node
+  [ ! -e "$LETHE_CACHE/pause.tar" ] || return 0
+  local container
+  container=$(buildah_ from scratch)
+  buildah_ copy -q "$container" "$LETHE_CACHE/bin/pause" /pause
+  buildah_ config --entrypoint '["/pause"]' "$container"
+  buildah_ commit -q "$container" localhost/pause:1
+  buildah_ rm "$container"
+  buildah_ push -q localhost/pause:1 "oci-archive:$LETHE_CACHE/pause.tar.new:localhost/pause:1"
+  mv "$LETHE_CACHE/pause.tar.new" "$LETHE_CACHE/pause.tar"
+}
+
+layout_of() { # operator, spark, ...: images of one kind share a layout and with it their blobs
+  local kind=${1%:*}
+  kind=${kind##*/lethe-}
+  echo "$LAYOUTS/${kind%-base}"
+}
+
+in_layout() { grep -qF "\"$1\"" "$(layout_of "$1")/index.json" 2> /dev/null; }
+
+to_layout() { # IMAGE ARGUMENT...: bake and write out; the images of older inputs go, for a layout holds but one base
+  local layout
+  layout=$(layout_of "$1")
+  bake "$@"
+  rm -rf "$layout.new"
+  mkdir -p "$layout.new"
+  buildah_ push -q "$1" "oci:$layout.new:$1"
+  rm -rf "$layout"
+  mv "$layout.new" "$layout"
+}
+
+app_layer() { # BASE IMAGE DOCKERFILE LABEL
+  in_layout "$1" || progress "building the $4 image's base" to_layout "$1" --target base -f "$ROOT/$3" "$ROOT"
+  in_layout "$2" || (cd "$ROOT" && python3 dev/app_layer.py "$(layout_of "$2")" "$1" "$2" "$3" .)
+}
+
+docker_has() { docker image inspect "$1" > /dev/null 2>&1; }
+
+build() {
+  "$ROOT/dev/tools.sh" versitygw
+  if docker_answers; then
+    docker_has "$postgres" || progress "building the PostgreSQL image" bake "$postgres" -f "$ROOT/dev/services/postgres/Dockerfile" "$ROOT"
+    docker_has "$versitygw" || progress "building the S3 image" bake "$versitygw" -f "$ROOT/dev/services/versitygw/Dockerfile" "$(binary_context)"
+    docker_has "$operator" || progress "building the operator image" bake "$operator" -f "$ROOT/operator/Dockerfile" "$ROOT"
+    docker_has "$spark" || progress "building the Spark image" bake "$spark" -f "$ROOT/spark_apps/Dockerfile" "$ROOT"
+  else
+    "$ROOT/dev/packages.sh" node
+    buildah_ inspect $BASE > /dev/null 2>&1 || progress "making the Debian base image" debian_base
+    in_layout "$postgres" || progress "building the PostgreSQL image" to_layout "$postgres" -f "$ROOT/dev/services/postgres/Dockerfile" "$ROOT"
+    in_layout "$versitygw" || progress "building the S3 image" to_layout "$versitygw" -f "$ROOT/dev/services/versitygw/Dockerfile" "$(binary_context)"
+    app_layer "$operator_base" "$operator" operator/Dockerfile operator
+    app_layer "$spark_base" "$spark" spark_apps/Dockerfile Spark
+  fi
+  tags > "$LETHE_STATE/images.env.new"
+  mv "$LETHE_STATE/images.env.new" "$LETHE_STATE/images.env"
+}
+
+tags() {
+  local prefix=
+  # A named cluster that is not kind's pulls from a registry; the others are handed the images.
+  [ -z "${REGISTRY:-}" ] || prefix=${REGISTRY%/}/
+  swap() { if [ -n "$prefix" ]; then echo "$prefix${1#localhost/}"; else echo "$1"; fi; }
+  echo "export LETHE_OPERATOR_IMAGE=$(swap "$operator")"
+  echo "export LETHE_SPARK_IMAGE=$(swap "$spark")"
+  echo "export LETHE_POSTGRES_IMAGE=$(swap "$postgres")"
+  echo "export LETHE_VERSITYGW_IMAGE=$(swap "$versitygw")"
+}
+
+to_registry() { # IMAGE
+  local target=${REGISTRY%/}/${1#localhost/}
+  if docker_answers; then
+    docker tag "$1" "$target"
+    docker push -q "$target"
+  else
+    local id
+    id=$(buildah_ pull -q "oci:$(layout_of "$1"):$1")
+    buildah_ push -q "$id" "docker://$target"
+  fi
+}
+
+to_kind() { # CLUSTER IMAGE
+  docker exec "$1-control-plane" crictl inspecti "$2" > /dev/null 2>&1 || kind load docker-image --name "$1" "$2"
+}
+
+load() {
+  local image context=${CLUSTER:-}
+  for image in "${images[@]}"; do
+    case $(mode) in
+      node) progress "loading $image" "$ROOT/dev/cluster/cluster.sh" load "$(layout_of "$image")" "$image" ;;
+      kind) progress "loading $image" to_kind "$CLUSTER_NAME" "$image" ;;
+      existing)
+        if [[ $context == kind-* && -z ${REGISTRY:-} ]]; then
+          progress "loading $image" to_kind "${context#kind-}" "$image"
+        else
+          [ -n "${REGISTRY:-}" ] || die "CLUSTER=$context pulls its images: give REGISTRY=host/folder to push them to"
+          progress "pushing $image" to_registry "$image"
+        fi
+        ;;
+    esac
+  done
+}
+
+case ${1:-} in
+  build) locked images build ;;
+  load) load ;;
+  tags) tags ;;
+  pause) locked images pause_image ;;
+  *) sed -n 2p "$0"; exit 2 ;;
+esac

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Install or upgrade Lethe on the cluster that stack.sh set up: install.sh [HELM-ARGUMENT...]
+#
+# The catalog `main` is the services' PostgreSQL and S3; Datasets may live in the namespace `default`. The credentials go
+# to Helm in a file that only this user can read, and that is gone afterwards.
+source "$(dirname "$0")/lib.sh"
+
+NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
+WATCH=${LETHE_WATCH:-default} # comma-separated
+KUBECONFIG=$("$ROOT/dev/stack.sh" kubeconfig)
+export KUBECONFIG
+eval "$("$ROOT/dev/images.sh" tags)"
+
+secret() { kubectl -n lethe-services get secret lethe-services -o "jsonpath={.data.$1}" | base64 -d; }
+
+umask 077
+values=$(mktemp)
+trap 'rm -f "$values"' EXIT
+cat > "$values" << V
+image:
+  operator: "$LETHE_OPERATOR_IMAGE"
+  spark: "$LETHE_SPARK_IMAGE"
+  pullPolicy: IfNotPresent
+watchNamespaces: [${WATCH//,/, }]
+catalogs:
+  main:
+    type: sql
+    uri: "postgresql+psycopg2://$(secret POSTGRES_USER):$(secret POSTGRES_PASSWORD)@postgres.lethe-services:5432/lake"
+    init_catalog_tables: "false"
+    warehouse: s3://lake/warehouse
+    s3.endpoint: http://s3.lethe-services:7070
+    s3.access-key-id: "$(secret AWS_ACCESS_KEY_ID)"
+    s3.secret-access-key: "$(secret AWS_SECRET_ACCESS_KEY)"
+    s3.region: us-east-1
+    s3.path-style-access: "true"
+V
+progress "installing Lethe into $NAMESPACE" helm upgrade --install lethe "$ROOT/helm/lethe" --namespace "$NAMESPACE" --create-namespace \
+  --values "$values" --wait --timeout 5m "$@"

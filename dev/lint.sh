@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# All the linters, each even if one before it complained; fails if any did.
+source "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+BIN=$LETHE_CACHE/venv/bin
+"$ROOT/dev/tools.sh" helm
+failed=()
+
+check() {
+  local label=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    say "  $label: ok"
+  else
+    say "  $label: FAILED"
+    printf '%s\n' "$output" | sed 's/^/    /' >&2
+    failed+=("$label")
+  fi
+}
+
+scripts() { git ls-files --cached --others --exclude-standard dev .ci | grep -E '\.sh$|^\.ci/run$'; }
+
+say "lint:"
+check "ruff check" "$BIN/ruff" check --no-cache .
+check "ruff format" "$BIN/ruff" format --no-cache --check .
+check "mypy" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy"
+check "layers" "$BIN/lint-imports" --no-cache
+check "helm lint" helm lint --strict helm/lethe
+check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
+mapfile -t files < <(scripts)
+check "shellcheck" "$BIN/shellcheck" -x -P dev "${files[@]}" spark_apps/entrypoint.sh
+[ ${#failed[@]} = 0 ] || die "lint: ${failed[*]}"

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# The cluster and what Lethe needs in it: stack.sh up | cluster | services | env | kubeconfig | status | down [--purge]
+#
+# kind where Docker answers, else the local node; an existing cluster only when CLUSTER names its context. CLUSTER_NAME and
+# CLUSTER_INDEX choose between the demo's and the tests' (see lib.sh). Everything may be called again at any time.
+source "$(dirname "$0")/lib.sh"
+
+SERVICES=lethe-services # namespace and release
+FOLDER=$LETHE_STATE/$CLUSTER_NAME
+MODE=$(mode)
+
+kubeconfig() {
+  case $MODE in
+    node) "$ROOT/dev/cluster/cluster.sh" kubeconfig ;;
+    kind) echo "$FOLDER/kubeconfig" ;;
+    existing) echo "$FOLDER-existing/kubeconfig" ;;
+  esac
+}
+KUBECONFIG_THEIRS=${KUBECONFIG:-}
+KUBECONFIG=$(kubeconfig)
+export KUBECONFIG
+
+cluster() {
+  "$ROOT/dev/tools.sh"
+  case $MODE in
+    node)
+      "$ROOT/dev/packages.sh" node
+      "$ROOT/dev/images.sh" pause
+      "$ROOT/dev/cluster/cluster.sh" status > /dev/null || progress "starting the local node $CLUSTER_NAME" "$ROOT/dev/cluster/cluster.sh" up
+      ;;
+    kind)
+      mkdir -p "$FOLDER"
+      kind get clusters 2> /dev/null | grep -qx "$CLUSTER_NAME" \
+        || progress "creating the kind cluster $CLUSTER_NAME" kind create cluster --name "$CLUSTER_NAME" --config "$ROOT/kind-config.yaml" --wait 180s
+      kind export kubeconfig -q --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG"
+      ;;
+    existing)
+      # A copy with that one context, so that nothing here follows a change of the current context
+      mkdir -p "$FOLDER-existing"
+      (
+        umask 077
+        KUBECONFIG=$KUBECONFIG_THEIRS kubectl config view --raw --minify --flatten --context "$CLUSTER" > "$KUBECONFIG.new"
+      ) || die "the kubeconfig has no context $CLUSTER"
+      mv "$KUBECONFIG.new" "$KUBECONFIG"
+      ;;
+  esac
+}
+
+services() {
+  eval "$("$ROOT/dev/images.sh" tags)"
+  progress "installing PostgreSQL and S3" helm upgrade --install "$SERVICES" "$ROOT/dev/services" --namespace "$SERVICES" --create-namespace \
+    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE" \
+    --wait --timeout 5m
+}
+
+secret() { kubectl -n "$SERVICES" get secret lethe-services -o "jsonpath={.data.$1}" | base64 -d; }
+
+environment() {
+  local node user password
+  node=$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}') || die "the cluster is not up: run make cluster"
+  user=$(secret POSTGRES_USER) || die "the services are not installed: run make services"
+  password=$(secret POSTGRES_PASSWORD)
+  show() { printf 'export %s=%q\n' "$1" "$2"; }
+  show KUBECONFIG "$KUBECONFIG"
+  show LETHE_S3_ENDPOINT "http://$node:30070"
+  show AWS_ACCESS_KEY_ID "$(secret AWS_ACCESS_KEY_ID)"
+  show AWS_SECRET_ACCESS_KEY "$(secret AWS_SECRET_ACCESS_KEY)"
+  show AWS_REGION us-east-1
+  show LETHE_CATALOG_NAME main
+  show LETHE_CATALOG_URI "postgresql+psycopg2://$user:$password@$node:30432/lake"
+  show LETHE_WAREHOUSE s3://lake/warehouse
+}
+
+status() {
+  echo "cluster $CLUSTER_NAME ($MODE): $([ "$MODE" = node ] && "$ROOT/dev/cluster/cluster.sh" status || echo "see below")"
+  echo "kubeconfig: $KUBECONFIG"
+  kubectl get nodes,pods -A --request-timeout=10s 2> /dev/null || echo "nothing answers"
+}
+
+down() {
+  case $MODE in
+    node) "$ROOT/dev/cluster/cluster.sh" down "${1:-}" ;;
+    kind)
+      ! command -v kind > /dev/null || kind delete cluster --name "$CLUSTER_NAME" -q
+      rm -rf "$FOLDER"
+      ;;
+    existing)
+      helm uninstall -n "$SERVICES" "$SERVICES" --ignore-not-found
+      kubectl delete namespace "$SERVICES" --ignore-not-found
+      rm -rf "$FOLDER-existing"
+      ;;
+  esac
+}
+
+case ${1:-} in
+  cluster) cluster ;;
+  services) services ;;
+  up)
+    cluster
+    "$ROOT/dev/images.sh" build
+    "$ROOT/dev/images.sh" load
+    services
+    ;;
+  env) environment ;;
+  kubeconfig) echo "$KUBECONFIG" ;;
+  status) status ;;
+  down) down "${2:-}" ;;
+  *) sed -n 2p "$0"; exit 2 ;;
+esac
