@@ -122,6 +122,7 @@ class RunPointer(Document):
     """What the ConfigMap holds instead of a `run.json` of over 256 KiB: where it lies and how to know it."""
 
     api_version: str = CONTRACT_VERSION
+    catalog: str  # whose FileIO properties open the URI
     uri: str
     sha256: str
 

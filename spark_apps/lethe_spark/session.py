@@ -17,8 +17,6 @@ from lethe.table import catalogs
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-import lethe_spark
-
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars
 MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
@@ -86,7 +84,7 @@ def _start(confs: Mapping[str, str]) -> SparkContext:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Python workers import this package too, and do not inherit sys.path.
-    source = str(Path(next(iter(lethe_spark.__path__))).parent)
+    source = str(Path(__file__).resolve().parent.parent)
     known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != source]
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *known])
     return SparkContext(conf=SparkConf().setAll(list(confs.items())))

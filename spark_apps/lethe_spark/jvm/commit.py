@@ -137,7 +137,9 @@ def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
         text = java_message(error)
         if MARKER in text:
             seen = text.split(f"{MARKER}: ", 1)[-1].splitlines()[0]
-            return ConflictError("LedgerMoved", f"{table.full_name}: {seen}. Nothing was committed; the run plans again.")
+            return ConflictError(
+                "LedgerMoved", f"{table.full_name}: {seen}. Nothing was committed; the run plans again."
+            )
         return ConflictError(
             "DataMoved",
             f"{table.full_name}: a concurrent commit changed the data files that this one is about "
@@ -272,7 +274,9 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     allowed = (table.location, table.properties.get("write.data.path", table.location).rstrip("/"))
     for path in wanted:
         if not path.startswith(tuple(f"{folder}/" for folder in allowed)):
-            raise InputError("OutsideTable", f"{table.full_name}: refusing to delete {path}, which is not in {allowed[0]}")
+            raise InputError(
+                "OutsideTable", f"{table.full_name}: refusing to delete {path}, which is not in {allowed[0]}"
+            )
     try:
         utility = jvm(table.spark).org.apache.iceberg.CatalogUtil
         utility.deleteFiles(table.java.io(), java_list(table.spark, wanted), "unpublished", True)

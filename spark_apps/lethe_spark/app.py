@@ -1,0 +1,154 @@
+"""The entry point of all three applications: arguments -> run.json -> a job -> result and exit code.
+
+    python -m lethe_spark.app [--run FILE] [--conf k=v …]
+
+Exit codes: 0 done or nothing to do; 10 permanent, the user has to change something; 20 transient, try again. SIGTERM
+ends in 20. Stack traces go to the log on stderr, with the catalog's secrets blotted out; never into a result.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT, LetheError, TransientError
+from lethe.run import Phase, RunKind, RunResult, RunSpec
+from lethe.table import catalogs
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lethe_spark import arguments, progress, result
+from lethe_spark.context import Cancelled, RunContext
+from lethe_spark.jvm.errors import JvmError
+from lethe_spark.redact import RedactingFormatter, secrets_of
+from lethe_spark.session import make_session
+
+log = logging.getLogger("lethe_spark")
+
+STOP_SECONDS: Final = 30
+# Libraries whose errors mean that the catalog or the storage does not answer.
+_AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sqlite3", "aiohttp", "http")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one run and return the exit code."""
+    formatter = RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _log_to_stderr(formatter)
+    given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+    try:
+        spec = arguments.load_run(given.run_file)
+    except Exception as e:
+        error = understood(e)
+        log.error("%s", error, exc_info=e)
+        print(f"{error}", file=sys.stderr)
+        return error.exit_code
+    cancelled = threading.Event()
+    _cancel_on_sigterm(cancelled)
+    reporter = progress.Reporter(spec, progress.sink_of(os.environ))
+    try:
+        properties = catalogs.properties(spec.table.catalog)
+        formatter.secrets = secrets_of(properties)
+        spark = make_session(spec.table.catalog, given.confs)
+        reporter.watch(spark.sparkContext)
+        context = RunContext(spark, spec, reporter, properties, cancelled)
+        context.step("after-start")
+        done = job_of(spec.kind)(context)
+        code = EXIT_DONE
+    except Exception as e:
+        error = Cancelled() if cancelled.is_set() else understood(e)
+        log.error("%s", error, exc_info=e)
+        done, code = result.failed(spec, error), error.exit_code
+    _tell(spec, done, reporter, code)
+    return code
+
+
+def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
+    """The job that carries out a kind of run. Imported late: a vacuum need not load what a consolidation needs."""
+    if kind is RunKind.CONSOLIDATION:
+        from lethe_spark.jobs import consolidate
+
+        return consolidate.run
+    if kind is RunKind.RESTATEMENT:
+        from lethe_spark.jobs import restate
+
+        return restate.run
+    from lethe_spark.jobs import vacuum
+
+    return vacuum.run
+
+
+def understood(error: Exception) -> LetheError:
+    """Any error as one of ours. The text of a foreign one may hold a secret, so it stays in the log."""
+    if isinstance(error, LetheError):
+        return error
+    name = type(error).__name__
+    if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _AWAY:
+        return TransientError(
+            "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}); tried again."
+        )
+    if isinstance(error, JvmError):
+        return TransientError("SparkFailed", f"Spark failed ({name}); see the driver's log. The run is tried again.")
+    return TransientError("UnexpectedError", f"{name}; see the driver's log. The run is tried again.")
+
+
+def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, code: int) -> None:
+    reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
+    result.deliver(done, os.environ)
+    if code == EXIT_INPUT:
+        log.error("run %s will not be tried again as it is: %s", spec.run_id, done.reason)
+
+
+def _log_to_stderr(formatter: logging.Formatter) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("lethe_spark").setLevel(logging.INFO)
+    logging.getLogger("lethe").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
+def _cancel_on_sigterm(cancelled: threading.Event) -> None:
+    """Cancel from a thread: the main one may be in the middle of a call to the JVM, whose connection is then its own."""
+
+    def cancel_jobs() -> None:
+        while True:  # also those that start before the run reaches its next step; ends with the process
+            context = SparkContext._active_spark_context
+            if context is not None:
+                try:
+                    context.cancelAllJobs()
+                except Exception as e:
+                    log.warning("cancelling Spark jobs: %s", type(e).__name__)
+            time.sleep(1)
+
+    def on_sigterm(_signal: int, _frame: Any) -> None:
+        if not cancelled.is_set():
+            cancelled.set()
+            threading.Thread(target=cancel_jobs, name="lethe-cancel", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def stop_spark() -> None:
+    """Stop the session, executors included; a JVM that hangs is left to die with this process."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    stopping = threading.Thread(target=session.stop, name="lethe-stop", daemon=True)
+    stopping.start()
+    stopping.join(STOP_SECONDS)
+
+
+if __name__ == "__main__":
+    exit_code = EXIT_TRANSIENT
+    try:
+        exit_code = main()
+        stop_spark()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Not sys.exit: a callback thread of py4j must not keep a finished run alive.
+    os._exit(exit_code)

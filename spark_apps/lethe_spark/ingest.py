@@ -1,0 +1,159 @@
+"""Buffered batches as one DataFrame: many small Parquet files, read by pyarrow inside Spark's Python workers.
+
+I/O through executors. Invariants: a batch with any file that cannot be used contributes no row at all and is named; the
+other batches go in. A store that is away is TransientError, never a refusal. The files are read once: what was read is
+kept on the executors' disks, and a batch is counted, refused and written from that one reading.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil
+from types import TracebackType
+from typing import Final
+
+from lethe.errors import InputError, TransientError
+from lethe.ledger.ledger import BufferedObject
+from lethe.run import RefusedBatch
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lethe_spark.buffer_files import ERROR_COLUMN, TRANSIENT_MARKER, FileTask, Reader, decode_error
+from lethe_spark.jvm.errors import JvmError
+
+BYTES_PER_GROUP: Final = 128 * 1024 * 1024
+FILES_PER_GROUP: Final = 500
+# A small file costs a request, whatever its size: this many bytes' worth of reading.
+BYTES_PER_FILE: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """One batch and the objects that hold it. `key` of an object is its full URI, `size` in bytes."""
+
+    id: str
+    objects: tuple[BufferedObject, ...]
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What came of reading. Close it when the rows are written: they are kept on disk until then.
+
+    `rows_per_batch` has every batch that was not refused, also those without rows; `frame` their rows with the table's
+    columns; `refused` names a file for each refused batch.
+    """
+
+    rows_per_batch: Mapping[str, int]
+    refused: tuple[RefusedBatch, ...]
+    frame: DataFrame
+    kept: DataFrame
+
+    @property
+    def rows(self) -> int:
+        """The rows of `frame`. Whoever writes it compares: a reader that lost rows must not go unnoticed."""
+        return sum(self.rows_per_batch.values())
+
+    def close(self) -> None:
+        self.kept.unpersist()
+
+    def __enter__(self) -> "Ingest":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def read_batches(
+    spark: SparkSession,
+    sources: Sequence[BatchSource],
+    schema: StructType,
+    batch_column: str,
+    io_properties: Mapping[str, str],
+) -> Ingest:
+    """Read the batches, each row with its batch id in `batch_column`.
+
+    Args:
+        sources: Distinct ids. Files need not hold the batch column; where they do, it must be the id in every row.
+        schema: The table's columns; the files must have all of the others, of the same or a safely widened type.
+        io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
+    Raises: InputError (`BatchColumnType`); TransientError (`BufferAway`), if a file could not be fetched.
+    """
+    if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
+        found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "not there"
+        raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
+    tasks = [FileTask(s.id, o.key, o.size) for s in sources for o in s.objects]
+    groups = pack(tasks, spark.sparkContext.defaultParallelism)
+    if not groups:
+        empty = spark.createDataFrame([], schema)
+        return Ingest({s.id: 0 for s in sources}, (), empty, empty)
+    kept = _rows(spark, groups, schema, batch_column, io_properties).persist(StorageLevel.DISK_ONLY)
+    try:
+        counted = kept.groupBy(batch_column, ERROR_COLUMN).count().collect()
+    except (PySparkException, *JvmError) as e:
+        kept.unpersist()
+        raise _failure(e) from e
+    errors: dict[str, list[tuple[str, str, str]]] = {}
+    rows = {s.id: 0 for s in sources}
+    for batch_id, error, count in counted:
+        if error is None:
+            rows[batch_id] += count
+        else:
+            errors.setdefault(batch_id, []).append(decode_error(error))
+    refused = tuple(_refusal(batch_id, found) for batch_id, found in sorted(errors.items()))
+    good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*[F.col(f"`{name}`") for name in schema.names])
+    if errors:
+        good = good.where(~F.col(f"`{batch_column}`").isin(list(errors)))
+    return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept)
+
+
+def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
+    """Distribute files to groups of about equal work, none larger than it must be. Pure; the same for the same input."""
+    if not tasks:
+        return []
+    weight = sum(t.size + BYTES_PER_FILE for t in tasks)
+    wanted = max(ceil(weight / (BYTES_PER_GROUP + BYTES_PER_FILE)), ceil(len(tasks) / FILES_PER_GROUP), parallelism)
+    groups: list[list[FileTask]] = [[] for _ in range(min(wanted, len(tasks)))]
+    loads = [(0, i) for i in range(len(groups))]
+    for task in sorted(tasks, key=lambda t: (-t.size, t.uri)):
+        load, index = heappop(loads)
+        groups[index].append(task)
+        heappush(loads, (load + task.size + BYTES_PER_FILE, index))
+    return groups
+
+
+def _rows(
+    spark: SparkSession,
+    groups: list[list[FileTask]],
+    schema: StructType,
+    batch_column: str,
+    io_properties: Mapping[str, str],
+) -> DataFrame:
+    # Everything is nullable here, for the sake of the rows that only carry an error.
+    wide = StructType(
+        [StructField(f.name, f.dataType, True) for f in schema] + [StructField(ERROR_COLUMN, StringType())]
+    )
+    reader = Reader(schema, wide, batch_column, dict(io_properties))
+    payloads = spark.sparkContext.parallelize([(FileTask.encode(g),) for g in groups], len(groups))
+    return payloads.toDF("files string").mapInArrow(reader.read, wide)
+
+
+def _refusal(batch_id: str, errors: list[tuple[str, str, str]]) -> RefusedBatch:
+    """The first bad file by name, and how many there are."""
+    uri, reason, message = min(errors)
+    more = f" ({len(errors) - 1} more files of this batch cannot be used)" if len(errors) > 1 else ""
+    return RefusedBatch(batch_id=batch_id, reason=reason, message=f"{uri}: {message}{more}")
+
+
+def _failure(error: BaseException) -> TransientError:
+    text = str(error)
+    if TRANSIENT_MARKER in text:
+        what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")
+        return TransientError(
+            "BufferAway", f"a file of the buffer could not be fetched: {what[:300]}. Nothing was changed."
+        )
+    return TransientError(
+        "ReadingFailed", f"reading the buffered files failed in Spark ({type(error).__name__}); see the driver's log."
+    )

@@ -1,0 +1,68 @@
+"""The end of a run, told to whoever launched it: ConfigMap and termination message in a pod, stdout from a shell. I/O."""
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final
+
+from lethe.errors import LetheError
+from lethe.run import LISTED_AT_MOST, RunResult, RunSpec
+
+from lethe_spark.kube import StatusConfigMap
+
+log = logging.getLogger(__name__)
+
+TERMINATION_LOG: Final = "/dev/termination-log"
+TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
+LARGEST: Final = 256 * 1024  # a ConfigMap holds 1 MiB, and one Dataset's runs share it
+TRIES: Final = 5
+
+
+def failed(spec: RunSpec, error: LetheError) -> RunResult:
+    """The result of a run that ended with an error: a reason and full sentences, no stack trace. Pure but for the time."""
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Failed",
+        reason=error.reason,
+        message=error.message[:2000],
+        finished_time=datetime.now(UTC),
+    )
+
+
+def deliver(result: RunResult, environ: Mapping[str, str]) -> None:
+    """Tell the result wherever somebody listens. Never raises: the table already holds the truth."""
+    log_file = Path(environ.get(TERMINATION_LOG_ENV, TERMINATION_LOG))
+    if log_file.exists():
+        try:
+            log_file.write_text(result.compact())
+        except OSError as e:
+            log.warning("the termination message could not be written: %s", e)
+    config_map = StatusConfigMap.from_environment(environ)
+    if config_map is None:
+        print(result.to_json(), flush=True)
+        return
+    document = bounded(result)
+    for attempt in range(1, TRIES + 1):
+        try:
+            config_map.put("result.json", document)
+            return
+        except (OSError, HTTPException) as e:
+            log.warning("try %d of %d to report the result: %s", attempt, TRIES, e)
+            if attempt < TRIES:
+                time.sleep(attempt)
+
+
+def bounded(result: RunResult) -> str:
+    """The result as JSON that fits beside others in a ConfigMap: lists are cut, counts stay. Pure."""
+    whole = result.to_json()
+    if len(whole.encode()) <= LARGEST:
+        return whole
+    cut = result.model_copy(
+        update={"requests": result.requests[:LISTED_AT_MOST], "refused": result.refused[:LISTED_AT_MOST]}
+    )
+    return cut.to_json() if len(cut.to_json().encode()) <= LARGEST else result.compact()
