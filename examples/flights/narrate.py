@@ -1,0 +1,132 @@
+"""Telling what goes on: one line per step, a live line while something is awaited, and a check that ends the demo. I/O only."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+LIVE = sys.stdout.isatty()
+KINDS = "datasets.lethe.dev,restatements.lethe.dev,vacuumpolicies.lethe.dev"
+# Without a terminal, a line at most this often.
+QUIET_SECONDS = 10
+
+
+def kubectl(*arguments: str, stdin: str | None = None) -> str:
+    done = subprocess.run(
+        ["kubectl", "--namespace", "default", *arguments], input=stdin, capture_output=True, text=True, timeout=180
+    )
+    if done.returncode != 0:
+        fail(f"kubectl {' '.join(arguments[:3])} …: {done.stderr.strip()}")
+    return done.stdout
+
+
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def fail(text: str) -> None:
+    end_line()
+    say(f"FAILED: {text}")
+    sys.exit(1)
+
+
+_line_open = False
+
+
+def end_line() -> None:
+    global _line_open
+    if _line_open:
+        print("\r\033[K", end="")
+        _line_open = False
+
+
+@dataclass
+class Step:
+    """One step of the story: `with`-less, ended by `done`. The live line tells the seconds so far."""
+
+    title: str
+    started: float = field(default_factory=time.monotonic)
+    _told: tuple[float, str] = (0.0, "")
+
+    def __post_init__(self) -> None:
+        say(f"→ {self.title}")
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def live(self, text: str) -> None:
+        """Replace the live line; without a terminal, print a line now and then."""
+        global _line_open
+        now = time.monotonic()
+        if LIVE:
+            print(f"\r\033[K    {text[:100]} · {self.seconds:.0f}s", end="", flush=True)
+            _line_open = True
+        elif text != self._told[1] and now - self._told[0] >= QUIET_SECONDS:
+            say(f"    {text} · {self.seconds:.0f}s")
+            self._told = (now, text)
+
+    def done(self, text: str) -> None:
+        end_line()
+        say(f"    {text} ({self.seconds:.0f}s)")
+
+    def wait(self, what: str, until: Callable[["World"], bool], within_seconds: float = 300) -> "World":
+        """Look at Lethe's resources until something holds; a resource that is stuck ends the demo with its own words."""
+        while True:
+            world = look()
+            if until(world):
+                return world
+            if trouble := world.trouble():
+                fail(f"while waiting for {what}: {trouble}")
+            if self.seconds > within_seconds:
+                fail(
+                    f"waited {within_seconds:.0f}s for {what}; the Dataset's status is\n{json.dumps(world.dataset, indent=1)}"
+                )
+            self.live(world.activity() or f"waiting for {what}")
+            time.sleep(0.5)
+
+
+@dataclass(frozen=True)
+class World:
+    """The statuses of Lethe's resources at one moment, by kind and name."""
+
+    statuses: dict[tuple[str, str], Object]
+
+    @property
+    def dataset(self) -> Object:
+        return self.statuses.get(("Dataset", "flights"), {})
+
+    def restatement(self, name: str) -> Object:
+        return self.statuses.get(("Restatement", name), {})
+
+    def activity(self) -> str:
+        """What the run under way says of itself."""
+        for run in self.dataset.get("runs", ()):
+            if run.get("phase") not in ("Succeeded", "Failed"):
+                told = (run["kind"], run.get("phase"), run.get("progress"), run.get("message"))
+                return " · ".join(str(part) for part in told if part)
+        return ""
+
+    def trouble(self) -> str:
+        for (kind, name), status in self.statuses.items():
+            for one in status.get("conditions", ()):
+                failed = one["type"] == "Succeeded" and one["status"] == "False" and status.get("phase") == "Failed"
+                if failed or (one["type"] == "Stalled" and one["status"] == "True"):
+                    return f"{kind} {name} says {one['reason']}: {one['message']}"
+        return ""
+
+    def finished_run(self, kind: str) -> Object | None:
+        """The newest run of a kind that succeeded."""
+        for run in self.dataset.get("runs", ()):
+            if run["kind"] == kind and run.get("phase") == "Succeeded":
+                return dict(run)
+        return None
+
+
+def look() -> World:
+    items = json.loads(kubectl("get", KINDS, "-o", "json"))["items"]
+    return World({(item["kind"], item["metadata"]["name"]): item.get("status", {}) for item in items})
