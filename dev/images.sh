@@ -21,8 +21,6 @@ spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_
 postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
 versitygw=localhost/lethe-versitygw:$(hash_of dev/services/versitygw dev/tools.sh)
 
-images=("$operator" "$spark" "$postgres" "$versitygw")
-
 ca_bundle() {
   local file
   for file in "${SSL_CERT_FILE:-}" "${PIP_CERT:-}" "${REQUESTS_CA_BUNDLE:-}" "${CURL_CA_BUNDLE:-}"; do
@@ -156,8 +154,13 @@ to_kind() { # CLUSTER IMAGE
 }
 
 load() {
+  # What was built last, and not what a file that changed since would give
   local image context=${CLUSTER:-}
-  for image in "${images[@]}"; do
+  [ -e "$LETHE_STATE/images.env" ] || die "nothing is built yet: run make images"
+  # shellcheck disable=SC1091
+  source "$LETHE_STATE/images.env"
+  for image in "$LETHE_OPERATOR_IMAGE" "$LETHE_SPARK_IMAGE" "$LETHE_POSTGRES_IMAGE" "$LETHE_VERSITYGW_IMAGE"; do
+    image=localhost/${image##*/}
     case $(mode) in
       node) progress "loading $image" "$ROOT/dev/cluster/cluster.sh" load "$(layout_of "$image")" "$image" ;;
       kind) progress "loading $image" to_kind "$CLUSTER_NAME" "$image" ;;

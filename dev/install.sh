@@ -9,7 +9,8 @@ NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
 WATCH=${LETHE_WATCH:-default} # comma-separated
 KUBECONFIG=$("$ROOT/dev/stack.sh" kubeconfig)
 export KUBECONFIG
-eval "$("$ROOT/dev/images.sh" tags)"
+# shellcheck disable=SC1091
+source "$LETHE_STATE/images.env"
 
 secret() { kubectl -n lethe-services get secret lethe-services -o "jsonpath={.data.$1}" | base64 -d; }
 

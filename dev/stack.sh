@@ -46,10 +46,26 @@ cluster() {
   esac
 }
 
+# Where the node keeps the services' data, so that a pod can go and come back: the kubelet's folder is gone with the cluster.
+service_data() {
+  local folder=/var/lib/kubelet/lethe-services run=()
+  case $MODE in
+    node) run=("$ROOT/dev/cluster/cluster.sh" enter) ;;
+    kind) run=(docker exec "$CLUSTER_NAME-control-plane") ;;
+    existing) return ;;
+  esac
+  "${run[@]}" mkdir -p $folder/postgres $folder/s3/meta $folder/s3/objects
+  "${run[@]}" chmod 777 $folder/postgres $folder/s3/meta $folder/s3/objects
+  echo $folder
+}
+
 services() {
-  eval "$("$ROOT/dev/images.sh" tags)"
+  local folder
+  # shellcheck disable=SC1091
+  source "$LETHE_STATE/images.env"
+  folder=$(service_data)
   progress "installing PostgreSQL and S3" helm upgrade --install "$SERVICES" "$ROOT/dev/services" --namespace "$SERVICES" --create-namespace \
-    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE" \
+    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE,hostPath=$folder" \
     --wait --timeout 5m
 }
 

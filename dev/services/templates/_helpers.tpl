@@ -10,3 +10,10 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
+{{- define "data" -}}
+{{- if .root.Values.hostPath -}}
+hostPath: {path: {{ .root.Values.hostPath }}/{{ .name }}, type: Directory}
+{{- else -}}
+emptyDir: {}
+{{- end }}
+{{- end }}
