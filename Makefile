@@ -2,7 +2,7 @@
 #
 # CLUSTER=context   use that existing cluster of your kubeconfig; else kind where Docker answers, else a local node
 # REGISTRY=host/x   where an existing cluster pulls the images from
-# PURGE=1           let `make down` remove everything, the guard routes and the cluster's images too
+# PURGE=1           let `make down` remove everything but LETHE_CACHE: the guard routes and the clusters' images too
 # LETHE_CACHE, LETHE_STATE   where built things and running state live; by default under ~/.cache and ~/.local/state
 
 SHELL := /bin/bash
@@ -41,9 +41,10 @@ kubeconfig: ## the path of the demo cluster's kubeconfig
 down: ## stop the demo's and the tests' clusters (PURGE=1: leave nothing)
 	@dev/stack.sh down $(if $(PURGE),--purge)
 	@$(if $(CLUSTER),:,$(TEST_STACK) down $(if $(PURGE),--purge))
+	@$(if $(PURGE),cd "$(LETHE_STATE)" && rm -rf log images.env *.lock && cd / && rmdir "$(LETHE_STATE)" || true)
 
 ##@ Parts
-.PHONY: cluster images services install up venv jars
+.PHONY: cluster images services install up venv jars tools
 cluster: ## a Kubernetes cluster
 	@dev/stack.sh cluster
 images: ## build the images and hand them to the demo's cluster
@@ -56,6 +57,9 @@ install: ## Lethe itself, by Helm
 	@dev/install.sh
 venv: ## the Python environment
 	@dev/venv.sh
+tools: ## the programs of the cluster: Kubernetes, Helm, ...
+	@dev/packages.sh python
+	@dev/tools.sh
 jars: venv
 	@dev/packages.sh java
 	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test

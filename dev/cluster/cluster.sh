@@ -55,6 +55,7 @@ down() {
   if [ "${1:-}" = --purge ]; then
     rm -rf "${STATE:?}"
     guard del 2> /dev/null || true
+    rmdir /var/lib/kubelet /var/lib/cni 2> /dev/null || true # stay if another cluster or program uses them
   fi
 }
 
