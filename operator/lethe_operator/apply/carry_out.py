@@ -1,0 +1,135 @@
+"""Actions -> the world. I/O. One act that fails does not keep the others from being done."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lethe.buffer import open_buffer
+from lethe.ledger.ledger import BufferedObject
+from lethe.table import catalogs
+
+from lethe_operator.apply import events, status
+from lethe_operator.apply.intent import NoPlaceForRun
+from lethe_operator.apply.launch import NameTaken, launch
+from lethe_operator.build import names
+from lethe_operator.decide import policy_status
+from lethe_operator.decide.actions import Actions, Event
+from lethe_operator.kube import (
+    CONFIG_MAPS,
+    DATASETS,
+    JOBS,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    ApiError,
+    Kube,
+    NotFound,
+)
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import World
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def carry_out(kube: Kube, dataset: Dataset, world: World, actions: Actions, settings: Settings) -> None:
+    """Do everything that was decided for a Dataset. Statuses first: a Job is cleaned up only after its outcome is shown.
+
+    Raises: the first ApiError, after all else was tried, so that the reconcile is repeated with a pause.
+    """
+    failures: list[Exception] = []
+    namespace, name = dataset.meta.namespace, dataset.meta.name
+    uids = {("Dataset", name): dataset.meta.uid}
+    uids |= {("Restatement", r.meta.name): r.meta.uid for r in world.restatements}
+    extra: list[Event] = []
+
+    def attempt(act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except ApiError as e:
+            log.warning("%s/%s: %s", namespace, name, e)
+            failures.append(e)
+
+    write_statuses(kube, namespace, world.restatements, actions, attempt)
+    new = actions.dataset_status
+    if new is not None:
+        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new))
+    for policy, entry in actions.policy_entries.items():
+        attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e))  # type: ignore[misc]
+    events.post(kube, namespace, actions.events, uids)
+    shown = not failures
+    for wanted in actions.launches:
+        try:
+            launched = launch(kube, dataset, wanted, world.table, settings)
+            if launched.created:
+                text = f"{wanted.run.kind.value} {launched.job} started: {wanted.why}."
+                extra.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+        except (NameTaken, NoPlaceForRun) as e:
+            extra.append(Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True))
+            failures.append(e)
+        except ApiError as e:
+            extra.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
+            failures.append(e)
+    events.post(kube, namespace, extra, uids)
+    if actions.sweep:
+        _sweep(dataset, actions.sweep)
+    if shown:
+        attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys))
+        for job in actions.delete_jobs:
+            # In the foreground: the Job stays in view until its driver is really gone.
+            attempt(lambda j=job: kube.delete(JOBS, namespace, j, policy="Foreground"))  # type: ignore[misc]
+        delete_restatements(kube, namespace, world.restatements, actions.delete_restatements, attempt)
+    if failures:
+        raise failures[0]
+
+
+def write_statuses(
+    kube: Kube,
+    namespace: str,
+    restatements: tuple[Restatement, ...],
+    actions: Actions,
+    attempt: Callable[[Callable[[], Any]], None],
+) -> None:
+    by_name = {r.meta.name: r for r in restatements}
+    for name, new in actions.restatement_statuses.items():
+        old = by_name[name].status
+        attempt(lambda n=name, o=old, s=new: status.write(kube, RESTATEMENTS, namespace, n, o, s))  # type: ignore[misc]
+
+
+def delete_restatements(
+    kube: Kube,
+    namespace: str,
+    restatements: tuple[Restatement, ...],
+    wanted: tuple[str, ...],
+    attempt: Callable[[Callable[[], Any]], None],
+) -> None:
+    """By UID: one of the same name that was created meanwhile is another request."""
+    uids = {r.meta.name: r.meta.uid for r in restatements}
+    for name in wanted:
+        attempt(lambda n=name: kube.delete(RESTATEMENTS, namespace, n, uid=uids[n]))  # type: ignore[misc]
+
+
+def _set_entry(kube: Kube, namespace: str, policy: str, entry: Mapping[str, Any]) -> None:
+    status.change(kube, VACUUM_POLICIES, namespace, policy, lambda s: policy_status.with_entry(s, entry))
+
+
+def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:
+    if not keys:
+        return
+    name = names.shared(dataset.meta.name)
+    try:
+        kube.patch(CONFIG_MAPS, dataset.meta.namespace, name, {"data": dict.fromkeys(keys)})
+    except NotFound:
+        return
+
+
+def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...]) -> None:
+    """Delete what was promoted long ago. What is left is found again next time."""
+    try:
+        properties = catalogs.properties(dataset.spec.table.catalog)
+        buffer = open_buffer(dataset.spec.buffer.uri, dataset.spec.batch_column, properties)
+        gone = buffer.delete(objects)
+        log.info("%s: %d of %d objects deleted from the buffer", dataset.meta.full_name, gone, len(objects))
+    except Exception as e:
+        log.warning("%s: the buffer could not be cleaned up: %s", dataset.meta.full_name, type(e).__name__)

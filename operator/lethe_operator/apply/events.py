@@ -1,0 +1,55 @@
+"""Kubernetes Events about our resources. I/O. An event that cannot be posted is logged and nothing else."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from lethe_operator.decide.actions import Event
+from lethe_operator.kube import EVENTS, ApiError, Kube
+from lethe_operator.resources.common import API_VERSION
+
+log = logging.getLogger(__name__)
+
+NOTE_AT_MOST: Final = 1000  # the API takes 1024 bytes
+CONTROLLER: Final = "lethe.dev/operator"
+
+
+def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[str, str], str]) -> None:
+    """Post events. `uids`: of the resources by kind and name, so that `kubectl describe` finds them."""
+    instance = os.environ.get("POD_NAME") or socket.gethostname()
+    for event in events:
+        document = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{event.name[:200]}.", "namespace": namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": CONTROLLER,
+            "reportingInstance": instance[:128],
+            "action": "Reconcile",
+            "type": "Warning" if event.warning else "Normal",
+            "reason": str(event.reason)[:128],
+            "note": event.message.encode()[:NOTE_AT_MOST].decode(errors="ignore"),
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": event.kind,
+                "namespace": namespace,
+                "name": event.name,
+                "uid": uids.get((event.kind, event.name), ""),
+            },
+        }
+        log.log(
+            logging.WARNING if event.warning else logging.INFO,
+            "%s %s/%s: %s: %s",
+            event.kind,
+            namespace,
+            event.name,
+            event.reason,
+            event.message,
+        )
+        try:
+            kube.create(EVENTS, namespace, document)
+        except ApiError as e:
+            log.warning("an event could not be posted: %s", e)

@@ -1,0 +1,105 @@
+"""Starting a run: rights, intent, Job, in this order; each step may be repeated. I/O."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lethe.run import DatasetRef, RunSpec
+
+from lethe_operator.apply import intent
+from lethe_operator.build import names, pod
+from lethe_operator.build.dataset_objects import dataset_objects
+from lethe_operator.build.job import job
+from lethe_operator.build.sizing import merged, size
+from lethe_operator.decide.actions import Launch
+from lethe_operator.kube import BY_NAME, CONFIG_MAPS, JOBS, AlreadyExists, Kube
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable
+from lethe_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class NameTaken(Exception):
+    """An object of the wanted name is there and belongs to somebody else."""
+
+    reason = Reason.NAME_TAKEN
+
+
+@dataclass(frozen=True)
+class Launched:
+    """`created` is False when the Job was there already: our earlier self made it."""
+
+    job: str
+    created: bool
+
+
+def launch(
+    kube: Kube, dataset: Dataset, wanted: Launch, table: TableView | NoTable | Unavailable, settings: Settings
+) -> Launched:
+    """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, NoPlaceForRun, ApiError."""
+    run = wanted.run
+    template = merged(settings.run_template, dataset.spec.run_template)
+    chosen = size(wanted.bytes, template)
+    ensure_dataset_objects(kube, run.dataset)
+    _store_intent(kube, run, intent.document(run, table), pod.executor(run, template.pod_template))
+    document = job(run, chosen, template.pod_template, wanted.generation, wanted.for_uid, settings)
+    name = document["metadata"]["name"]
+    try:
+        kube.create(JOBS, run.dataset.namespace, document)
+    except AlreadyExists:
+        _ours(kube.get(JOBS, run.dataset.namespace, name), run.dataset)
+        return Launched(name, created=False)
+    log.info("%s: %s with %s executors: %s", run.dataset.claim, name, chosen.executors, wanted.why)
+    return Launched(name, created=True)
+
+
+def ensure_dataset_objects(kube: Kube, dataset: DatasetRef) -> None:
+    """ConfigMap, ServiceAccount, Role and RoleBinding of a Dataset, each made once and put right when it was changed."""
+    for document in dataset_objects(dataset):
+        kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
+        try:
+            kube.create(kind, dataset.namespace, document)
+            continue
+        except AlreadyExists:
+            found = kube.get(kind, dataset.namespace, name)
+        _ours(found, dataset)
+        for field in ("rules", "subjects"):
+            if field in document and not _same(found.get(field), document[field]):
+                kube.patch(kind, dataset.namespace, name, {field: document[field]})
+
+
+def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str, Any]) -> None:
+    prefix = names.key_prefix(run.run_id)
+    data = {
+        f"{prefix}{RUN_KEY}": run_json,
+        f"{prefix}{EXECUTOR_KEY}": json.dumps(executor),
+        f"{prefix}{PROGRESS_KEY}": None,
+        f"{prefix}{RESULT_KEY}": None,
+    }
+    kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
+
+
+def _ours(found: Mapping[str, Any], dataset: DatasetRef) -> None:
+    """Raises: NameTaken, unless the object belongs to this very Dataset."""
+    metadata = found["metadata"]
+    owners = [o.get("uid") for o in metadata.get("ownerReferences") or ()]
+    if dataset.uid not in owners:
+        raise NameTaken(
+            f"{found.get('kind', 'Object')} {metadata['name']}: Dataset {dataset.claim} needs this name, but the object "
+            "belongs to somebody else, or to an earlier Dataset of the same name that is still being cleaned up. Delete or "
+            "rename it."
+        )
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    """Whether the server merely added defaults, such as the apiGroup of a subject."""
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_same, found, wanted))
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(_same(found.get(k), v) for k, v in wanted.items())
+    return bool(found == wanted)

@@ -1,0 +1,1 @@
+"""PURE: values -> Kubernetes objects. No I/O, no clock."""

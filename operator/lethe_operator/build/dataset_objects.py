@@ -1,0 +1,51 @@
+"""What each Dataset gets before its first run: ConfigMap, ServiceAccount, Role, RoleBinding. Pure."""
+
+from typing import Any
+
+from lethe.run import DatasetRef
+
+from lethe_operator.build import names
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def dataset_objects(dataset: DatasetRef) -> tuple[dict[str, Any], ...]:
+    """In the order in which they are needed."""
+    name = names.shared(dataset.name)
+
+    def document(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {
+                "name": name,
+                "namespace": dataset.namespace,
+                "labels": names.dataset_labels(dataset.name, dataset.uid),
+                "ownerReferences": names.owner(dataset.name, dataset.uid),
+            },
+            **fields,
+        }
+
+    return (
+        document("v1", "ConfigMap", data={}),
+        document("v1", "ServiceAccount"),
+        document(f"{_RBAC}/v1", "Role", rules=rules(name)),
+        document(
+            f"{_RBAC}/v1",
+            "RoleBinding",
+            roleRef={"apiGroup": _RBAC, "kind": "Role", "name": name},
+            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": dataset.namespace}],
+        ),
+    )
+
+
+def rules(config_map: str) -> list[dict[str, Any]]:
+    """A driver handles its executors' pods and reports into one ConfigMap. Nothing else."""
+    return [
+        {
+            "apiGroups": [""],
+            "resources": ["pods"],
+            "verbs": ["get", "list", "watch", "create", "delete", "deletecollection"],
+        },
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [config_map], "verbs": ["get", "patch"]},
+    ]

@@ -1,0 +1,67 @@
+"""Names, labels and owner references of everything that Lethe creates. Pure; the same run always gets the same names."""
+
+from typing import Any
+
+from lethe.ids import kube_name
+from lethe.run import RunSpec
+
+from lethe_operator.resources.common import (
+    API_VERSION,
+    KEY_PREFIX_LENGTH,
+    LABEL_ATTEMPT,
+    LABEL_DATASET,
+    LABEL_DATASET_UID,
+    LABEL_KIND,
+    LABEL_RUN_ID,
+    MANAGED_LABELS,
+    RUN_LABELS,
+)
+
+# Spark appends `-exec-<n>` to this and refuses prefixes over 47 characters.
+EXECUTOR_PREFIX_AT_MOST = 45
+
+
+def shared(dataset: str) -> str:
+    """The one name of a Dataset's ServiceAccount, Role, RoleBinding and ConfigMap."""
+    return kube_name(dataset, "runs")
+
+
+def job(run: RunSpec) -> str:
+    return kube_name(run.dataset.name, run.kind.value, run.run_id[:8], str(run.attempt))
+
+
+def executor_prefix(run: RunSpec) -> str:
+    return kube_name(run.dataset.name, run.run_id[:8], str(run.attempt), limit=EXECUTOR_PREFIX_AT_MOST)
+
+
+def key_prefix(run_id: str) -> str:
+    """How the keys of a run in the Dataset's ConfigMap begin."""
+    return run_id[:KEY_PREFIX_LENGTH]
+
+
+def dataset_labels(dataset: str, uid: str) -> dict[str, str]:
+    return {**MANAGED_LABELS, LABEL_DATASET: kube_name(dataset), LABEL_DATASET_UID: uid}
+
+
+def run_labels(run: RunSpec) -> dict[str, str]:
+    return {
+        **RUN_LABELS,
+        **dataset_labels(run.dataset.name, run.dataset.uid),
+        LABEL_KIND: run.kind.value,
+        LABEL_RUN_ID: run.run_id,
+        LABEL_ATTEMPT: str(run.attempt),
+    }
+
+
+def owner(dataset: str, uid: str) -> list[dict[str, Any]]:
+    """Everything goes with its Dataset; nothing keeps the Dataset from going."""
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Dataset",
+            "name": dataset,
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]

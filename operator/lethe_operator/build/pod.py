@@ -1,0 +1,159 @@
+"""The pods of a run: the driver's, and the template of its executors. Pure.
+
+Both meet Pod Security `restricted` with a read-only root, whatever a Dataset's pod template adds.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lethe.run import RunSpec
+
+from lethe_operator.build import names, spark_conf
+from lethe_operator.build.sizing import Pod, Size
+from lethe_operator.resources.common import ANNOTATION_DATASET, EXECUTOR_KEY, RUN_KEY
+from lethe_operator.resources.dataset import MIB
+from lethe_operator.settings import Settings
+
+UID = 185
+CONTAINER = "spark"
+CATALOGS_PATH = "/etc/lethe/catalogs"
+RUN_PATH = "/etc/lethe/run"
+# A driver that is asked to stop cancels its jobs and says so.
+GRACE_SECONDS = 30
+_COPIED = (
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "priorityClassName",
+    "schedulerName",
+    "imagePullSecrets",
+)
+
+
+def driver(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The pod template of a run's Job.
+
+    Args:
+        template: The allowed additions of chart and Dataset, merged.
+    """
+    prefix = names.key_prefix(run.run_id)
+    config_map = names.shared(run.dataset.name)
+    items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
+    if size.executors:
+        items.append({"key": f"{prefix}{EXECUTOR_KEY}", "path": "executor.yaml"})
+    scratch: dict[str, Any] = {} if size.driver.scratch is None else {"sizeLimit": str(size.driver.scratch)}
+    container = {
+        "name": CONTAINER,
+        "image": settings.spark_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": spark_conf.arguments(spark_conf.confs(run, size, settings)),
+        "env": [
+            _field("POD_NAME", "metadata.name"),
+            _field("POD_IP", "status.podIP"),
+            _field("POD_NAMESPACE", "metadata.namespace"),
+            {"name": "LETHE_RUN_FILE", "value": f"{RUN_PATH}/run.json"},
+            {"name": "LETHE_STATUS_CONFIGMAP", "value": config_map},
+            {"name": "LETHE_STATUS_PREFIX", "value": prefix},
+            {"name": "LETHE_DRIVER_MEMORY", "value": f"{size.driver.heap // MIB}m"},
+            {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
+            {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
+        ],
+        "resources": _resources(size.driver),
+        "securityContext": _container_security(),
+        # A log's last lines could hold what a status must not: only what the run itself writes is read.
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [
+            {"name": "run", "mountPath": RUN_PATH, "readOnly": True},
+            {"name": "catalogs", "mountPath": CATALOGS_PATH, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "scratch", "mountPath": spark_conf.SCRATCH},
+        ],
+    }
+    volumes = [
+        {"name": "run", "configMap": {"name": config_map, "items": items}},
+        {"name": "catalogs", "secret": {"secretName": settings.catalogs_secret, "defaultMode": 0o440}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "scratch", "emptyDir": scratch},
+    ]
+    spec = {
+        "restartPolicy": "Never",
+        "serviceAccountName": config_map,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+    }
+    return _pod(run, spec, container, volumes, template)
+
+
+def executor(run: RunSpec, template: Mapping[str, Any]) -> dict[str, Any]:
+    """The template that Spark fills in. No token: an executor has nothing to ask of the API server."""
+    container = {
+        "name": CONTAINER,
+        "securityContext": _container_security(),
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    pod = _pod(run, {"automountServiceAccountToken": False}, container, volumes, template)
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def _pod(
+    run: RunSpec,
+    spec: dict[str, Any],
+    container: dict[str, Any],
+    volumes: list[dict[str, Any]],
+    template: Mapping[str, Any],
+) -> dict[str, Any]:
+    more = template.get("spec") or {}
+    metadata = template.get("metadata") or {}
+    annotations = {
+        # A proxy beside the driver would keep the Job from ever ending.
+        "sidecar.istio.io/inject": "false",
+        ANNOTATION_DATASET: run.dataset.name,
+        **(metadata.get("annotations") or {}),
+    }
+    added: Mapping[str, Any] = next(iter(more.get("containers") or ()), {})
+    return {
+        "metadata": {
+            "labels": {**(metadata.get("labels") or {}), **names.run_labels(run)},
+            "annotations": annotations,
+        },
+        "spec": {
+            **{field: more[field] for field in _COPIED if field in more},
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": UID,
+                "runAsGroup": UID,
+                "fsGroup": UID,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            **spec,
+            "containers": [
+                {
+                    **container,
+                    "env": [*(container.get("env") or ()), *(added.get("env") or ())],
+                    "volumeMounts": [*container["volumeMounts"], *(added.get("volumeMounts") or ())],
+                }
+            ],
+            "volumes": [*volumes, *(more.get("volumes") or ())],
+        },
+    }
+
+
+def _container_security() -> dict[str, Any]:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _resources(pod: Pod) -> dict[str, Any]:
+    return {
+        "requests": {"cpu": f"{round(pod.cpu * 1000)}m", "memory": str(pod.memory)},
+        "limits": {"memory": str(pod.memory)},
+    }
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,95 @@
+"""How large a run is made: the driver alone, or with executors; how memory is divided. Pure."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
+
+# Iceberg's read.split.target-size: about what one task reads.
+TASK_BYTES: Final = 128 * MIB
+# A driver alone takes this many rounds of tasks before executors are worth their start.
+ROUNDS: Final = 4
+# What a JVM with Iceberg needs beside its heap, and Python with Arrow beside the JVM; measured at rest, plus room.
+DRIVER_ROOM_BYTES: Final = 640 * MIB
+DRIVER_ROOM_SHARE: Final = 0.35
+# Spark's own factor for Python workloads and its own minimum.
+EXECUTOR_OVERHEAD_FACTOR: Final = 0.4
+EXECUTOR_OVERHEAD_BYTES: Final = 384 * MIB
+
+_DRIVER: Final = PodSize(cpu=1.0, memory=2 * GIB)
+_EXECUTORS: Final = ExecutorsSpec(cpu=1.0, memory=2 * GIB, min=0, max=8)
+
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """`cpu` is what the pod asks for, `cores` how many tasks run in it at a time, sizes in bytes."""
+
+    cpu: float
+    cores: int
+    memory: int
+    heap: int
+    scratch: int | None
+
+
+@dataclass(frozen=True)
+class Size:
+    """`executors` 0: the driver works alone, in as many threads as `driver.cores`."""
+
+    driver: Pod
+    executor: Pod
+    executors: int
+
+
+def size(run_bytes: int, template: RunTemplate) -> Size:
+    """Say how many executors a run over `run_bytes` gets.
+
+    Args:
+        template: The Dataset's over the chart's; what neither sets has a default here.
+    """
+    driver = _driver(template.driver)
+    executor = _executor(template.executors)
+    fewest = _first(template.executors.min, _EXECUTORS.min, 0)
+    most = max(fewest, _first(template.executors.max, _EXECUTORS.max, 0))
+    tasks = math.ceil(run_bytes / TASK_BYTES)
+    if most == 0 or (fewest == 0 and tasks <= ROUNDS * driver.cores):
+        return Size(driver, executor, 0)
+    wanted = math.ceil(tasks / (executor.cores * ROUNDS))
+    return Size(driver, executor, min(max(wanted, max(1, fewest)), most))
+
+
+def merged(chart: RunTemplate, dataset: RunTemplate) -> RunTemplate:
+    """The Dataset's run template over the chart's, field by field."""
+    return RunTemplate(
+        driver=chart.driver.model_copy(update=dataset.driver.model_dump(exclude_none=True)),
+        executors=chart.executors.model_copy(update=dataset.executors.model_dump(exclude_none=True)),
+        pod_template=_merged(dict(chart.pod_template), dict(dataset.pod_template)),
+    )
+
+
+def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, object]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _merged(dict(old), dict(value)) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _driver(pod: PodSize) -> Pod:
+    cpu, memory = _first(pod.cpu, _DRIVER.cpu, 1.0), _first(pod.memory, _DRIVER.memory, 2 * GIB)
+    room = max(DRIVER_ROOM_BYTES, math.ceil(memory * DRIVER_ROOM_SHARE))
+    # Two threads even on half a core: most of a small run is waiting for storage.
+    return Pod(cpu, max(2, math.ceil(cpu)), memory, max(memory - room, memory // 4), pod.scratch)
+
+
+def _executor(pod: PodSize) -> Pod:
+    cpu, memory = _first(pod.cpu, _EXECUTORS.cpu, 1.0), _first(pod.memory, _EXECUTORS.memory, 2 * GIB)
+    heap = min(math.floor(memory / (1 + EXECUTOR_OVERHEAD_FACTOR)), memory - EXECUTOR_OVERHEAD_BYTES)
+    return Pod(cpu, max(1, math.ceil(cpu)), memory, max(heap, memory // 4), pod.scratch)
+
+
+def _first(*values: N | None) -> N:
+    return next(v for v in values if v is not None)

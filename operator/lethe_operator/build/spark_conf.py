@@ -1,0 +1,66 @@
+"""The Spark settings of a run that depend on where and how large it runs. Pure.
+
+Catalog settings are not here: the driver derives them from the mounted catalogs file, so that no secret is ever part of
+an object's spec.
+"""
+
+from lethe.run import RunSpec
+
+from lethe_operator.build import names
+from lethe_operator.build.sizing import Size
+from lethe_operator.resources.dataset import MIB
+from lethe_operator.settings import Settings
+
+DRIVER_PORT = 7078
+BLOCK_MANAGER_PORT = 7079
+EXECUTOR_TEMPLATE_PATH = "/etc/lethe/run/executor.yaml"
+SCRATCH = "/scratch"
+
+
+def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
+    """Alone: `local[N]` and nothing of Kubernetes, so that neither rights nor ports are needed. Else a client-mode driver
+    whose executors are pods."""
+    shared = {"spark.app.name": names.executor_prefix(run)}
+    if size.executors == 0:
+        return {**shared, "spark.master": f"local[{size.driver.cores}]"}
+    executor = size.executor
+    document = {
+        **shared,
+        "spark.master": f"k8s://{settings.api_server}",
+        "spark.kubernetes.namespace": run.dataset.namespace,
+        "spark.kubernetes.container.image": settings.spark_image,
+        "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
+        # The pod's address, expanded by the kubelet: no Service, and no wait for its DNS name.
+        "spark.driver.host": "$(POD_IP)",
+        "spark.driver.bindAddress": "$(POD_IP)",
+        "spark.driver.port": str(DRIVER_PORT),
+        "spark.blockManager.port": str(BLOCK_MANAGER_PORT),
+        # Executors get an owner reference to this pod and go with it.
+        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
+        "spark.kubernetes.executor.podNamePrefix": names.executor_prefix(run),
+        "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE_PATH,
+        "spark.kubernetes.executor.podTemplateContainerName": "spark",
+        # Without these four the driver would need rights on ConfigMaps, claims and Services.
+        "spark.kubernetes.executor.disableConfigMap": "true",
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        "spark.executor.instances": str(size.executors),
+        "spark.executor.cores": str(executor.cores),
+        "spark.kubernetes.executor.request.cores": f"{round(executor.cpu * 1000)}m",
+        "spark.executor.memory": f"{executor.heap // MIB}m",
+        "spark.executor.memoryOverhead": f"{(executor.memory - executor.heap) // MIB}m",
+        # Unset, the third lost executor ends the application.
+        "spark.executor.maxNumFailures": str(max(10, 2 * size.executors)),
+        "spark.executor.failuresValidityInterval": "10m",
+    }
+    if executor.scratch is not None:
+        volume = "spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1"
+        document[f"{volume}.mount.path"] = SCRATCH
+        document[f"{volume}.options.sizeLimit"] = str(executor.scratch)
+    return document
+
+
+def arguments(document: dict[str, str]) -> list[str]:
+    """As the image's entry point takes them."""
+    return ["driver", *(word for key in sorted(document) for word in ("--conf", f"{key}={document[key]}"))]

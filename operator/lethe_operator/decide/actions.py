@@ -1,0 +1,53 @@
+"""What is to be done, as values. `apply` carries it out; nothing here does. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lethe.ledger.ledger import BufferedObject
+from lethe.run import RunSpec
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any."""
+
+    run: RunSpec
+    bytes: int
+    generation: int
+    why: str
+    for_uid: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """`kind` and `name` of the resource it is about; `warning` or normal."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Statuses are whole documents, compared with what is there before anything is written. `policy_entries`: the
+    Dataset's entry in the status of each VacuumPolicy that selects it."""
+
+    dataset_status: Mapping[str, Any] | None = None
+    restatement_statuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    policy_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+    sweep: tuple[BufferedObject, ...] = ()
+    delete_jobs: tuple[str, ...] = ()
+    drop_keys: tuple[str, ...] = ()
+    delete_restatements: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    look_again: datetime | None = None
+
+
+def earliest(*times: datetime | None) -> datetime | None:
+    """The first of those that are set."""
+    return min((t for t in times if t is not None), default=None)

@@ -1,0 +1,86 @@
+"""Facts -> conditions in the sense of kstatus, transition times kept. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+READY: Final = "Ready"
+RECONCILING: Final = "Reconciling"
+STALLED: Final = "Stalled"
+SUCCEEDED: Final = "Succeeded"
+ERASED: Final = "Erased"
+PAUSED: Final = "Paused"
+
+MESSAGE_AT_MOST: Final = 2000  # characters; conditions are for people
+
+
+@dataclass(frozen=True)
+class Condition:
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+
+
+def timestamp(time: datetime) -> str:
+    """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def as_status(
+    old: Iterable[Mapping[str, Any]], new: Sequence[Condition], generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """The conditions as the status holds them; `lastTransitionTime` moves only when a condition's status changes."""
+    before = {str(c.get("type")): c for c in old}
+    result: list[dict[str, Any]] = []
+    for c in new:
+        known = before.get(c.type)
+        since = known.get("lastTransitionTime") if known and known.get("status") == c.status else None
+        result.append(
+            {
+                "type": c.type,
+                "status": c.status,
+                "observedGeneration": generation,
+                "lastTransitionTime": since or timestamp(now),
+                "reason": c.reason,
+                "message": c.message[:MESSAGE_AT_MOST],
+            }
+        )
+    return result
+
+
+def find(status: Mapping[str, Any], condition_type: str) -> Mapping[str, Any]:
+    """One condition of a status, an empty mapping when it is not there."""
+    return next((c for c in status.get("conditions") or () if c.get("type") == condition_type), {})
+
+
+def healthy(reason: str, message: str) -> tuple[Condition, ...]:
+    """Ready, and nothing to wait for."""
+    return (
+        Condition(READY, TRUE, reason, message),
+        Condition(RECONCILING, FALSE, reason),
+        Condition(STALLED, FALSE, reason),
+    )
+
+
+def waiting(reason: str, message: str) -> tuple[Condition, ...]:
+    """Not ready, and it will go on by itself."""
+    return (
+        Condition(READY, FALSE, reason, message),
+        Condition(RECONCILING, TRUE, reason, message),
+        Condition(STALLED, FALSE, reason),
+    )
+
+
+def stalled(reason: str, message: str) -> tuple[Condition, ...]:
+    """Not ready, and somebody has to change something."""
+    return (
+        Condition(READY, FALSE, reason, message),
+        Condition(RECONCILING, FALSE, reason),
+        Condition(STALLED, TRUE, reason, message),
+    )

@@ -1,0 +1,285 @@
+"""How one Restatement stands, and in which order those of a Dataset go. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from lethe.run import LISTED_AT_MOST, RequestResult
+from pydantic import ValidationError
+
+from lethe_operator.decide import run_specs
+from lethe_operator.decide.actions import Launch
+from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find
+from lethe_operator.decide.places import contains
+from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
+from lethe_operator.decide.validation import Blocker
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, NoTable, Run, TableView, World
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `launch` may start
+    when its turn comes; `cancel_job`: a run to stop; `waits`: others may depend on it and it will go on by itself."""
+
+    phase: str
+    succeeded: str
+    reason: str
+    message: str
+    stalled: bool = False
+    result: Mapping[str, Any] | None = None
+    plan: Mapping[str, Any] | None = None
+    progress: str = ""
+    launch: Launch | None = None
+    look_again: datetime | None = None
+    cancel_job: str | None = None
+    finished_time: datetime | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.succeeded != UNKNOWN
+
+    @property
+    def waits(self) -> bool:
+        return not self.finished and not self.stalled
+
+
+def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
+    """Dependencies first (a replacement id among another's batchIds), then by creation, then by name."""
+    left = sorted(restatements, key=lambda r: (r.created, r.meta.name))
+    ordered: list[Restatement] = []
+    while left:
+        made_here = {r.spec.replacement.batch_id: r for r in left if r.spec.replacement}
+        free = [r for r in left if all(made_here.get(i, r) is r for i in r.spec.batch_ids)]
+        chosen = free[0] if free else left[0]  # a circle: nobody can be right, so the oldest goes
+        ordered.append(chosen)
+        left.remove(chosen)
+    return tuple(ordered)
+
+
+def unsupported_field(restatement: Restatement) -> str | None:
+    spec, name = restatement.spec, restatement.meta.name
+    if spec.operation not in ("Replay", "Revert"):
+        return f"Restatement {name}: spec.operation {spec.operation} is not supported yet, only Replay and Revert are."
+    if spec.dry_run:
+        return f"Restatement {name}: spec.dryRun is not supported yet. Nothing was changed."
+    if spec.batch_ids_from is not None:
+        return f"Restatement {name}: spec.batchIdsFrom is not supported yet. List the ids in spec.batchIds."
+    return None
+
+
+def stand(
+    restatement: Restatement,
+    dataset: Dataset,
+    world: World,
+    blocker: Blocker | None,
+    run: Run | None,
+    now: datetime,
+    settings: Settings,
+) -> Standing:
+    """Say how a Restatement stands. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
+    or an earlier status said."""
+    known = _in_ledger(restatement, world)
+    if known is not None:
+        return known
+    final = finished_before(restatement)
+    if final is not None:
+        return final
+    unsupported = unsupported_field(restatement)
+    if unsupported:
+        return _stalled(Reason.NOT_SUPPORTED, unsupported)
+    going = next((a for a in run.attempts if a.state == "Active"), None) if run else None
+    if restatement.spec.cancel:
+        return _cancelled(restatement, going.job if going else None, run)
+    if going is None and restatement.spec.suspend:
+        return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
+    if going is None and blocker is not None:
+        message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
+        return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
+    refused = _refused(restatement, dataset, world) if going is None else None
+    if refused is not None:
+        return refused
+    return _by_run(restatement, dataset, world, run, now, settings)
+
+
+def finished_before(restatement: Restatement) -> Standing | None:
+    """What an earlier status says for good: a Restatement is a request, and it ends once."""
+    condition = find(restatement.status, SUCCEEDED)
+    if condition.get("status") not in (TRUE, FALSE):
+        return None
+    ready = find(restatement.status, "Ready")
+    return Standing(
+        phase=str(restatement.status.get("phase") or ("Succeeded" if condition["status"] == TRUE else "Failed")),
+        succeeded=str(condition["status"]),
+        reason=str(condition.get("reason", "")),
+        message=str(condition.get("message") or ready.get("message") or ""),
+        stalled=condition["status"] == FALSE,
+        result=restatement.status.get("result"),
+        plan=restatement.status.get("plan"),
+        finished_time=_time(condition.get("lastTransitionTime")),
+    )
+
+
+def _in_ledger(restatement: Restatement, world: World) -> Standing | None:
+    if not isinstance(world.table, TableView):
+        return None
+    entry = world.table.ledger.requests.get(restatement.key)
+    if entry is None:
+        return None
+    try:
+        result = RequestResult.model_validate(dict(entry.result))
+    except ValidationError:
+        result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
+    since = _time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    if not result.succeeded:
+        return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
+    return succeeded(result, since)
+
+
+def succeeded(result: RequestResult, since: datetime | None) -> Standing:
+    """The standing of a committed request, in numbers."""
+    wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    fields = ("snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize")
+    unknown = (
+        f" {result.unknown_batch_ids_count} batch ids were not known to the table; should such a batch arrive later, it "
+        "is not promoted."
+        if result.unknown_batch_ids_count
+        else ""
+    )
+    return Standing(
+        "Succeeded",
+        TRUE,
+        Reason.SUCCEEDED,
+        f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones.{unknown}",
+        result={f: wire[f] for f in fields if f in wire},
+        plan={
+            "unknownBatchIdsCount": result.unknown_batch_ids_count,
+            "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
+        },
+        finished_time=since,
+    )
+
+
+def _cancelled(restatement: Restatement, job: str | None, run: Run | None) -> Standing:
+    if job is not None:
+        return Standing("Running", UNKNOWN, Reason.CANCELLING, f"The run {job} is being stopped.", cancel_job=job)
+    ended = run.last if run else None
+    why = f" Its last run was {ended.job}." if ended else ""
+    return Standing(
+        "Cancelled",
+        FALSE,
+        Reason.CANCELLED,
+        f"Restatement {restatement.meta.name} was cancelled before it was committed; nothing was changed.{why}",
+        stalled=True,
+    )
+
+
+def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:
+    replacement, name = restatement.spec.replacement, restatement.meta.name
+    if replacement is not None and contains(dataset.spec.buffer.uri, replacement.uri):
+        return _stalled(
+            Reason.REPLACEMENT_IN_BUFFER,
+            f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "
+            f"{dataset.meta.name}, so consolidation would load it a second time. Put it outside "
+            f"{dataset.spec.buffer.uri}, and create a new Restatement.",
+            final=True,
+        )
+    if isinstance(world.table, NoTable):
+        return Standing(
+            "Pending",
+            UNKNOWN,
+            Reason.TABLE_NOT_FOUND,
+            f"The table {dataset.spec.table.name} is not there yet: the first consolidation creates it.",
+        )
+    return None
+
+
+def _by_run(
+    restatement: Restatement, dataset: Dataset, world: World, run: Run | None, now: datetime, settings: Settings
+) -> Standing:
+    uid, generation = restatement.meta.uid, dataset.meta.generation
+    verdict = judge(run, generation, settings, uid) if run else Fresh(1)
+    match verdict:
+        case Going(attempt):
+            done = attempt.progress
+            tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
+            phase = f"{done.phase} {tasks}".strip() if done else "Starting"
+            text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
+            return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
+        case Ended(attempt):
+            return _ended(restatement, dataset, world, attempt, now, settings)
+        case GivenUp(_, reason, message, permanent):
+            return _stalled(reason, message, final=permanent)
+        case Again(at, number, reason, message):
+            again = f"{message} Attempt {number} follows at {at:%H:%M:%SZ}."
+            if at > now:
+                return Standing("Queued", UNKNOWN, reason, again, look_again=at)
+            return _queued(restatement, dataset, world, number, reason, again)
+        case Fresh(number):
+            return _queued(restatement, dataset, world, number, Reason.QUEUED, "It waits for its turn.")
+
+
+def _ended(
+    restatement: Restatement, dataset: Dataset, world: World, attempt: Attempt, now: datetime, settings: Settings
+) -> Standing:
+    """The pod said 0, and the ledger does not know the request: either the run refused it, or something is odd."""
+    requests = attempt.result.requests if attempt.result else ()
+    mine = next((r for r in requests if r.key == restatement.key), None)
+    if mine is not None and not mine.succeeded:
+        return _stalled(mine.reason, mine.message, final=True)
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(attempt.number, settings))
+    message = f"{attempt.job} ended well, but the table does not know this request."
+    if at > now:
+        return Standing("Queued", UNKNOWN, Reason.COMMIT_NOT_SEEN, message, look_again=at)
+    return _queued(restatement, dataset, world, attempt.number + 1, Reason.COMMIT_NOT_SEEN, message)
+
+
+def _queued(
+    restatement: Restatement, dataset: Dataset, world: World, number: int, reason: str, message: str
+) -> Standing:
+    run = run_specs.restatement(dataset, restatement).model_copy(update={"attempt": number})
+    launch = Launch(
+        run,
+        bytes=_bytes(restatement, world),
+        generation=dataset.meta.generation,
+        why=f"Restatement {restatement.meta.name}: {restatement.spec.operation} of "
+        f"{len(restatement.spec.batch_ids)} batches, attempt {number}",
+        for_uid=restatement.meta.uid,
+    )
+    return Standing("Queued", UNKNOWN, reason, message, launch=launch)
+
+
+def _bytes(restatement: Restatement, world: World) -> int:
+    """A replacement is about as large as what it replaces; a Revert reads nothing."""
+    if restatement.spec.replacement is None or not isinstance(world.table, TableView):
+        return 0
+    batches = world.table.ledger.batches
+    return sum(batches[i].bytes or 0 for i in restatement.spec.batch_ids if i in batches)
+
+
+def _stalled(reason: str, message: str, final: bool = False) -> Standing:
+    if final:
+        return Standing("Failed", FALSE, reason, message, stalled=True)
+    return Standing("Pending", UNKNOWN, reason, message, stalled=True)
+
+
+def _time(text: Any) -> datetime | None:
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
+
+
+def depends_on(restatement: Restatement, earlier: Sequence[tuple[Restatement, Standing]]) -> Restatement | None:
+    """The Restatement before this one whose replacement this one restates, while it still waits or runs."""
+    return next(
+        (
+            other
+            for other, standing in earlier
+            if standing.waits
+            and other.spec.replacement
+            and other.spec.replacement.batch_id in restatement.spec.batch_ids
+        ),
+        None,
+    )

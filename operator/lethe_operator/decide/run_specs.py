@@ -1,0 +1,93 @@
+"""The run contract's documents from resources. Pure."""
+
+from collections.abc import Iterable
+
+from lethe.ids import run_id
+from lethe.plan.batches import BufferedBatch
+from lethe.run import (
+    BufferRef,
+    ConsolidationSpec,
+    CreateTable,
+    DatasetRef,
+    Replacement,
+    RestatementRequest,
+    RestatementSpec,
+    RunKind,
+    RunSpec,
+    SnapshotLimits,
+    TableRef,
+    VacuumSpec,
+)
+
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.restatement import Restatement
+
+
+def consolidation(dataset: Dataset, batches: Iterable[BufferedBatch]) -> RunSpec:
+    """A run over exactly these batches. Its id follows from their ids and objects: a refused batch whose objects changed
+    is another intent than the one that refused it."""
+    chosen = tuple(batches)
+    keys = [f"{b.id}\n{b.fingerprint}" for b in chosen]
+    spec = ConsolidationSpec(
+        mode=dataset.spec.consolidation.mode,
+        target_file_size_bytes=dataset.spec.consolidation.target_file_size_bytes,
+        batch_ids=tuple(b.id for b in chosen),
+    )
+    return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
+
+
+def restatement(dataset: Dataset, restatement: Restatement) -> RunSpec:
+    """A run for one Restatement: a group of size one."""
+    spec = restatement.spec
+    request = RestatementRequest(
+        key=restatement.key,
+        name=restatement.meta.full_name,
+        operation=spec.operation,
+        batch_ids=spec.batch_ids,
+        replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
+        if spec.replacement
+        else None,
+        reason=spec.reason,
+        creation_time=restatement.created,
+        evict_by_seconds=spec.evict_by_seconds,
+    )
+    group = RestatementSpec(requests=(request,))
+    return _run(dataset, RunKind.RESTATEMENT, [restatement.key]).model_copy(update={"restatement": group})
+
+
+def vacuum(dataset: Dataset, policy: str, expire_snapshots: bool, key: str) -> RunSpec:
+    """`key` names the cause: one vacuum per snapshot, one per value of the annotation."""
+    limits = dataset.spec.snapshots
+    spec = VacuumSpec(
+        policy=policy,
+        expire_snapshots=expire_snapshots,
+        snapshots=SnapshotLimits(
+            max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count
+        ),
+    )
+    return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": spec})
+
+
+def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
+    spec, meta = dataset.spec, dataset.meta
+    create = spec.table.create
+    return RunSpec(
+        kind=kind,
+        run_id=run_id(meta.uid, kind, keys),
+        dataset=DatasetRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
+        table=TableRef(
+            catalog=spec.table.catalog,
+            name=spec.table.name,
+            adopt=spec.table.adopt,
+            create=CreateTable(
+                table_schema=create.table_schema,
+                partition_by=create.partition_by,
+                format_version=create.format_version,
+                properties=dict(create.properties),
+            )
+            if create
+            else None,
+        ),
+        batch_column=spec.batch_column,
+        buffer=BufferRef(uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout),
+    )

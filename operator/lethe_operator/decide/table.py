@@ -1,0 +1,193 @@
+"""One mind per table: asks the modules beside it and settles conflicts between their answers. Pure.
+
+Committing runs of one Dataset never overlap; Restatements go before consolidation; a vacuum may run beside either.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lethe.plan.retention import Sweep, plan_sweep
+from lethe.run import RunKind
+
+from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
+from lethe_operator.decide.actions import Actions, Event, Launch, earliest
+from lethe_operator.decide.consolidation import ConsolidationVerdict, decide_consolidation
+from lethe_operator.decide.restatement import Standing, depends_on, finished_before, in_order, stand
+from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
+from lethe_operator.decide.run_specs import restatement as restatement_run
+from lethe_operator.decide.run_specs import vacuum as vacuum_run
+from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
+from lethe_operator.decide.validation import Blocker, blocker
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import VACUUM_NOW
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import BufferView, Run, TableView, Unavailable, World
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+COMMITTING = frozenset({RunKind.CONSOLIDATION, RunKind.RESTATEMENT})
+Standings = Sequence[tuple[Restatement, Standing]]
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Which runs start now."""
+
+    launches: tuple[Launch, ...]
+    look_again: datetime | None
+
+
+def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) -> Actions:
+    """Say everything that is to be done for one Dataset now. Same arguments, same answer."""
+    stops = blocker(dataset, world, settings)
+    paused = (
+        Blocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
+    )
+    held = stops or paused
+    standings = _standings(dataset, world, held, now, settings)
+    consolidation = decide_consolidation(dataset, world, now, settings)
+    vacuum = decide_vacuum(dataset, world, held, now, settings)
+    may_start = held is None and not dataset.meta.deleting
+    turns = _turns(world, standings, consolidation, vacuum, may_start)
+    sweep = _sweep(dataset, world, now) if may_start else Sweep()
+
+    view = world.table if isinstance(world.table, TableView) else None
+    old_runs = dataset.status.get("runs") or ()
+    runs = run_history.entries(world.runs, view, old_runs, now)
+    unexpected = [o.key for o in sweep.unexpected]
+    status = dataset_status.status(dataset, world, stops, consolidation, vacuum.latest, runs, unexpected, now)
+    statuses = {r.meta.name: restatement_status.status(r, s, now) for r, s in standings}
+
+    abandoned = frozenset({*consolidation.abandoned, *vacuum.abandoned, *_orphaned(dataset, world, standings)})
+    if isinstance(world.table, Unavailable):  # then nobody can say what is done with
+        abandoned = frozenset()
+    prunable = run_history.prunable(
+        world.runs, old_runs, _needed(dataset, world, standings, consolidation, vacuum.latest)
+    )
+    expiries = {r.meta.name: restatement_status.expires(r, s, now) for r, s in standings}
+    expired = tuple(name for name, at in expiries.items() if at is not None and at <= now)
+    return Actions(
+        dataset_status=status,
+        restatement_statuses=statuses,
+        policy_entries=vacuum.entries,
+        launches=turns.launches,
+        sweep=sweep.delete,
+        delete_jobs=(*prunable.jobs, *(s.cancel_job for _, s in standings if s.cancel_job)),
+        drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
+        delete_restatements=expired,
+        events=(
+            *_dataset_events(dataset, status),
+            *run_history.events(dataset.meta.name, old_runs, runs),
+            *(e for r, _ in standings for e in restatement_status.events(r.meta.name, r.status, statuses[r.meta.name])),
+        ),
+        look_again=earliest(turns.look_again, *(at for at in expiries.values() if at is not None and at > now)),
+    )
+
+
+def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
+    """What Restatements of a Dataset that is not there are told. They wait for it."""
+    text = f"There is no Dataset {name} in this namespace. It is waited for; correct spec.datasetRef.name otherwise."
+    statuses: dict[str, Any] = {}
+    events: list[Event] = []
+    for r in restatements:
+        if r.spec.cancel:
+            standing = Standing(
+                "Cancelled", conditions.FALSE, Reason.CANCELLED, "It was cancelled before it was started.", stalled=True
+            )
+        else:
+            standing = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+        final = finished_before(r)
+        if final is None:
+            statuses[r.meta.name] = restatement_status.status(r, standing, now)
+            events += restatement_status.events(r.meta.name, r.status, statuses[r.meta.name])
+    expired = tuple(
+        r.meta.name
+        for r in restatements
+        if (final := finished_before(r)) and (at := restatement_status.expires(r, final, now)) and at <= now
+    )
+    return Actions(restatement_statuses=statuses, delete_restatements=expired, events=tuple(events))
+
+
+def _standings(
+    dataset: Dataset, world: World, held: Blocker | None, now: datetime, settings: Settings
+) -> list[tuple[Restatement, Standing]]:
+    by_id = {r.run_id: r for r in world.runs if r.kind is RunKind.RESTATEMENT}
+    standings: list[tuple[Restatement, Standing]] = []
+    for r in in_order(r for r in world.restatements if not r.meta.deleting):
+        run = by_id.get(restatement_run(dataset, r).run_id)
+        standing = stand(r, dataset, world, held, run, now, settings)
+        first = depends_on(r, standings) if standing.launch else None
+        if first is not None:
+            text = f"It restates the replacement of Restatement {first.meta.name}, which goes first."
+            standing = Standing("Queued", conditions.UNKNOWN, Reason.WAITING_FOR_RESTATEMENT, text)
+        standings.append((r, standing))
+    return standings
+
+
+def _turns(
+    world: World, standings: Standings, consolidation: ConsolidationVerdict, vacuum: VacuumVerdict, may_start: bool
+) -> _Turns:
+    if not may_start:
+        return _Turns((), None)
+    launches: list[Launch] = []
+    if not any(r.active for r in world.runs if r.kind in COMMITTING):
+        first = next((s.launch for _, s in standings if s.launch), None)
+        committing = first or consolidation.launch
+        if committing is not None:
+            launches.append(committing)
+    if vacuum.launch is not None:
+        launches.append(vacuum.launch)
+    times = (consolidation.look_again, vacuum.look_again, *(s.look_again for _, s in standings))
+    return _Turns(tuple(launches), earliest(*times))
+
+
+def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
+    if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferView):
+        return Sweep()
+    return plan_sweep(world.buffer.batches, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
+
+
+def _orphaned(dataset: Dataset, world: World, standings: Standings) -> frozenset[str]:
+    """Stored intents of Restatements that are gone or finished, for which no Job is there."""
+    wanted = {restatement_run(dataset, r).run_id for r, s in standings if not s.finished}
+    return frozenset(
+        r.run_id for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts and r.run_id not in wanted
+    )
+
+
+def _needed(
+    dataset: Dataset,
+    world: World,
+    standings: Standings,
+    consolidation: ConsolidationVerdict,
+    vacuum: Verdict | None,
+) -> frozenset[str]:
+    """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
+    unsettled = Again | GivenUp | Fresh
+    needed = {restatement_run(dataset, r).run_id for r, _ in standings if finished_before(r) is None}
+    if consolidation.latest_run is not None and isinstance(consolidation.latest, unsettled):
+        needed.add(consolidation.latest_run.run_id)
+    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
+    if vacuums and isinstance(vacuum, unsettled):
+        needed.add(max(vacuums, key=_started).run_id)
+    asked = dataset.meta.annotations.get(VACUUM_NOW)
+    if asked:  # as long as the annotation stands, its run says that it was heard
+        needed.add(vacuum_run(dataset, "", True, f"{VACUUM_NOW}\n{asked}").run_id)
+    return frozenset(needed)
+
+
+def _started(run: Run) -> float:
+    return run.last.created.timestamp() if run.last else float("inf")
+
+
+def _dataset_events(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
+    was = conditions.find(dataset.status, conditions.READY)
+    now = conditions.find(status, conditions.READY)
+    if (was.get("status"), was.get("reason")) == (now["status"], now["reason"]):
+        return ()
+    if now["reason"] == Reason.RUN_RETRYING:
+        return ()
+    warning = now["status"] != conditions.TRUE
+    return (Event("Dataset", dataset.meta.name, now["reason"], now["message"], warning),)

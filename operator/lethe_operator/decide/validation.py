@@ -1,0 +1,109 @@
+"""What keeps a Dataset's runs from starting. Pure."""
+
+from dataclasses import dataclass
+
+from lethe_operator.decide.places import overlap
+from lethe_operator.decide.pod_template import violations
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
+from lethe_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """No run starts. `transient`: it may pass by itself; else somebody has to change something."""
+
+    reason: str
+    message: str
+    transient: bool
+
+
+def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | None:
+    """The first thing that keeps every run of this Dataset from starting, None when there is nothing."""
+    unsupported = unsupported_field(dataset)
+    if unsupported:
+        return Blocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
+    forbidden = violations(dataset.spec.run_template.pod_template, settings.allowed_secrets)
+    if forbidden:
+        text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
+        more = f" And {len(forbidden) - 1} more." if len(forbidden) > 1 else ""
+        return Blocker(Reason.POD_TEMPLATE_NOT_ALLOWED, text + more, transient=False)
+    match world.table:
+        case Unavailable(reason, message, transient):
+            return Blocker(reason, message, transient)
+        case NoTable():
+            return _without_table(dataset)
+        case TableView() as view:
+            return _with_table(dataset, view)
+
+
+def unsupported_field(dataset: Dataset) -> str | None:
+    """A sentence about the first field that asks for what this version cannot do."""
+    spec = dataset.spec
+    asked = [
+        ("spec.buffer.layout", spec.buffer.layout, "Directory"),
+        ("spec.buffer.format", spec.buffer.format, "parquet"),
+        ("spec.consolidation.mode", spec.consolidation.mode, "Rewrite"),
+        ("spec.deletes", spec.deletes, "Ledger"),
+    ]
+    for field, found, supported in asked:
+        if found != supported:
+            return (
+                f"Dataset {dataset.meta.name}: {field} {found} is not supported yet, only {supported} is. "
+                "No run is started."
+            )
+    return None
+
+
+def _without_table(dataset: Dataset) -> Blocker | None:
+    spec = dataset.spec
+    if spec.table.create is None:
+        return Blocker(
+            Reason.TABLE_NOT_FOUND,
+            f"Dataset {dataset.meta.name}: there is no table {spec.table.name} in the catalog {spec.table.catalog}. "
+            "Create it, or say in spec.table.create how to make it.",
+            transient=True,
+        )
+    location = spec.table.create.properties.get("location")
+    if location and overlap(location, spec.buffer.uri):
+        return _overlapping(dataset, location)
+    return None
+
+
+def _with_table(dataset: Dataset, view: TableView) -> Blocker | None:
+    name, spec = dataset.meta.name, dataset.spec
+    if view.claim is not None and view.claim != dataset.claim:
+        return Blocker(
+            Reason.TABLE_CLAIMED,
+            f"Dataset {name}: the table {spec.table.name} belongs to the Dataset {view.claim} (table property "
+            "lethe.dataset). Two Datasets cannot write one table: delete this one, or remove the property when the other "
+            "Dataset is gone for good.",
+            transient=False,
+        )
+    if view.batch_field_id is None:
+        return Blocker(
+            Reason.BATCH_COLUMN_MISSING,
+            f"Dataset {name}: the table {spec.table.name} has no column {spec.batch_column} (spec.batchColumn). Add a "
+            "string column of that name to the table, or create a Dataset that names the right one.",
+            transient=False,
+        )
+    if overlap(view.location, spec.buffer.uri):
+        return _overlapping(dataset, view.location)
+    if view.claim is None and not view.prepared and not spec.table.adopt:
+        return Blocker(
+            Reason.TABLE_NOT_PREPARED,
+            f"Dataset {name}: the table {spec.table.name} was not made by Lethe and is not sorted by {spec.batch_column} "
+            "with full metrics of that column. Set spec.table.adopt to true to let the first run set both.",
+            transient=False,
+        )
+    return None
+
+
+def _overlapping(dataset: Dataset, location: str) -> Blocker:
+    return Blocker(
+        Reason.BUFFER_OVERLAPS_TABLE,
+        f"Dataset {dataset.meta.name}: spec.buffer.uri {dataset.spec.buffer.uri} and the table's location {location} "
+        "contain one another, so that cleaning one would delete from the other. Create a Dataset with another buffer.",
+        transient=False,
+    )

@@ -1,0 +1,191 @@
+"""The Kubernetes API as plain documents: one request, one answer, every error mapped once. I/O.
+
+Documents and not the client's models: a status must keep 64-bit numbers and fields that a client does not know.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import kubernetes.client
+import kubernetes.config
+import urllib3
+from kubernetes.config.config_exception import ConfigException
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS: Final = 5
+READ_SECONDS: Final = 30
+PAGE: Final = 500
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+
+class ApiError(Exception):
+    """The API server refused a request, or did not answer (`status` 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class NotFound(ApiError):
+    """For a delete this means done."""
+
+
+class AlreadyExists(ApiError):
+    """Look what is there: it may be our own, from before a crash."""
+
+
+class Conflict(ApiError):
+    """The object changed since it was read: read again."""
+
+
+class Refused(ApiError):
+    """Rights, quota, admission or validation: trying the same again does not help soon."""
+
+
+class Away(ApiError):
+    """No answer, or one that asks for patience."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where objects of a kind live."""
+
+    api: str  # "/api/v1" or "/apis/<group>/<version>"
+    plural: str
+    name: str
+
+    def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        parts = [self.api, "namespaces", namespace, self.plural, name, subresource]
+        return "/".join(p for p in parts if p)
+
+
+DATASETS: Final = Kind("/apis/lethe.dev/v1alpha1", "datasets", "Dataset")
+RESTATEMENTS: Final = Kind("/apis/lethe.dev/v1alpha1", "restatements", "Restatement")
+VACUUM_POLICIES: Final = Kind("/apis/lethe.dev/v1alpha1", "vacuumpolicies", "VacuumPolicy")
+JOBS: Final = Kind("/apis/batch/v1", "jobs", "Job")
+PODS: Final = Kind("/api/v1", "pods", "Pod")
+CONFIG_MAPS: Final = Kind("/api/v1", "configmaps", "ConfigMap")
+SERVICE_ACCOUNTS: Final = Kind("/api/v1", "serviceaccounts", "ServiceAccount")
+ROLES: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "roles", "Role")
+ROLE_BINDINGS: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+EVENTS: Final = Kind("/apis/events.k8s.io/v1", "events", "Event")
+BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS)}
+
+Document = dict[str, Any]
+
+
+class Kube:
+    """Synchronous; call it from a thread. Safe to share between threads."""
+
+    def __init__(self, configuration: Any) -> None:
+        self._configuration = configuration
+        self._pool = urllib3.PoolManager(
+            num_pools=4,
+            maxsize=32,
+            cert_reqs="CERT_REQUIRED" if configuration.verify_ssl else "CERT_NONE",
+            ca_certs=configuration.ssl_ca_cert,
+            cert_file=configuration.cert_file,
+            key_file=configuration.key_file,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            retries=urllib3.Retry(total=2, connect=2, read=0, status=0, redirect=0, other=0, backoff_factor=0.2),
+        )
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Document:
+        """Raises: NotFound, Refused, Away."""
+        return self._request("GET", kind.path(namespace, name))
+
+    def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
+        """Every object of a kind, page by page. Raises: Refused, Away."""
+        items: list[Document] = []
+        query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
+        while True:
+            page = self._request("GET", kind.path(namespace), query)
+            items += page.get("items") or ()
+            more = (page.get("metadata") or {}).get("continue")
+            if not more:
+                return items
+            query["continue"] = more
+
+    def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+        """Raises: AlreadyExists, Refused, NotFound (the namespace), Away."""
+        return self._request("POST", kind.path(namespace), body=document)
+
+    def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
+        """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away."""
+        return self._request("PATCH", kind.path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH)
+
+    def delete(self, kind: Kind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
+        """Gone already is gone. With `uid`, only that very object goes. Raises: Conflict, Refused, Away."""
+        options: Document = {"propagationPolicy": policy}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._request("DELETE", kind.path(namespace, name), body=options)
+        except NotFound:
+            return
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Document:
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": "application/json", "User-Agent": "lethe-operator"}
+        token = self._token()
+        if token:
+            headers["Authorization"] = token
+        if body is not None:
+            headers["Content-Type"] = content_type
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            response = self._pool.request(method, url, body=content, headers=headers)
+        except urllib3.exceptions.HTTPError as e:
+            raise Away(0, "NoAnswer", f"{method} {path}: {type(e).__name__}") from None
+        if response.status >= 300:
+            raise error_of(response.status, response.data, f"{method} {path}")
+        return json.loads(response.data) if response.data else {}
+
+    def _token(self) -> str:
+        for key in ("BearerToken", "authorization"):  # the client renamed it; asking also refreshes the token
+            found = self._configuration.get_api_key_with_prefix(key)
+            if found:
+                return str(found) if " " in str(found) else f"Bearer {found}"
+        return ""
+
+
+def error_of(status: int, content: bytes, request: str) -> ApiError:
+    """One of our errors from an answer that is no success."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = {}
+    reason = str(document.get("reason") or status) if isinstance(document, dict) else str(status)
+    message = f"{request}: {document.get('message', '') if isinstance(document, dict) else ''}"
+    if status == 404:
+        return NotFound(status, reason, message)
+    if status == 409:
+        return (
+            AlreadyExists(status, reason, message) if reason == "AlreadyExists" else Conflict(status, reason, message)
+        )
+    if status in (400, 401, 403, 405, 413, 422):
+        return Refused(status, reason, message)
+    return Away(status, reason, message)
+
+
+def connect() -> Kube:
+    """From within the cluster, else from the kubeconfig. Raises: ConfigException."""
+    try:
+        kubernetes.config.load_incluster_config()
+    except ConfigException:
+        kubernetes.config.load_kube_config()
+    return Kube(kubernetes.client.Configuration.get_default_copy())

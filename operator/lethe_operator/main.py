@@ -1,0 +1,135 @@
+"""kopf: registrations and life cycle, nothing else.
+
+kopf watches and probes. It stores nothing: no handler needs a finalizer or an annotation, so that deleting a resource
+never waits for this operator.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import kopf
+
+from lethe_operator import kube as kubernetes
+from lethe_operator.handlers import resources, runs
+from lethe_operator.handlers.resync import resync
+from lethe_operator.health import Health
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.common import GROUP, VERSION
+from lethe_operator.settings import Settings, from_environment
+from lethe_operator.work_queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "lethe.dev"
+MANAGED: Final = "app.kubernetes.io/managed-by=lethe"
+WATCH_SECONDS: Final = 300
+
+
+@dataclass
+class Runtime:
+    """What lives as long as the operator."""
+
+    settings: Settings
+    kube: kubernetes.Kube
+    health: Health
+    queue: WorkQueue
+    started: float
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+def registry() -> kopf.OperatorRegistry:
+    """Every handler there is."""
+    found = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=found)
+    async def start(memo: Any, **_: Any) -> None:
+        runtime: Runtime = memo.runtime
+        settings = runtime.settings
+        pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
+        runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
+
+    @kopf.on.cleanup(registry=found)
+    async def stop(memo: Any, **_: Any) -> None:
+        for task in memo.runtime.tasks:
+            task.cancel()
+        for task in memo.runtime.tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    @kopf.on.probe(id="operator", registry=found)
+    async def healthy(memo: Any, **_: Any) -> str:
+        runtime: Runtime = memo.runtime
+        dead = next((t for t in runtime.tasks if t.done()), None)
+        trouble = "The queue or the resync has ended." if dead else None
+        trouble = trouble or runtime.health.trouble(runtime.queue.longest_running_seconds(), runtime.started)
+        if trouble:
+            raise kopf.PermanentError(trouble)  # kopf answers 500
+        return "well"
+
+    @kopf.on.event(GROUP, VERSION, "datasets", registry=found)
+    async def on_dataset(body: kopf.Body, memo: Any, **_: Any) -> None:
+        resources.dataset(memo.runtime.queue, memo.runtime.health, body)
+
+    @kopf.on.event(GROUP, VERSION, "restatements", registry=found)
+    async def on_restatement(body: kopf.Body, memo: Any, **_: Any) -> None:
+        resources.restatement(memo.runtime.queue, memo.runtime.health, body)
+
+    @kopf.on.event(GROUP, VERSION, "vacuumpolicies", registry=found)
+    async def on_vacuum_policy(body: kopf.Body, memo: Any, **_: Any) -> None:
+        resources.vacuum_policy(memo.runtime.queue, memo.runtime.health, body)
+
+    @kopf.on.event("batch", "v1", "jobs", registry=found)
+    @kopf.on.event("", "v1", "pods", registry=found)
+    @kopf.on.event("", "v1", "configmaps", registry=found)
+    async def on_part_of_a_run(body: kopf.Body, memo: Any, **_: Any) -> None:
+        runs.part_of_a_run(memo.runtime.queue, body)
+
+    return found
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Explicit time-outs, nothing posted or stored by kopf, only our own objects watched."""
+    settings = kopf.OperatorSettings()
+    settings.scanning.disabled = True  # else rights on all namespaces and CRDs would be needed
+    settings.posting.enabled = False
+    settings.watching.server_timeout = WATCH_SECONDS
+    settings.watching.client_timeout = WATCH_SECONDS + 10
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.persistence.finalizer = f"{PREFIX}/operator"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
+    settings.watching.label_selectors["batch", "v1", "jobs"] = MANAGED
+    settings.watching.label_selectors["", "v1", "pods"] = f"{MANAGED},spark-role!=executor"
+    settings.watching.label_selectors["", "v1", "configmaps"] = MANAGED
+    return settings
+
+
+def runtime_of(settings: Settings) -> Runtime:
+    """Connects to the cluster. Raises: kubernetes.config.ConfigException."""
+    kube = kubernetes.connect()
+    reconcile = Reconciler(kube, Tables(), settings)
+    queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
+    return Runtime(settings, kube, Health(time.monotonic, settings.resync_seconds), queue, time.monotonic())
+
+
+def main() -> None:
+    settings = from_environment()
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("botocore", "urllib3", "kopf.objects", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    log.info("watching %s", ", ".join(settings.watch_namespaces))
+    kopf.run(
+        registry=registry(),
+        settings=kopf_settings(),
+        standalone=True,
+        namespaces=settings.watch_namespaces,
+        liveness_endpoint=settings.liveness_endpoint or None,
+        memo=kopf.Memo(runtime=runtime_of(settings)),
+    )

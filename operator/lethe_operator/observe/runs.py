@@ -1,0 +1,191 @@
+"""Runs from Jobs, their pods and the Dataset's ConfigMap. Pure, but for reading documents that lie beside the table."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from lethe.run import Document as RunDocument
+from lethe.run import Progress, RunKind, RunPointer, RunResult, RunSpec, is_pointer
+from pydantic import ValidationError
+
+from lethe_operator.resources.common import (
+    ANNOTATION_FOR_UID,
+    ANNOTATION_GENERATION,
+    KEY_PREFIX_LENGTH,
+    LABEL_ATTEMPT,
+    LABEL_KIND,
+    LABEL_RUN_ID,
+    PROGRESS_KEY,
+    RESULT_KEY,
+    RUN_KEY,
+)
+from lethe_operator.resources.observed import Attempt, AttemptState, Run
+
+DRIVER_CONTAINER: Final = "spark"
+# Reasons of a waiting container that tell of more than patience.
+_TROUBLES: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+Json = Mapping[str, Any]
+D = TypeVar("D", bound=RunDocument)
+
+
+def runs_of(
+    jobs: Iterable[Json], pods: Iterable[Json], data: Mapping[str, str], read: Callable[[RunPointer], bytes]
+) -> tuple[Run, ...]:
+    """Every run that left a Job or an intent, each with its attempts.
+
+    Args:
+        data: Of the Dataset's ConfigMap.
+        read: Reads the document that a pointer names; what it raises is passed on.
+    """
+    drivers: dict[str, Json] = {}
+    executors: dict[tuple[str, str], list[Json]] = {}
+    for pod in pods:
+        labels = pod["metadata"].get("labels") or {}
+        if labels.get("spark-role") == "executor":
+            executors.setdefault((labels.get(LABEL_RUN_ID, ""), labels.get(LABEL_ATTEMPT, "")), []).append(pod)
+        elif name := labels.get("batch.kubernetes.io/job-name") or labels.get("job-name"):
+            drivers[name] = pod
+    attempts: dict[str, list[Attempt]] = {}
+    for job in jobs:
+        labels = job["metadata"].get("labels") or {}
+        if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunKind):
+            continue
+        helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
+        attempt = attempt_of(job, drivers.get(job["metadata"]["name"]), helpers, data)
+        attempts.setdefault(attempt.run_id, []).append(attempt)
+    by_prefix = {i[:KEY_PREFIX_LENGTH]: i for i in attempts}
+    intents = {}
+    for key, text in data.items():
+        if key.endswith(RUN_KEY):
+            intent = _intent(text, read)
+            if intent is not None:
+                intents[intent.run_id] = intent
+                by_prefix.setdefault(intent.run_id[:KEY_PREFIX_LENGTH], intent.run_id)
+    keys: dict[str, list[str]] = {}
+    for key in sorted(data):
+        run_id = by_prefix.get(key.partition(".")[0])
+        if run_id is not None:
+            keys.setdefault(run_id, []).append(key)
+    found: list[Run] = []
+    for run_id in sorted({*attempts, *intents}):
+        mine = tuple(sorted(attempts.get(run_id, ()), key=lambda a: a.number))
+        intent = intents.get(run_id)
+        kind = mine[-1].kind if mine else intents[run_id].kind
+        found.append(Run(run_id, kind, intent, mine, tuple(keys.get(run_id, ()))))
+    return tuple(found)
+
+
+def attempt_of(job: Json, pod: Json | None, executors: Iterable[Json], data: Mapping[str, str]) -> Attempt:
+    """One Job, with what its pod and the ConfigMap say of it."""
+    metadata, status = job["metadata"], job.get("status") or {}
+    labels, annotations = metadata["labels"], metadata.get("annotations") or {}
+    number = int(labels.get(LABEL_ATTEMPT, 1))
+    prefix = labels[LABEL_RUN_ID][:KEY_PREFIX_LENGTH]
+    state, ended, reason, message = _state(status)
+    terminated = _terminated(pod)
+    progress = _document(Progress, data.get(prefix + PROGRESS_KEY))
+    result = _document(RunResult, data.get(prefix + RESULT_KEY))
+    if result is None or result.attempt != number:
+        result = _document(RunResult, terminated.get("message"))
+    return Attempt(
+        job=metadata["name"],
+        run_id=labels[LABEL_RUN_ID],
+        kind=RunKind(labels[LABEL_KIND]),
+        number=number,
+        state=state,
+        created=_time(metadata["creationTimestamp"]),
+        finished=_time(ended) if ended else None,
+        generation=int(annotations.get(ANNOTATION_GENERATION, 0)),
+        for_uid=annotations.get(ANNOTATION_FOR_UID, ""),
+        exit_code=terminated.get("exitCode"),
+        oom=terminated.get("reason") == "OOMKilled",
+        job_reason=reason,
+        job_message=message,
+        waiting=_waiting(pod, executors) if state is AttemptState.ACTIVE else "",
+        deleting="deletionTimestamp" in metadata,
+        progress=progress if progress is not None and progress.attempt == number else None,
+        result=result if result is not None and result.attempt == number else None,
+    )
+
+
+def _state(status: Json) -> tuple[AttemptState, str, str, str]:
+    """State, end, and the reason and message of a failure."""
+    for c in status.get("conditions") or ():
+        if c.get("status") == "True" and c.get("type") in ("Complete", "Failed"):
+            state = AttemptState.SUCCEEDED if c["type"] == "Complete" else AttemptState.FAILED
+            ended = status.get("completionTime") or c.get("lastTransitionTime") or ""
+            return state, ended, c.get("reason", ""), c.get("message", "")
+    return AttemptState.ACTIVE, "", "", ""
+
+
+def _terminated(pod: Json | None) -> Json:
+    for container in ((pod or {}).get("status") or {}).get("containerStatuses") or ():
+        if container.get("name") == DRIVER_CONTAINER:
+            found: Json = (container.get("state") or {}).get("terminated") or {}
+            return found
+    return {}
+
+
+def _waiting(driver: Json | None, executors: Iterable[Json]) -> str:
+    """Why the driver, or else its executors, do not run yet; "" when they do or are just being started."""
+    if driver is None:
+        return "Its pod is not there yet. If it stays away, the Job's events say what refuses it."
+    why = _why_pending(driver)
+    if why:
+        return f"Its pod waits: {why}"
+    pending = [w for w in map(_why_pending, executors) if w]
+    return f"{len(pending)} executor pods wait: {pending[0]}" if pending else ""
+
+
+def _why_pending(pod: Json) -> str:
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending":
+        return ""
+    for c in status.get("conditions") or ():
+        if c.get("type") == "PodScheduled" and c.get("status") == "False":
+            return f"{c.get('reason', 'Unschedulable')}: {c.get('message', '')}"
+    for container in status.get("containerStatuses") or ():
+        waits = (container.get("state") or {}).get("waiting") or {}
+        if waits.get("reason") in _TROUBLES:
+            return f"{waits['reason']}: {waits.get('message', '')}"
+    return ""
+
+
+def _intent(text: str, read: Callable[[RunPointer], bytes]) -> RunSpec | None:
+    try:
+        document = json.loads(text)
+        if not isinstance(document, dict) or not is_pointer(document):
+            return RunSpec.model_validate_json(text)
+        pointer = RunPointer.model_validate_json(text)
+    except (ValueError, ValidationError):
+        return None
+    content = read(pointer)
+    if hashlib.sha256(content).hexdigest() != pointer.sha256:
+        return None
+    return _document(RunSpec, content.decode())
+
+
+def _document(model: type[D], text: str | None) -> D | None:
+    """A document of the contract; None when it is not there or not readable, which is no reason to stop anything."""
+    if not text:
+        return None
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,123 @@
+"""Everything about one Dataset at one moment. I/O.
+
+The order matters: Jobs before the ConfigMap and both before the table, so that whoever sees a finished Job also sees
+what it wrote.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lethe_operator.build import names
+from lethe_operator.kube import (
+    CONFIG_MAPS,
+    DATASETS,
+    JOBS,
+    PODS,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    Kube,
+    NotFound,
+)
+from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.runs import runs_of
+from lethe_operator.observe.tables import Tables
+from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
+from lethe_operator.resources.dataset import Dataset, parse_dataset
+from lethe_operator.resources.observed import AttemptState, BufferView, Run, Unavailable, World
+from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A resource whose spec cannot be read; `message` names the field."""
+
+    kind: str
+    meta: Meta
+    status: Mapping[str, Any]
+    message: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """`dataset` is None when there is no such Dataset, or when it is among the `invalid`."""
+
+    dataset: Dataset | None
+    world: World = field(default_factory=World)
+    invalid: tuple[Invalid, ...] = ()
+    restatements: tuple[Restatement, ...] = ()
+
+
+def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
+    """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
+    restatements, invalid = _restatements(kube, namespace, name)
+    try:
+        body = kube.get(DATASETS, namespace, name)
+    except NotFound:
+        return Observed(None, invalid=tuple(invalid), restatements=restatements)
+    try:
+        dataset = parse_dataset(body)
+    except InvalidSpec as e:
+        invalid.append(Invalid("Dataset", parse_meta(body), body.get("status") or {}, str(e)))
+        return Observed(None, invalid=tuple(invalid), restatements=())
+    policies, unreadable = _policies(kube, namespace)
+    found = _runs(kube, tables, dataset)
+    if isinstance(found, Unavailable):
+        table: Any = found
+        runs: tuple[Run, ...] = ()
+        return Observed(dataset, World(restatements, policies, runs, table, BufferView()), tuple(invalid))
+    runs = found
+    table = tables.view(dataset)
+    ended = any(
+        a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job) for run in runs for a in run.attempts
+    )
+    buffer = tables.buffer(dataset, fresh=ended)
+    world = World(restatements, policies, runs, table, buffer)
+    return Observed(dataset, world, (*invalid, *unreadable))
+
+
+def _mirrored(dataset: Dataset, job: str) -> bool:
+    return any(e.get("name") == job and e.get("finishTime") for e in dataset.status.get("runs") or ())
+
+
+def _restatements(kube: Kube, namespace: str, name: str) -> tuple[tuple[Restatement, ...], list[Invalid]]:
+    found: list[Restatement] = []
+    invalid: list[Invalid] = []
+    for body in kube.list(RESTATEMENTS, namespace):
+        if dataset_name_of(body) != name:
+            continue
+        try:
+            found.append(parse_restatement(body))
+        except InvalidSpec as e:
+            invalid.append(Invalid("Restatement", parse_meta(body), body.get("status") or {}, str(e)))
+    return tuple(found), invalid
+
+
+def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], list[Invalid]]:
+    found: list[VacuumPolicy] = []
+    invalid: list[Invalid] = []
+    for body in kube.list(VACUUM_POLICIES, namespace):
+        try:
+            found.append(parse_vacuum_policy(body))
+        except InvalidSpec as e:
+            invalid.append(Invalid("VacuumPolicy", parse_meta(body), body.get("status") or {}, str(e)))
+    return tuple(found), invalid
+
+
+def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Unavailable:
+    namespace, uid = dataset.meta.namespace, dataset.meta.uid
+    selector = f"{LABEL_DATASET_UID}={uid}"
+    jobs = kube.list(JOBS, namespace, selector)
+    pods = kube.list(PODS, namespace, selector)
+    try:
+        config_map = kube.get(CONFIG_MAPS, namespace, names.shared(dataset.meta.name))
+    except NotFound:
+        config_map = {}
+    # One of a Dataset of the same name that is gone says nothing about this one's runs.
+    owners = {o.get("uid") for o in (config_map.get("metadata") or {}).get("ownerReferences") or ()}
+    data = config_map.get("data") or {} if uid in owners else {}
+    try:
+        return runs_of(jobs, pods, data, tables.read_pointer)
+    except Exception as e:
+        return unavailable(e, "The document of a run", {}, storage=True)

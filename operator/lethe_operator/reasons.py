@@ -1,0 +1,93 @@
+"""Every reason of a condition or an event that the operator gives by itself, each with a line of meaning. Pure.
+
+Reasons of runs (from `lethe.errors`, such as ReplacementAlreadyPromoted) are passed on as they come.
+The reference docs print this list.
+"""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A CamelCase word; `meaning` is what the reference prints."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> "Reason":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    # --- a Dataset -------------------------------------------------------------------------------------------------
+    AVAILABLE = "Available", "The table, its ledger and the buffer can be read; runs start when they are due."
+    WAITING_FOR_FIRST_BATCH = "WaitingForFirstBatch", "The table is not there yet; the first consolidation creates it."
+    PAUSED = "Paused", "The annotation lethe.dev/paused is set: nothing is started, what runs goes on."
+    NOT_PAUSED = "NotPaused", "The annotation lethe.dev/paused is not set."
+    NOT_SUPPORTED = "NotSupported", "A field asks for something that this version cannot do; the message names it."
+    INVALID_SPEC = "InvalidSpec", "The spec does not have the shape that the CRD asks for; the message names the field."
+    POD_TEMPLATE_NOT_ALLOWED = "PodTemplateNotAllowed", "runTemplate.podTemplate sets a field that it may not set."
+    UNKNOWN_CATALOG = "UnknownCatalog", "spec.table.catalog names no catalog of the chart's value `catalogs`."
+    CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer; it is asked again."
+    STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer; it is asked again."
+    TABLE_NOT_FOUND = (
+        "TableNotFound",
+        "The table is not in the catalog and spec.table.create does not say how to make it.",
+    )
+    BATCH_COLUMN_MISSING = "BatchColumnMissing", "The table has no column named spec.batchColumn."
+    TABLE_CLAIMED = "TableClaimed", "The table belongs to another Dataset."
+    TABLE_NOT_PREPARED = (
+        "TableNotPrepared",
+        "An existing table lacks the sort order or the metrics mode, and spec.table.adopt is false.",
+    )
+    BUFFER_OVERLAPS_TABLE = (
+        "BufferOverlapsTable",
+        "The buffer lies inside the table's location, or the other way round.",
+    )
+    RUN_RETRYING = "RunRetrying", "A run failed for a reason that may pass; it is started again after a pause."
+    NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs belongs to somebody else."
+
+    # --- a run -----------------------------------------------------------------------------------------------------
+    RUN_STARTED = "RunStarted", "A Job was created for a run."
+    RUN_SUCCEEDED = "RunSucceeded", "A run ended well; the message says what it did."
+    RUN_FAILED = "RunFailed", "A run ended badly and said no reason of its own."
+    OOM_KILLED = "OOMKilled", "The driver went over its memory limit. Raise runTemplate.driver.memory."
+    DEADLINE_EXCEEDED = "DeadlineExceeded", "A run took longer than a run may and was stopped."
+    DRIVER_LOST = "DriverLost", "The driver's pod went away before it could say how it ended."
+    COMMIT_NOT_SEEN = "CommitNotSeen", "A run ended well, but the table does not know of it; it is started again."
+    POD_WAITING = "PodWaiting", "A run's pod does not start; the message says what Kubernetes says."
+    LAUNCH_FAILED = "LaunchFailed", "Kubernetes refused an object of a run; the message says why."
+
+    # --- a Restatement ---------------------------------------------------------------------------------------------
+    SUCCEEDED = "Succeeded", "The request is part of the table's history."
+    QUEUED = "Queued", "It waits for its turn: runs that commit to one table do so one after the other."
+    RUNNING = "Running", "Its run is under way."
+    WAITING_FOR_RESTATEMENT = (
+        "WaitingForRestatement",
+        "It restates the replacement of another Restatement, which goes first.",
+    )
+    SUSPENDED = "Suspended", "spec.suspend is true."
+    CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."
+    CANCELLED = "Cancelled", "spec.cancel was set before it was committed; nothing was changed."
+    DATASET_NOT_FOUND = "DatasetNotFound", "There is no Dataset of that name in the namespace; it is waited for."
+    REPLACEMENT_IN_BUFFER = (
+        "ReplacementInBuffer",
+        "The replacement lies in the buffer and would be loaded a second time.",
+    )
+    ERASURE_NOT_WATCHED = (
+        "ErasureNotWatched",
+        "evictBySeconds is kept with the tombstones, but this version does not yet watch over it.",
+    )
+    EXPIRED = "Expired", "ttlSecondsAfterFinished has passed; the resource is deleted, the table remembers the request."
+
+    # --- a VacuumPolicy --------------------------------------------------------------------------------------------
+    IN_FORCE = "InForce", "The policy decides for the Datasets that it selects."
+    PARTLY_SUPPORTED = "PartlySupported", "The policy acts, but some of its triggers have no effect in this version."
+    TRIGGER_NOT_SUPPORTED = "TriggerNotSupported", "Only triggers that this version does not know yet are set."
+    TOO_MANY_TOMBSTONES = "TooManyTombstones", "The table has at least triggers.activeTombstones active tombstones."
+    VACUUM_NOW = "VacuumNow", "The annotation lethe.dev/vacuum-now asks for a vacuum."
+    BELOW_TRIGGERS = "BelowTriggers", "No trigger has fired."
+    NOTHING_LEFT = "NothingLeft", "A vacuum of this very snapshot has ended; the next one follows the next commit."
+    LESS_SPECIFIC = "LessSpecific", "A policy with more matching labels decides for this Dataset."
+    TIE_LOST = "TieLost", "An equally specific, older policy decides for this Dataset."
+    TIE_WON = "TieWon", "Another policy is equally specific; this one is older and decides."
+    DATASET_NOT_READY = "DatasetNotReady", "The Dataset cannot be vacuumed now; its condition Ready says why."

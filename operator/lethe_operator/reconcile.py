@@ -1,0 +1,113 @@
+"""observe -> decide -> apply, for one key. I/O, in the queue's threads."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lethe_operator.apply import events, status
+from lethe_operator.apply.carry_out import carry_out, delete_restatements, write_statuses
+from lethe_operator.decide import conditions, policy_status
+from lethe_operator.decide.actions import Event
+from lethe_operator.decide.policy_match import selects
+from lethe_operator.decide.table import decide, without_dataset
+from lethe_operator.kube import (
+    DATASETS,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    Kind,
+    Kube,
+    NotFound,
+)
+from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.world import Invalid, Observed, observe
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import InvalidSpec, parse_meta
+from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
+
+log = logging.getLogger(__name__)
+
+_KINDS: dict[str, Kind] = {k.name: k for k in (DATASETS, RESTATEMENTS, VACUUM_POLICIES)}
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Reconciler:
+    """Nothing is remembered between two calls but what saves reading: a restarted operator goes on as if it had not."""
+
+    kube: Kube
+    tables: Tables
+    settings: Settings
+    clock: Callable[[], datetime] = utc_now
+
+    def __call__(self, key: Key) -> datetime | None:
+        """Reconcile; returns when to look again. Raises: ApiError and others, for the queue to pause and repeat."""
+        if key.kind == "VacuumPolicy":
+            self.policy(key)
+            return None
+        return self.dataset(key)
+
+    def dataset(self, key: Key) -> datetime | None:
+        found = observe(self.kube, self.tables, key.namespace, key.name)
+        now = self.clock()
+        for invalid in found.invalid:
+            self._say_invalid(key.namespace, invalid, now)
+        if found.dataset is None:
+            return self._without_dataset(key, found, now)
+        actions = decide(found.dataset, found.world, now, self.settings)
+        carry_out(self.kube, found.dataset, found.world, actions, self.settings)
+        return actions.look_again
+
+    def policy(self, key: Key) -> None:
+        """The conditions of a VacuumPolicy, and no entry of a Dataset that is gone or no longer selected."""
+        try:
+            body = self.kube.get(VACUUM_POLICIES, key.namespace, key.name)
+            policy = parse_vacuum_policy(body)
+        except NotFound:
+            return
+        except InvalidSpec as e:
+            invalid = Invalid("VacuumPolicy", parse_meta(body), body.get("status") or {}, str(e))
+            self._say_invalid(key.namespace, invalid, self.clock())
+            return
+        datasets = map(parse_meta, self.kube.list(DATASETS, key.namespace))
+        selected = {d.name for d in datasets if selects(policy.spec.dataset_selector, d.labels)}
+        now = self.clock()
+
+        def transaction(old: Mapping[str, Any]) -> Mapping[str, Any]:
+            return policy_status.own(policy, policy_status.without_others(old, selected), now)
+
+        if not status.change(self.kube, VACUUM_POLICIES, key.namespace, key.name, transaction):
+            return
+        was = conditions.find(policy.status, conditions.READY)
+        ready = policy_status.policy_conditions(policy)[0]
+        if (was.get("status"), was.get("reason")) != (ready.status, ready.reason):
+            told = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
+            events.post(self.kube, key.namespace, (told,), {("VacuumPolicy", key.name): policy.meta.uid})
+
+    def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
+        actions = without_dataset(key.name, found.restatements, now)
+        write_statuses(self.kube, key.namespace, found.restatements, actions, _now)
+        delete_restatements(self.kube, key.namespace, found.restatements, actions.delete_restatements, _now)
+        uids = {("Restatement", r.meta.name): r.meta.uid for r in found.restatements}
+        events.post(self.kube, key.namespace, actions.events, uids)
+        return None
+
+    def _say_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
+        generation = invalid.meta.generation
+        said = conditions.stalled(Reason.INVALID_SPEC, invalid.message)
+        document = {
+            **invalid.status,
+            "observedGeneration": generation,
+            "conditions": conditions.as_status(invalid.status.get("conditions") or (), said, generation, now),
+        }
+        status.write(self.kube, _KINDS[invalid.kind], namespace, invalid.meta.name, invalid.status, document)
+
+
+def _now(act: Callable[[], Any]) -> None:
+    act()

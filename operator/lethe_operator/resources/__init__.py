@@ -1,0 +1,1 @@
+"""The resources as frozen values, and what can be observed beside them. Pure."""

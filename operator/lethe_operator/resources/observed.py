@@ -1,0 +1,120 @@
+"""What is observed of the world at one moment, as frozen values: the second argument of every decision. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lethe.ledger.ledger import EMPTY, Ledger
+from lethe.plan.batches import BufferedBatch
+from lethe.run import Progress, RunKind, RunResult, RunSpec
+
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """Something could not be observed. `transient` says whether waiting can help; else the user has to act."""
+
+    reason: str
+    message: str
+    transient: bool = True
+
+
+@dataclass(frozen=True)
+class NoTable:
+    """The catalog answered: the table is not there. `warehouse` is where the catalog would put it, "" when unknown."""
+
+    warehouse: str = ""
+
+
+@dataclass(frozen=True)
+class TableView:
+    """The table at one moment. `run_ids`: runs whose commit is among the retained snapshots; `total_bytes`: live data
+    files of the head; `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does."""
+
+    uuid: str
+    location: str
+    format_version: int
+    head_id: int | None
+    head_time: datetime | None
+    claim: str | None
+    batch_field_id: int | None
+    prepared: bool
+    ledger: Ledger = EMPTY
+    run_ids: frozenset[str] = frozenset()
+    total_bytes: int = 0
+
+    def has_committed(self, run_id: str) -> bool:
+        return run_id in self.run_ids or self.ledger.knows_run(run_id)
+
+
+@dataclass(frozen=True)
+class BufferView:
+    """`invalid`: folders that are no batch, each with the reason."""
+
+    batches: tuple[BufferedBatch, ...] = ()
+    invalid: tuple[tuple[str, str], ...] = ()
+
+
+class AttemptState(StrEnum):
+    ACTIVE = "Active"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One Job. `generation` is the Dataset's when it was launched, `for_uid` the UID of the Restatement it serves, if any;
+    `exit_code` and `oom` are the driver container's, None and False when its pod is gone; `waiting` says why the pod does
+    not run yet."""
+
+    job: str
+    run_id: str
+    kind: RunKind
+    number: int
+    state: AttemptState
+    created: datetime
+    finished: datetime | None = None
+    generation: int = 0
+    for_uid: str = ""
+    exit_code: int | None = None
+    oom: bool = False
+    job_reason: str = ""
+    job_message: str = ""
+    waiting: str = ""
+    deleting: bool = False
+    progress: Progress | None = None
+    result: RunResult | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One intent with its attempts, oldest first. `intent` is None when its document is gone or could not be read;
+    `keys`: what the Dataset's ConfigMap holds of it."""
+
+    run_id: str
+    kind: RunKind
+    intent: RunSpec | None
+    attempts: tuple[Attempt, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def active(self) -> bool:
+        return any(a.state is AttemptState.ACTIVE for a in self.attempts)
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything a decision about one Dataset looks at, besides the Dataset and the clock. Jobs are observed before the
+    table, so that the outcome of a Job that is seen finished is in the ledger that is seen."""
+
+    restatements: tuple[Restatement, ...] = ()
+    policies: tuple[VacuumPolicy, ...] = ()
+    runs: tuple[Run, ...] = ()
+    table: TableView | NoTable | Unavailable = NoTable()
+    buffer: BufferView | Unavailable = BufferView()

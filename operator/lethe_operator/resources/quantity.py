@@ -1,0 +1,46 @@
+"""Kubernetes quantities as numbers. Pure."""
+
+import math
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator
+
+_SUFFIXES: Final = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+
+
+def parse_quantity(text: Any) -> Decimal:
+    """`128Mi`, `500m`, `1e3` or a number. Raises: ValueError, naming what was found."""
+    if isinstance(text, int | float):
+        return Decimal(str(text))
+    stripped = str(text).strip()
+    number = stripped.rstrip("numkKMGTPEi")
+    try:
+        return Decimal(number) * _SUFFIXES[stripped[len(number) :]]
+    except (InvalidOperation, KeyError):
+        raise ValueError(f"{text!r} is no quantity, expected one such as 128Mi or 500m") from None
+
+
+def parse_bytes(text: Any) -> int:
+    return math.ceil(parse_quantity(text))
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Cpus = Annotated[float, BeforeValidator(lambda v: float(parse_quantity(v)))]

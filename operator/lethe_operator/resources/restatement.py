@@ -1,0 +1,62 @@
+"""The Restatement resource as a frozen value. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from lethe.ids import request_key
+
+from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
+
+
+class ObjectName(Spec):
+    name: str
+
+
+class ReplacementSpec(Spec):
+    batch_id: str
+    uri: str
+
+
+class RestatementSpec(Spec):
+    dataset_ref: ObjectName
+    operation: str
+    batch_ids: tuple[str, ...] = ()
+    batch_ids_from: Mapping[str, Any] | None = None
+    replacement: ReplacementSpec | None = None
+    undoes: ObjectName | None = None
+    rows: Mapping[str, Any] | None = None
+    reason: str = ""
+    evict_by_seconds: int | None = None
+    dry_run: bool = False
+    suspend: bool = False
+    cancel: bool = False
+    ttl_seconds_after_finished: int | None = None
+
+
+@dataclass(frozen=True)
+class Restatement:
+    """`key` is how a table remembers this request, whatever becomes of the object."""
+
+    meta: Meta
+    spec: RestatementSpec
+    key: str
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def created(self) -> datetime:
+        return self.meta.creation_timestamp or datetime.max.replace(tzinfo=UTC)
+
+
+def parse_restatement(body: Mapping[str, Any]) -> Restatement:
+    """Raises: InvalidSpec."""
+    meta = parse_meta(body)
+    spec = parse_spec(RestatementSpec, "Restatement", body)
+    key = request_key(meta.namespace, meta.name, body.get("spec") or {})
+    return Restatement(meta, spec, key, body.get("status") or {})
+
+
+def dataset_name_of(body: Mapping[str, Any]) -> str:
+    """The Dataset that a Restatement's body names, "" when it names none."""
+    return str(((body.get("spec") or {}).get("datasetRef") or {}).get("name") or "")

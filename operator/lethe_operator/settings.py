@@ -1,0 +1,80 @@
+"""The operator's settings: environment -> frozen Settings. Constructing them reads nothing else.
+
+Pure, but for `from_environment`'s default argument.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from lethe_operator.resources.dataset import RunTemplate
+
+
+class InvalidSettings(ValueError):
+    """An environment variable cannot be used; the message names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to."""
+
+    watch_namespaces: tuple[str, ...] = ("default",)
+    spark_image: str = "lethe-spark:dev"
+    image_pull_policy: str = "IfNotPresent"
+    catalogs_secret: str = "lethe-catalogs"
+    run_template: RunTemplate = field(default_factory=RunTemplate)
+    allowed_secrets: tuple[str, ...] = ()
+    resync_seconds: float = 15
+    retry_base_seconds: float = 10
+    retry_max_seconds: float = 360
+    max_run_seconds: int = 6 * 3600
+    api_server: str = "https://kubernetes.default.svc:443"
+    liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
+    log_level: str = "INFO"
+
+
+def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
+    """Raises: InvalidSettings."""
+    namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))
+    if not namespaces or "*" in namespaces:
+        raise InvalidSettings(
+            "LETHE_WATCH_NAMESPACES must name at least one namespace, separated by commas, found none"
+        )
+    try:
+        template = RunTemplate.model_validate(json.loads(env.get("LETHE_RUN_TEMPLATE") or "{}"))
+    except (json.JSONDecodeError, ValidationError) as e:
+        raise InvalidSettings(f"LETHE_RUN_TEMPLATE must be JSON like a Dataset's spec.runTemplate: {e}") from None
+    default = Settings()
+    return Settings(
+        watch_namespaces=namespaces,
+        spark_image=env.get("LETHE_SPARK_IMAGE") or default.spark_image,
+        image_pull_policy=env.get("LETHE_IMAGE_PULL_POLICY") or default.image_pull_policy,
+        catalogs_secret=env.get("LETHE_CATALOGS_SECRET") or default.catalogs_secret,
+        run_template=template,
+        allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
+        resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
+        retry_base_seconds=_seconds(env, "LETHE_RETRY_BASE_SECONDS", default.retry_base_seconds),
+        retry_max_seconds=_seconds(env, "LETHE_RETRY_MAX_SECONDS", default.retry_max_seconds),
+        max_run_seconds=int(_seconds(env, "LETHE_MAX_RUN_SECONDS", default.max_run_seconds)),
+        api_server=env.get("LETHE_API_SERVER") or default.api_server,
+        liveness_endpoint=env.get("LETHE_LIVENESS_ENDPOINT", default.liveness_endpoint),
+        log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if value <= 0:
+        raise InvalidSettings(f"{name} must be a number of seconds above 0, found {text!r}")
+    return value
