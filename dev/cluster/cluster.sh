@@ -55,7 +55,8 @@ down() {
   if [ "${1:-}" = --purge ]; then
     rm -rf "${STATE:?}"
     guard del 2> /dev/null || true
-    rmdir /var/lib/kubelet /var/lib/cni 2> /dev/null || true # stay if another cluster or program uses them
+    # Removing a mount point takes the mount from every other namespace: only when no other node has one there
+    grep -qs ' /var/lib/kubelet ' /proc/*/mountinfo || rmdir /var/lib/kubelet /var/lib/cni 2> /dev/null || true
   fi
 }
 
