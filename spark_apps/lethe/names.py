@@ -27,6 +27,7 @@ PUBLISHED_WAP_ID: Final = "published-wap-id"
 CLAIM: Final = "lethe.dataset"  # "<kubernetes namespace>/<dataset name>": who may write this table
 BATCH_COLUMN: Final = "lethe.batch-column-id"  # the Iceberg field id, so that a rename is survived
 METRICS_MODE: Final = "write.metadata.metrics.column.{column}"  # must be `full`: truncated bounds lie about long ids
+LEDGER_SINCE: Final = "lethe.ledger-since"  # the last sequence number before Lethe's first commit
 DISTRIBUTION_MODE: Final = "write.distribution-mode"
 WAP_ENABLED: Final = "write.wap.enabled"
 

@@ -72,7 +72,8 @@ def static_table(metadata_location: str, properties: Mapping[str, str]) -> Stati
 def open_table(context: RunContext) -> IcebergTable:
     """The run's table: made when it is not there, claimed, and prepared where the Dataset allows it.
 
-    Raises: InputError: TableNotFound, TableClaimed, TableNotPrepared, BatchColumnMissing, BufferOverlapsTable.
+    Raises: InputError: TableNotFound, TableClaimed, TableNotPrepared, BatchColumnMissing, BufferOverlapsTable,
+        FormatVersionTooOld.
     """
     wanted = context.spec.table
     claim = {names.CLAIM: context.spec.dataset.claim}
@@ -83,7 +84,8 @@ def open_table(context: RunContext) -> IcebergTable:
                 "TableNotFound",
                 f"catalog {wanted.catalog} has no table {wanted.name}, and spec.table.create does not say how to make it.",
             )
-        table = IcebergTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), claim)
+        born = claim | {names.LEDGER_SINCE: "0"}
+        table = IcebergTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), born)
     _check_claim(context, table.properties.get(names.CLAIM))
     ours = table.properties.get(names.CLAIM) == context.spec.dataset.claim
     if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
@@ -94,16 +96,24 @@ def open_table(context: RunContext) -> IcebergTable:
             f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
             "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
         )
-    prepared = observe(
-        static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column
-    ).prepared
+    facts = observe(static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column)
+    if facts.format_version < 2:
+        raise InputError(
+            "FormatVersionTooOld",
+            f"{wanted.name} has Iceberg format version 1, which does not number its commits. Upgrade it: set the table "
+            "property format-version to 2.",
+        )
+    prepared = facts.prepared
     if not prepared and not ours and not wanted.adopt:
         raise InputError(
             "TableNotPrepared",
             f"{wanted.name} is not sorted by {context.spec.batch_column} or keeps truncated metrics of it. Set "
             "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
         )
-    if not prepared or not ours:
+    if facts.ledger_since is None and not any(s.ledger for s in facts.snapshots.values()):
+        # What is there now was written before any ledger: it is read as it is, though its ancestors expired long ago.
+        claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}
+    if not prepared or not ours or names.LEDGER_SINCE in claim:
         table.ensure_layout(context.spec.batch_column, claim)
     return table
 

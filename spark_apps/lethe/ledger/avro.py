@@ -175,9 +175,15 @@ CARRIERS: PartFormat[Carrier] = PartFormat(
                 {"name": "snapshotId", "type": "long", "field-id": 1},
                 {"name": "sequenceNumber", "type": "long", "field-id": 2},
                 {"name": "ledger", "type": "string", "field-id": 3},
+                {"name": "bare", "type": {"type": "array", "items": "long", "element-id": 5}, "field-id": 4},
             ],
         }
     ),
-    lambda c: {"snapshotId": c.snapshot_id, "sequenceNumber": c.sequence_number, "ledger": c.ledger},
-    lambda r: Carrier(r["snapshotId"], r["sequenceNumber"], r["ledger"]),
+    lambda c: {
+        "snapshotId": c.snapshot_id,
+        "sequenceNumber": c.sequence_number,
+        "ledger": c.ledger,
+        "bare": list(c.bare),
+    },
+    lambda r: Carrier(r["snapshotId"], r["sequenceNumber"], r["ledger"], tuple(r["bare"])),
 )

@@ -74,11 +74,13 @@ class Erasure:
 
 @dataclass(frozen=True)
 class Carrier:
-    """A snapshot whose ledger a retained bare snapshot resolves to, kept in case the carrier itself is expired."""
+    """A snapshot whose ledger retained bare snapshots resolve to, kept in case the carrier itself is expired. `bare` are
+    those snapshots: for any other one, this carrier proves nothing."""
 
     snapshot_id: int
     sequence_number: int
     ledger: str  # URI of its root
+    bare: tuple[int, ...] = ()
 
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})

@@ -4,7 +4,7 @@ Nobody inherits summary keys for us: a foreign commit yields a *bare* snapshot, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lethe import names
 from lethe.errors import LedgerError
@@ -37,7 +37,11 @@ class Resolution:
 
 
 def resolve(
-    snapshots: Mapping[int, Snapshot], snapshot_id: int | None, carriers: Sequence[Carrier] = (), table: str = "table"
+    snapshots: Mapping[int, Snapshot],
+    snapshot_id: int | None,
+    carriers: Sequence[Carrier] = (),
+    table: str = "table",
+    ledger_since: int | None = None,
 ) -> Resolution:
     """Walk from `snapshot_id` to the nearest carrier.
 
@@ -46,21 +50,24 @@ def resolve(
         snapshot_id: Where to start; None is a table without snapshots.
         carriers: The carriers list of the newest ledger of this table, for snapshots whose carrier was expired.
         table: For the message.
-    Raises: LedgerError (`LedgerLost`), if the walk ends at an expired parent that the carriers list cannot stand for.
+        ledger_since: The table's last sequence number before its first ledger; None when that is not known.
+    Raises: LedgerError (`LedgerLost`), if the walk ends at an expired parent and nothing says which ledger it had.
     """
     bare: list[int] = []
     current = snapshot_id
     while current is not None:
         snapshot = snapshots.get(current)
         if snapshot is None:
-            below = snapshots[bare[-1]].sequence_number
-            known = [c for c in carriers if c.sequence_number < below]
-            if known:
-                newest = max(known, key=lambda c: c.sequence_number)
-                return Resolution(newest.ledger, newest.snapshot_id, tuple(bare))
+            if bare and ledger_since is not None and snapshots[bare[-1]].sequence_number <= ledger_since:
+                return Resolution(None, None, tuple(bare))
+            # Only a carrier that was seen below one of these very snapshots: another one, though older, might have been
+            # followed by a ledger that is lost now.
+            known = next((c for c in carriers if not set(c.bare).isdisjoint(bare)), None)
+            if known is not None:
+                return Resolution(known.ledger, known.snapshot_id, tuple(bare))
             raise LedgerError(
                 "LedgerLost",
-                f"{table}: snapshot {bare[0]} has no ledger of its own, and its ancestor {current}, which might carry "
+                f"{table}: snapshot {snapshot_id} has no ledger of its own, and its ancestor {current}, which might carry "
                 "it, was expired. Reading would show deleted rows. Roll back to a snapshot that carries "
                 f"`{names.LEDGER}`, or let Lethe commit before snapshots are expired.",
             )
@@ -81,22 +88,31 @@ def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None
 
 
 def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
-    """The carriers list for the next ledger: what retained bare snapshots resolve to, oldest first."""
-    needed: dict[int, Carrier] = {}
-    for snapshot in snapshots.values():
-        if snapshot.ledger is not None:
-            continue
-        try:
-            found = resolve(snapshots, snapshot.id, known)
-        except LedgerError:
-            continue
-        if found.pointer is None or found.carrier_id is None:
-            continue
-        carrier = snapshots.get(found.carrier_id)
-        sequence = (
-            carrier.sequence_number
-            if carrier
-            else next(c.sequence_number for c in known if c.snapshot_id == found.carrier_id)
-        )
-        needed[found.carrier_id] = Carrier(found.carrier_id, sequence, found.pointer)
-    return tuple(sorted(needed.values(), key=lambda c: c.sequence_number))
+    """The carriers list for the next ledger: what retained bare snapshots resolve to, oldest first. O(snapshots)."""
+    remembered = {b: c for c in known for b in c.bare}
+    found: dict[int, Carrier | None] = {}  # of each bare snapshot; None: the empty ledger, or a lost one
+    for start in snapshots:
+        walked: list[int] = []
+        carrier: Carrier | None = None
+        current: int | None = start
+        while current is not None and current not in found:
+            snapshot = snapshots.get(current)
+            if snapshot is None:
+                carrier = next((remembered[b] for b in walked if b in remembered), None)
+                break
+            if snapshot.ledger is not None:
+                carrier = Carrier(snapshot.id, snapshot.sequence_number, snapshot.ledger)
+                break
+            walked.append(current)
+            current = snapshot.parent_id
+        else:
+            carrier = found[current] if current is not None else None
+        found.update(dict.fromkeys(walked, carrier))
+    stood_for: dict[int, list[int]] = {}
+    by_id: dict[int, Carrier] = {}
+    for bare, carrier in found.items():
+        if carrier is not None:
+            by_id[carrier.snapshot_id] = carrier
+            stood_for.setdefault(carrier.snapshot_id, []).append(bare)
+    needed = [replace(c, bare=tuple(sorted(stood_for[i]))) for i, c in by_id.items()]
+    return tuple(sorted(needed, key=lambda c: c.sequence_number))

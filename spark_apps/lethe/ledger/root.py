@@ -73,8 +73,10 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
             "LedgerOfAnotherTable",
             f"{uri} belongs to table {root.table_uuid}, the snapshot that names it to {table_uuid}.",
         )
+    if not root.parts["tombstones"]:
+        raise LedgerError("LedgerUnreadable", f"{uri} names no file of tombstones: restore the file, or roll back.")
     for chunks in root.parts.values():
         for chunk in chunks:
-            if "/" in chunk.file or "\\" in chunk.file:
+            if "/" in chunk.file or "\\" in chunk.file or chunk.file in ("", ".", ".."):
                 raise LedgerError("LedgerUnreadable", f"{uri} names {chunk.file!r}, which lies outside its own folder.")
     return root

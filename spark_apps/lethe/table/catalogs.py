@@ -59,6 +59,8 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
     """
     kind = catalog_properties.get("type") or ("rest" if catalog_properties.get("uri", "").startswith("http") else "")
     conf: dict[str, str] = {"cache-enabled": "false"}
+    if kind == "sql" and "uri" not in catalog_properties:
+        raise InputError("UnsupportedCatalog", f"catalog {name!r} is of type sql and has no uri.")
     if kind == "sql":
         conf.update(_jdbc(catalog_properties["uri"]))
     elif kind in ("rest", "hive", "glue"):
@@ -87,7 +89,7 @@ def _jdbc(uri: str) -> dict[str, str]:
     if dialect == "sqlite":
         conf["uri"] = "jdbc:sqlite:" + uri.partition("://")[2].removeprefix("/")
         return conf
-    host = parts.hostname or ""
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     port = f":{parts.port}" if parts.port else ""
     query = f"?{parts.query}" if parts.query else ""
     conf["uri"] = f"jdbc:{dialect}://{host}{port}{parts.path}{query}"

@@ -39,6 +39,13 @@ class TableFacts:
     batch_field_id: int | None = None
     sorted_by_batch: bool = False
     metrics_full: bool = False
+    last_sequence_number: int = 0
+
+    @property
+    def ledger_since(self) -> int | None:
+        """The last sequence number before the first ledger; None when the table does not say."""
+        since = self.properties.get(names.LEDGER_SINCE, "")
+        return int(since) if since.isdigit() else None
 
     @property
     def claim(self) -> str | None:
@@ -75,6 +82,7 @@ def observe(table: Table, batch_column: str, name: str | None = None) -> TableFa
         batch_field_id=field_id,
         sorted_by_batch=bool(order.fields) and order.fields[0].source_id == field_id,
         metrics_full=metadata.properties.get(names.METRICS_MODE.format(column=column)) == "full",
+        last_sequence_number=getattr(metadata, "last_sequence_number", 0),  # version 1 has none
     )
 
 

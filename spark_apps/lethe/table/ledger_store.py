@@ -47,11 +47,12 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
     reading must stop then, since going on would show deleted rows.
     """
     start = facts.head_id if snapshot_id is None else snapshot_id
+    since = facts.ledger_since
     try:
-        resolution = resolve(facts.snapshots, start, (), facts.name)
+        resolution = resolve(facts.snapshots, start, (), facts.name, since)
     except LedgerError:
         # The walk ended at an expired parent: only now are the carriers of the newest ledger worth reading.
-        resolution = resolve(facts.snapshots, start, _newest_carriers(io, facts), facts.name)
+        resolution = resolve(facts.snapshots, start, _newest_carriers(io, facts), facts.name, since)
     if resolution.pointer is None:
         return Loaded(EMPTY, resolution)
     root = read_root(io, facts, resolution.pointer)

@@ -1,0 +1,155 @@
+"""Values of Lethe's for tests: every builder has a default for everything, a test names what matters to it. Pure."""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lethe import names
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Ledger, RequestEntry
+from lethe.ledger.lineage import Snapshot
+from lethe.ledger.tombstone import META_RESTATEMENTS, Tombstone
+from lethe.plan.batches import ListedObject
+from lethe.plan.bounds import FileBounds
+from lethe.run import (
+    BufferRef,
+    ConsolidationSpec,
+    CreateTable,
+    DatasetRef,
+    Replacement,
+    RequestResult,
+    RestatementRequest,
+    RestatementSpec,
+    RunKind,
+    RunSpec,
+    SnapshotLimits,
+    TableRef,
+    VacuumSpec,
+)
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+FIELD = 7
+RUN = "0123456789abcdef0123456789abcdef"
+
+
+def ago(**delta: float) -> datetime:
+    """A moment before NOW."""
+    return NOW - timedelta(**delta)
+
+
+def an_object(
+    key: str = "s3://lake/buffer/batch_id=A/part-0.parquet", size: int = 10, etag: str = "e"
+) -> BufferedObject:
+    return BufferedObject(key, size, etag)
+
+
+def listed(key: str, size: int = 10, etag: str = "e", modified: datetime = NOW) -> ListedObject:
+    return ListedObject(key, size, etag, modified)
+
+
+def a_tombstone(
+    id: str = "A",
+    *,
+    namespace: int = FIELD,
+    added_on: datetime = NOW,
+    evict_by: datetime | None = None,
+    restatements: Collection[str] = ("ns/r/1",),
+    meta: Mapping[str, str] | None = None,
+) -> Tombstone:
+    held = {META_RESTATEMENTS: "\n".join(restatements)} if restatements else {}
+    return Tombstone(id, namespace, added_on, evict_by, {**held, **(meta or {})})
+
+
+def a_batch(id: str = "A", state: BatchState = BatchState.PROMOTED, **changes: Any) -> BatchEntry:
+    wanted: dict[str, Any] = {"run": RUN, "time": NOW, "rows": 3, "bytes": 30}
+    return BatchEntry(id, state, **{**wanted, **changes})
+
+
+def a_request_entry(key: str, **result: Any) -> RequestEntry:
+    whole = RequestResult(key=key, name=key.rpartition("/")[0], succeeded=True, committed_time=NOW, **result)
+    return RequestEntry(key, RUN, NOW, whole.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def a_ledger(*tombstones: Tombstone | str, batches: Collection[BatchEntry] = (), **changes: Any) -> Ledger:
+    active = [a_tombstone(t) if isinstance(t, str) else t for t in tombstones]
+    requests: Collection[RequestEntry] = changes.pop("requests", ())
+    return Ledger(
+        tombstones={t.key: t for t in active},
+        batches={b.id: b for b in batches},
+        requests={r.key: r for r in requests},
+        **changes,
+    )
+
+
+def a_file(
+    lower: str | None = "A",
+    upper: str | None = None,
+    *,
+    path: str = "",
+    nulls: int | None = 0,
+    records: int = 10,
+    size: int = 100,
+    has_deletes: bool = False,
+) -> FileBounds:
+    """One bound given: both are equal. Without a path: one made of the bounds."""
+    upper = lower if upper is None else upper
+    return FileBounds(path or f"s3://lake/t/data/{lower}-{upper}", records, size, lower, upper, nulls, has_deletes)
+
+
+def a_snapshot(
+    id: int,
+    parent: int | None = None,
+    *,
+    ledger: str | None = None,
+    at: datetime = NOW,
+    sequence: int | None = None,
+    **summary: str,
+) -> Snapshot:
+    keys = {k.replace("__", ".").replace("_", "-"): v for k, v in summary.items()}
+    if ledger is not None:
+        keys[names.LEDGER] = ledger
+    return Snapshot(id, parent, id if sequence is None else sequence, int(at.timestamp() * 1000), keys)
+
+
+def a_history(*snapshots: Snapshot) -> dict[int, Snapshot]:
+    return {s.id: s for s in snapshots}
+
+
+def a_carrier(id: int, *bare: int, ledger: str = "") -> Carrier:
+    return Carrier(id, id, ledger or f"L{id}", bare)
+
+
+def a_request(name: str = "revert-a", operation: str = "Revert", **changes: Any) -> RestatementRequest:
+    batch_ids: tuple[str, ...] = tuple(changes.pop("batch_ids", ("A",)))
+    wanted: dict[str, Any] = {"key": f"ns/{name}/0", "name": f"ns/{name}", "creation_time": NOW}
+    return RestatementRequest(operation=operation, batch_ids=batch_ids, **{**wanted, **changes})
+
+
+def a_replay(name: str = "replay-a", by: str = "A2", **changes: Any) -> RestatementRequest:
+    """A request to replace batch A (or `batch_ids`) by the batch `by`."""
+    uri: str = changes.pop("uri", f"s3://lake/restated/{by}/")
+    return a_request(name, "Replay", replacement=Replacement(batch_id=by, uri=uri), **changes)
+
+
+def a_run(
+    kind: RunKind = RunKind.CONSOLIDATION,
+    *,
+    batch_ids: Collection[str] = (),
+    requests: Collection[RestatementRequest] = (),
+    limits: SnapshotLimits | None = None,
+    **changes: Any,
+) -> RunSpec:
+    wanted: dict[str, Any] = {
+        "run_id": RUN,
+        "dataset": DatasetRef(namespace="air", name="flights", uid="d-1"),
+        "table": TableRef(catalog="lite", name="air.flights", create=CreateTable(schema="v bigint, batch_id string")),
+        "batch_column": "batch_id",
+        "buffer": BufferRef(uri="s3://lake/buffer/flights"),
+    }
+    match kind:
+        case RunKind.CONSOLIDATION:
+            wanted["consolidation"] = ConsolidationSpec(batch_ids=tuple(batch_ids))
+        case RunKind.RESTATEMENT:
+            wanted["restatement"] = RestatementSpec(requests=tuple(requests))
+        case RunKind.VACUUM:
+            wanted["vacuum"] = VacuumSpec(policy="air/nightly", snapshots=limits or SnapshotLimits())
+    return RunSpec(kind=kind, **{**wanted, **changes})

@@ -1,0 +1,116 @@
+"""The ledger of a snapshot is that of its nearest ancestor with one, and never a later or a guessed one."""
+
+import pytest
+from lethe.errors import LedgerError
+from lethe.ledger.lineage import Resolution, is_ancestor, needed_carriers, resolve
+
+from tests.builders import a_carrier, a_history, a_snapshot
+
+#   1 (foreign) - 2 (L2) - 3 (foreign) - 4 (foreign) - 5 (L5) - 6 (foreign, head)
+#                    \- 7 (foreign branch)
+HISTORY = a_history(
+    a_snapshot(1),
+    a_snapshot(2, 1, ledger="L2"),
+    a_snapshot(3, 2),
+    a_snapshot(4, 3),
+    a_snapshot(5, 4, ledger="L5"),
+    a_snapshot(6, 5),
+    a_snapshot(7, 2),
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        (6, Resolution("L5", 5, (6,))),
+        (5, Resolution("L5", 5)),
+        (4, Resolution("L2", 2, (4, 3))),
+        (2, Resolution("L2", 2)),
+        (7, Resolution("L2", 2, (7,))),
+        (None, Resolution(None, None)),
+    ],
+)
+def test_the_walk_ends_at_the_nearest_carrier(start: int | None, wanted: Resolution) -> None:
+    assert wanted == resolve(HISTORY, start)
+
+
+def test_a_snapshot_older_than_the_first_ledger_has_the_empty_ledger_and_not_todays() -> None:
+    """Else a read in the past would hide rows that were there."""
+    assert Resolution(None, None, (1,)) == resolve(HISTORY, 1)
+
+
+def without(*gone: int) -> dict[int, object]:
+    return {k: v for k, v in HISTORY.items() if k not in gone}
+
+
+def test_a_tagged_snapshot_whose_carrier_expired_is_read_with_that_carriers_ledger() -> None:
+    """Falling back to today's ledger would show rows at the tag that were deleted then."""
+    found = resolve(without(1, 2, 3), 4, [a_carrier(2, 3, 4), a_carrier(5, 6)])  # type: ignore[arg-type]
+
+    assert Resolution("L2", 2, (4,)) == found
+
+
+@pytest.mark.parametrize(
+    "carriers",
+    [
+        pytest.param([], id="none was kept"),
+        pytest.param([a_carrier(5, 6)], id="only a later one was kept"),
+        pytest.param([a_carrier(2, 7)], id="only that of another lineage was kept"),
+    ],
+)
+def test_a_lost_ledger_is_refused_and_never_guessed(carriers: list[object]) -> None:
+    with pytest.raises(LedgerError, match="ancestor 3") as refused:
+        resolve(without(1, 2, 3), 4, carriers, "air.flights")  # type: ignore[arg-type]
+
+    assert refused.value.reason == "LedgerLost"
+    assert refused.value.message.startswith("air.flights: snapshot 4 has no ledger of its own")
+
+
+def test_an_old_carrier_does_not_stand_for_a_newer_one_that_expired() -> None:
+    """5 is gone, 6 stands on it; the list of a ledger before 5 knows 2 only. Reading 6 by 2 would show deleted rows."""
+    with pytest.raises(LedgerError, match="LedgerLost"):
+        resolve(without(1, 2, 3, 5), 6, [a_carrier(2, 3, 4)])  # type: ignore[arg-type]
+
+
+def test_what_was_there_before_the_first_ledger_needs_no_ancestors() -> None:
+    """A table of years, its old snapshots long expired, is adopted: its head's parent is gone and never had a ledger."""
+    history = a_history(a_snapshot(40, 39), a_snapshot(41, 40))
+
+    assert Resolution(None, None, (41, 40)) == resolve(history, 41, ledger_since=41)
+
+
+@pytest.mark.parametrize("since", [None, 0, 39])
+def test_a_snapshot_younger_than_the_first_ledger_does_need_its_ancestors(since: int | None) -> None:
+    with pytest.raises(LedgerError, match="LedgerLost"):
+        resolve(a_history(a_snapshot(40, 39)), 40, ledger_since=since)
+
+
+def test_the_carriers_to_keep_are_those_of_retained_bare_snapshots() -> None:
+    assert needed_carriers(HISTORY) == (a_carrier(2, 3, 4, 7), a_carrier(5, 6))
+
+
+def test_a_carrier_that_is_expired_already_is_kept_for_as_long_as_a_bare_snapshot_needs_it() -> None:
+    known = [a_carrier(2, 3, 4, 7), a_carrier(5, 6)]
+
+    assert needed_carriers(without(1, 2, 3, 5, 6), known) == (a_carrier(2, 4, 7),)  # type: ignore[arg-type]
+    assert needed_carriers(without(1, 2, 3, 4, 5, 6, 7), known) == ()  # type: ignore[arg-type]
+
+
+def test_a_long_history_of_bare_snapshots_is_walked_once() -> None:
+    """A chatty foreign writer must not make every commit of ours quadratic."""
+    many = a_history(a_snapshot(1, ledger="L1"), *(a_snapshot(i, i - 1) for i in range(2, 20_000)))
+
+    (carrier,) = needed_carriers(many)
+
+    assert len(carrier.bare) == 19_998
+
+
+@pytest.mark.parametrize(
+    ("ancestor", "of", "wanted"), [(2, 6, True), (6, 6, True), (7, 6, False), (6, 5, False), (1, None, False)]
+)
+def test_a_head_that_was_rolled_back_is_no_descendant(ancestor: int, of: int | None, wanted: bool) -> None:
+    assert wanted is is_ancestor(HISTORY, ancestor, of)
+
+
+def test_an_expired_ancestor_is_not_taken_for_one() -> None:
+    assert not is_ancestor(without(4), 2, 6)  # type: ignore[arg-type]

@@ -1,0 +1,60 @@
+"""A root that cannot be trusted is refused, with the file's name and what to do."""
+
+import json
+from typing import Any
+
+import pytest
+from lethe.errors import LedgerError
+from lethe.ledger.root import FORMAT_VERSION, PARTS, Chunk, Root, decode_root
+
+ROOT = Root("uuid-1", 3, "run-3", {"tombstones": (Chunk("t.avro", 2, 90),), "batches": (Chunk("b.avro", 1, 5),)})
+
+
+def changed(**changes: Any) -> bytes:
+    return json.dumps({**json.loads(ROOT.encode()), **changes}).encode()
+
+
+def with_file(name: str) -> bytes:
+    parts = json.loads(ROOT.encode())["parts"]
+    parts["tombstones"][0]["file"] = name
+    return changed(parts=parts)
+
+
+def test_a_root_comes_back_with_every_part_named() -> None:
+    decoded = decode_root(ROOT.encode(), "s3://t/_tombstones/r.json", "uuid-1")
+
+    assert (decoded.table_uuid, decoded.ledger_version, decoded.run) == ("uuid-1", 3, "run-3")
+    assert {k: v for k, v in decoded.parts.items() if v} == ROOT.parts
+    assert set(decoded.parts) == set(PARTS)
+
+
+REFUSED = {
+    "too new": (changed(**{"format-version": FORMAT_VERSION + 1}), "LedgerTooNew", "upgrade"),
+    "of another table": (changed(**{"table-uuid": "uuid-2"}), "LedgerOfAnotherTable", "uuid-2"),
+    "truncated": (ROOT.encode()[:-20], "LedgerUnreadable", "restore"),
+    "empty": (b"", "LedgerUnreadable", "restore"),
+    "not JSON": (b"Obj\x01\xff", "LedgerUnreadable", "restore"),
+    "a list": (b"[]", "LedgerUnreadable", "restore"),
+    "null": (b"null", "LedgerUnreadable", "restore"),
+    "without a version": (b"{}", "LedgerUnreadable", "restore"),
+    "with a version that is no number": (changed(**{"format-version": "1"}), "LedgerUnreadable", "restore"),
+    "without a part": (changed(parts={"tombstones": []}), "LedgerUnreadable", "restore"),
+    "with no tombstone file": (
+        changed(parts={**json.loads(ROOT.encode())["parts"], "tombstones": []}),
+        "LedgerUnreadable",
+        "tombstones",
+    ),
+    "up one folder": (with_file("../t.avro"), "LedgerUnreadable", "outside"),
+    "at another place": (with_file("s3://other/t.avro"), "LedgerUnreadable", "outside"),
+    "by backslash": (with_file("..\\t.avro"), "LedgerUnreadable", "outside"),
+    "its own parent": (with_file(".."), "LedgerUnreadable", "outside"),
+}
+
+
+@pytest.mark.parametrize(("content", "reason", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_root_that_cannot_be_trusted_is_refused(content: bytes, reason: str, said: str) -> None:
+    with pytest.raises(LedgerError, match=said) as refused:
+        decode_root(content, "s3://t/_tombstones/r.json", "uuid-1")
+
+    assert refused.value.reason == reason
+    assert "s3://t/_tombstones/r.json" in refused.value.message
