@@ -3,10 +3,15 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from lethe import names
 from lethe.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import Snapshot, resolve
 from lethe.run import SnapshotLimits
+
+# What a run staged it is about to commit: a vacuum beside it must not delete the files under it, whatever the limits.
+# Longer than any run lives, its repetitions included.
+STAGED_GRACE_SECONDS = 86_400
 
 
 def plan_expiry(
@@ -20,8 +25,9 @@ def plan_expiry(
     """Ids to expire, oldest first.
 
     Kept are: the newest `min_to_keep` of the head's lineage; what is younger than `max_age_seconds` up to `max_count`;
-    what a branch or tag names, with a branch's whole retained lineage except main's; staged snapshots younger than the
-    age; and the carrier of every bare snapshot that is kept, else that one would lose its ledger.
+    what a branch or tag names, with a branch's whole retained lineage except main's; staged snapshots that no later
+    commit of their run has made superfluous, for a day at least; and the carrier of every bare snapshot that is kept,
+    else that one would lose its ledger.
     """
     oldest_kept_ms = (now.timestamp() - limits.max_age_seconds) * 1000
     lineage = _ancestors(snapshots, head_id)
@@ -30,7 +36,18 @@ def plan_expiry(
     for name, target in refs.items():
         keep.update(_ancestors(snapshots, target) if name != "main" and target not in lineage else (target,))
     on_main = set(lineage)
-    keep.update(i for i, s in snapshots.items() if i not in on_main and s.timestamp_ms > oldest_kept_ms)
+    last_commit_of = {snapshots[i].summary.get(names.RUN_ID): snapshots[i].sequence_number for i in reversed(lineage)}
+    young_ms = min(oldest_kept_ms, (now.timestamp() - STAGED_GRACE_SECONDS) * 1000)
+    for i, s in snapshots.items():
+        if i in on_main:
+            continue
+        wap_id = s.summary.get(names.WAP_ID)
+        if wap_id is None:
+            kept = s.timestamp_ms > oldest_kept_ms
+        else:
+            kept = s.timestamp_ms > young_ms and last_commit_of.get(wap_id, -1) < s.sequence_number
+        if kept:
+            keep.add(i)
     for i in list(keep):
         if i not in snapshots or snapshots[i].ledger is not None:
             continue
