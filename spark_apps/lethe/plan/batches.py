@@ -35,7 +35,7 @@ class BufferedBatch:
 
     @property
     def data_objects(self) -> tuple[BufferedObject, ...]:
-        return tuple(o for o in self.objects if is_data(o.key))
+        return tuple(o for o in self.objects if is_data(o.key, self.folder))
 
     @property
     def fingerprint(self) -> str:
@@ -56,9 +56,11 @@ def fingerprint(objects: Iterable[BufferedObject]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def is_data(key: str) -> bool:
-    """Whether an object is a data file: names that begin with `_` or `.` are markers, as everywhere in the field."""
-    return not key.rsplit("/", 1)[-1].startswith(("_", "."))
+def is_data(key: str, folder: str = "") -> bool:
+    """Whether an object is a data file: names that begin with `_` or `.` are markers or somebody's unfinished work, as
+    everywhere in the field; so are, below `folder`, whole folders of such names."""
+    names_ = key.removeprefix(folder).split("/") if folder else [key.rsplit("/", 1)[-1]]
+    return not any(name.startswith(("_", ".")) for name in names_)
 
 
 def group(objects: Iterable[ListedObject], root: str, batch_column: str) -> Grouped:
@@ -87,7 +89,7 @@ def group(objects: Iterable[ListedObject], root: str, batch_column: str) -> Grou
                 folder=prefix + folder,
                 objects=tuple(BufferedObject(o.key, o.size, o.etag) for o in sorted(listed, key=lambda o: o.key)),
                 complete=any(o.key == f"{prefix}{folder}/{names.SUCCESS_MARKER}" for o in listed),
-                bytes=sum(o.size for o in listed if is_data(o.key)),
+                bytes=sum(o.size for o in listed if is_data(o.key, prefix + folder)),
                 oldest_time=min(o.modified for o in listed).astimezone(UTC),
             )
         )
@@ -96,5 +98,5 @@ def group(objects: Iterable[ListedObject], root: str, batch_column: str) -> Grou
         by_id.setdefault(b.id, []).append(b)
     for twins in by_id.values():
         if len(twins) > 1:
-            invalid += [(b.folder, f"several folders name the batch {b.id!r}") for b in twins]
+            invalid += [(b.folder.removeprefix(prefix), f"several folders name the batch {b.id!r}") for b in twins]
     return Grouped(tuple(b for b in batches if len(by_id[b.id]) == 1), tuple(invalid))

@@ -72,19 +72,20 @@ def plan_restatement(
     if request.key in ledger.requests:
         return AlreadyDone(RequestResult.model_validate(dict(ledger.requests[request.key].result)))
     check_request(request)
+    ids = tuple(dict.fromkeys(request.batch_ids))
     add_replacement = False
     if request.replacement is not None:
         _refuse_doubling(ledger, request)
         known = ledger.batches.get(request.replacement.batch_id)
         # A replacement restated before it came (a group in another order) is not added; its tombstones are.
         add_replacement = known is None or not known.blocks_promotion
-    entries = [_taken_back(ledger.batches.get(i), i, request, run, now) for i in request.batch_ids]
-    unknown = tuple(i for i in request.batch_ids if i not in ledger.batches and i not in in_files)
+    entries = [_taken_back(ledger.batches.get(i), i, request, run, now) for i in ids]
+    unknown = tuple(i for i in ids if i not in ledger.batches and i not in in_files)
     evict_by = now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
     meta = {META_RESTATEMENTS: request.key, META_RUN: run}
     if request.reason:
         meta[META_REASON] = request.reason
-    tombstones = tuple(Tombstone(i, field_id, now, evict_by, meta) for i in request.batch_ids)
+    tombstones = tuple(Tombstone(i, field_id, now, evict_by, meta) for i in ids)
     if add_replacement and request.replacement is not None and replacement is not None:
         entries.append(
             BatchEntry(
@@ -102,8 +103,8 @@ def plan_restatement(
         name=request.name,
         succeeded=True,
         committed_time=now,
-        tombstones_added=sum((field_id, i) not in ledger.tombstones for i in request.batch_ids),
-        rows_deleted=_rows_hidden(ledger, request.batch_ids, field_id),
+        tombstones_added=sum((field_id, i) not in ledger.tombstones for i in ids),
+        rows_deleted=_rows_hidden(ledger, ids, field_id),
         rows_added=replacement.rows if replacement and add_replacement else 0,
         unknown_batch_ids_count=len(unknown),
         unknown_batch_ids=unknown[:LISTED_AT_MOST],
@@ -142,6 +143,9 @@ def _taken_back(
     replaced_by = request.replacement.batch_id if request.replacement else None
     if known is None:
         return BatchEntry(batch_id, state, run, now, restatement=request.key, replaced_by=replaced_by)
+    if known.state is BatchState.REFUSED:
+        # Its objects were judged, never promoted: retention must not take them for promoted ones.
+        known = replace(known, objects=(), refusal=None)
     return replace(known, state=state, run=run, time=now, restatement=request.key, replaced_by=replaced_by)
 
 

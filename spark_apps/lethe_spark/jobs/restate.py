@@ -123,7 +123,7 @@ def _write_replacement(context: RunContext, table: IcebergTable, request: Restat
             f"{where} has no {names.SUCCESS_MARKER}: write the data files first and {names.SUCCESS_MARKER} last, then "
             "create the Restatement under a new name.",
         )
-    objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key))
+    objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, request.replacement.uri))
     source = BatchSource(request.replacement.batch_id, objects)
     schema = context.spark.table(table.full_name).schema
     with read_batches(context.spark, [source], schema, spec.batch_column, context.catalog_properties) as ingest:

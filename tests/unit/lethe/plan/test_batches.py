@@ -1,0 +1,93 @@
+"""A listing of the buffer is grouped into batches; what is none is named with its reason."""
+
+import pytest
+from lethe.plan.batches import Grouped, fingerprint, group
+
+from tests.builders import NOW, ago, an_object, listed
+
+ROOT = "s3://lake/buffer"
+
+
+def grouped(*keys: str) -> Grouped:
+    return group([listed(f"{ROOT}/{k}") for k in keys], ROOT, "batch_id")
+
+
+def test_a_folder_is_a_batch_with_its_objects_in_order() -> None:
+    objects = [
+        listed(f"{ROOT}/batch_id=A/p2.parquet", 20, "e2", ago(hours=1)),
+        listed(f"{ROOT}/batch_id=A/p1.parquet", 10, "e1", ago(hours=2)),
+        listed(f"{ROOT}/batch_id=A/_SUCCESS", 0, "m", NOW),
+    ]
+
+    (batch,) = group(objects, ROOT + "/", "batch_id").batches
+
+    assert (batch.id, batch.folder, batch.complete) == ("A", f"{ROOT}/batch_id=A", True)
+    assert (batch.bytes, batch.oldest_time) == (30, ago(hours=2))
+    assert [o.key.rpartition("/")[2] for o in batch.objects] == ["_SUCCESS", "p1.parquet", "p2.parquet"]
+    assert [(o.size, o.etag) for o in batch.data_objects] == [(10, "e1"), (20, "e2")]
+
+
+@pytest.mark.parametrize("keys", [["p.parquet"], ["p.parquet", "sub/_SUCCESS"], ["p.parquet", "_SUCCESS.tmp"]])
+def test_a_folder_without_its_own_success_marker_waits(keys: list[str]) -> None:
+    (batch,) = grouped(*(f"batch_id=A/{k}" for k in keys)).batches
+
+    assert not batch.complete
+
+
+def test_folders_that_are_no_batch_are_named_with_the_reason_and_the_others_go_on() -> None:
+    too_long = "batch_id=" + "x" * 300
+
+    found = grouped("batch_id=A/_SUCCESS", "other=B/p", "batch_id=/p", "batch_id=%FF/p", f"{too_long}/p")
+
+    assert [b.id for b in found.batches] == ["A"]
+    assert dict(found.invalid) == {
+        "other=B": "the folder 'other=B' is not named batch_id=<batch id>",
+        "batch_id=": "the folder 'batch_id=' names a batch id of 0 characters, expected 1 to 256",
+        "batch_id=%FF": "the folder 'batch_id=%FF' is not percent-encoded UTF-8",
+        too_long: f"the folder {too_long[:80]!r} names a batch id of 300 characters, expected 1 to 256",
+    }
+
+
+def test_two_folders_of_one_id_are_both_set_aside() -> None:
+    """Which of them is the batch is nobody's to guess, and promoting both would double it."""
+    found = grouped("batch_id=a b/p", "batch_id=a%20b/p", "batch_id=c/p")
+
+    assert [b.id for b in found.batches] == ["c"]
+    assert dict(found.invalid) == dict.fromkeys(
+        ["batch_id=a b", "batch_id=a%20b"], "several folders name the batch 'a b'"
+    )
+
+
+def test_hidden_folders_and_loose_objects_are_passed_over() -> None:
+    assert grouped("_tmp/p", ".x/p", "loose.parquet", "batch_id=A", "batch_id=B/") == Grouped(())
+
+
+def test_a_writers_unfinished_files_are_no_data() -> None:
+    """Spark and others write below hidden folders, and leave markers and checksums: none of it is a row."""
+    (batch,) = grouped(
+        "batch_id=A/_SUCCESS",
+        "batch_id=A/p.parquet",
+        "batch_id=A/.p.parquet.crc",
+        "batch_id=A/_temporary/0/p-1.parquet",
+        "batch_id=A/day=1/p-2.parquet",
+    ).batches
+
+    assert [o.key.removeprefix(batch.folder) for o in batch.data_objects] == ["/day=1/p-2.parquet", "/p.parquet"]
+    assert batch.bytes == 20
+
+
+def test_a_hidden_folder_above_the_buffer_hides_nothing() -> None:
+    root = "s3://lake/_private/.buffer"
+
+    (batch,) = group([listed(f"{root}/batch_id=A/p.parquet")], root, "batch_id").batches
+
+    assert len(batch.data_objects) == 1
+
+
+def test_a_fingerprint_changes_with_any_object_and_not_with_their_order() -> None:
+    """A refused batch is looked at again exactly when its producer changed it."""
+    one, two = an_object("k1"), an_object("k2")
+
+    assert fingerprint([one, two]) == fingerprint([two, one])
+    others = ([one], [one, an_object("k3")], [one, an_object("k2", size=11)], [one, an_object("k2", etag="f")])
+    assert len({fingerprint(o) for o in ([one, two], *others)}) == 5
