@@ -5,6 +5,7 @@ I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceb
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,7 +46,7 @@ class FileStore:
             path = Path(local_path(o.key))
             path.unlink(missing_ok=True)
             gone += 1
-            if not any(path.parent.iterdir()):
+            with suppress(OSError):  # the folder is not empty, or gone already
                 path.parent.rmdir()
         return gone
 
@@ -57,20 +58,21 @@ class S3Store:
         self._s3 = s3_client(properties)
 
     def list(self, uri: str) -> Iterator[ListedObject]:
-        parts = urlsplit(uri)
-        prefix = parts.path.lstrip("/").rstrip("/") + "/"
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=parts.netloc, Prefix=prefix)
+        scheme, _, rest = uri.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        prefix = prefix.strip("/") + "/"
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         for page in pages:
             for o in page.get("Contents", ()):
                 if not o["Key"].endswith("/"):
-                    key = f"s3://{parts.netloc}/{o['Key']}"
+                    key = f"{scheme}://{bucket}/{o['Key']}"
                     yield ListedObject(key, o["Size"], o["ETag"].strip('"'), o["LastModified"])
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         by_bucket: dict[str, list[str]] = {}
         for o in objects:
-            parts = urlsplit(o.key)
-            by_bucket.setdefault(parts.netloc, []).append(o.key.split("/", 3)[3])
+            _, _, bucket, key = o.key.split("/", 3)
+            by_bucket.setdefault(bucket, []).append(key)
         gone = 0
         for bucket, keys in by_bucket.items():
             for i in range(0, len(keys), 1000):
@@ -133,16 +135,40 @@ def open_buffer(uri: str, batch_column: str, properties: Mapping[str, str]) -> B
 
 
 def local_path(uri: str) -> str:
-    return urlsplit(uri).path if uri.startswith("file:") else uri
+    """The path of a `file:` URI or a plain path, to the letter: `#`, `?` and `%` are part of file names here."""
+    if not uri.startswith("file:"):
+        return uri
+    return "/" + uri.removeprefix("file:").lstrip("/")
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Whether the place `inner` is `outer` or lies below it; `file:/x` and `file:///x` are one place, s3a is s3."""
+    """Whether the place `inner` is `outer` or lies below it; `file:/x` and `file:///x` are one place, s3a is s3.
 
-    def parts(uri: str) -> tuple[str, list[str]]:
-        u = urlsplit(uri)
-        scheme = {"": "file", "s3a": "s3", "s3n": "s3"}.get(u.scheme, u.scheme)
-        return f"{scheme}://{u.netloc}", [p for p in u.path.split("/") if p]
+    Dots in a path (`a/../b`) are taken both ways: as steps, and to the letter as an object store does.
+    """
+    as_written = _below(_place(outer), _place(inner))
+    return as_written or _below(_normal(_place(outer)), _normal(_place(inner)))
 
-    (outer_root, outer_path), (inner_root, inner_path) = parts(outer), parts(inner)
-    return outer_root == inner_root and inner_path[: len(outer_path)] == outer_path
+
+def _place(uri: str) -> tuple[str, tuple[str, ...]]:
+    """Scheme and bucket, and the names of the path."""
+    scheme, colon, rest = uri.partition(":")
+    if not colon or scheme in ("", "file") or "/" in scheme:
+        return "file", tuple(p for p in local_path(uri).split("/") if p)
+    bucket, _, path = rest.lstrip("/").partition("/")
+    family = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    return f"{family}://{bucket}", tuple(p for p in path.split("/") if p)
+
+
+def _normal(place: tuple[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
+    names: list[str] = []
+    for name in place[1]:
+        if name == "..":
+            names = names[:-1]
+        elif name != ".":
+            names.append(name)
+    return place[0], tuple(names)
+
+
+def _below(outer: tuple[str, tuple[str, ...]], inner: tuple[str, tuple[str, ...]]) -> bool:
+    return outer[0] == inner[0] and inner[1][: len(outer[1])] == outer[1]

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
-# Kubernetes cuts a termination message at 4096 bytes; longer lists go to the result document only in part.
-LISTED_AT_MOST = 20
+TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
+LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
 class Document(BaseModel):
@@ -213,11 +213,16 @@ class RunResult(Document):
     snapshots_expired: int = 0
 
     def compact(self) -> str:
-        """JSON under 4096 bytes for the termination message: lists are dropped, counts stay."""
+        """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts
+        stay."""
         whole = self.to_json()
-        if len(whole.encode()) < 4096:
+        if len(whole.encode()) <= TERMINATION_MESSAGE_BYTES:
             return whole
-        small = self.model_copy(update={"refused": (), "requests": (), "message": self.message[:1000]})
+        small = self.model_copy(update={"refused": (), "requests": ()})
+        length = min(len(self.message), TERMINATION_MESSAGE_BYTES)
+        while len(small.to_json().encode()) > TERMINATION_MESSAGE_BYTES and length:
+            length = length * 3 // 4
+            small = small.model_copy(update={"message": self.message[:length]})
         return small.to_json()
 
 

@@ -1,0 +1,102 @@
+"""One configuration file describes a catalog for PyIceberg and for Spark."""
+
+from pathlib import Path
+
+import pytest
+from lethe.errors import InputError
+from lethe.table.catalogs import load, properties, spark_properties
+
+PREFIX = "spark.sql.catalog.main"
+
+
+def spark(**given: str) -> dict[str, str]:
+    """The settings below the catalog's name."""
+    found = spark_properties("main", {k.replace("__", ".").replace("_", "-"): v for k, v in given.items()})
+    assert found[PREFIX] == "org.apache.iceberg.spark.SparkCatalog"
+    return {k.removeprefix(f"{PREFIX}."): v for k, v in found.items() if k != PREFIX}
+
+
+@pytest.mark.parametrize(
+    ("uri", "jdbc"),
+    [
+        ("sqlite:////data/cat.db", {"uri": "jdbc:sqlite:/data/cat.db"}),
+        ("sqlite:///cat.db", {"uri": "jdbc:sqlite:cat.db"}),
+        (
+            "postgresql+psycopg2://lethe:p%40ss@db.air:5432/ice?sslmode=require",
+            {
+                "uri": "jdbc:postgresql://db.air:5432/ice?sslmode=require",
+                "jdbc.user": "lethe",
+                "jdbc.password": "p@ss",
+            },
+        ),
+        ("postgresql://db/ice", {"uri": "jdbc:postgresql://db/ice"}),
+        ("postgresql://[::1]:5432/ice", {"uri": "jdbc:postgresql://[::1]:5432/ice"}),
+    ],
+)
+def test_a_sql_catalog_is_jdbcs_with_its_credentials_beside_the_uri(uri: str, jdbc: dict[str, str]) -> None:
+    """A password in a URI ends up in logs and error messages."""
+    assert spark(type="sql", uri=uri, warehouse="s3://lake/wh") == {
+        "type": "jdbc",
+        "jdbc.schema-version": "V1",
+        "cache-enabled": "false",
+        "warehouse": "s3://lake/wh",
+        **jdbc,
+    }
+
+
+def test_s3_properties_are_translated_to_icebergs_file_io() -> None:
+    found = spark(
+        type="sql", uri="sqlite:////c.db", s3__endpoint="http://s3:9000", s3__region="eu-1", s3__access_key_id="k"
+    )
+
+    assert {k: v for k, v in found.items() if k.startswith(("s3", "io", "client"))} == {
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.endpoint": "http://s3:9000",
+        "s3.access-key-id": "k",
+        "client.region": "eu-1",
+    }
+
+
+def test_a_property_for_spark_wins_there() -> None:
+    found = spark_properties("main", {"type": "sql", "uri": "sqlite:////c.db", "spark.warehouse": "file:///w"})
+
+    assert found[f"{PREFIX}.warehouse"] == "file:///w"
+
+
+@pytest.mark.parametrize("kind", ["rest", "hive", "glue"])
+def test_other_catalogs_keep_their_type_and_uri(kind: str) -> None:
+    assert spark(type=kind, uri="http://c", credential="a:b").items() >= {"type": kind, "uri": "http://c"}.items()
+
+
+def test_a_catalog_at_http_without_a_type_is_rest_as_pyiceberg_has_it() -> None:
+    assert spark(uri="https://catalog")["type"] == "rest"
+
+
+@pytest.mark.parametrize("given", [{"type": "dynamodb"}, {"type": "sql"}, {}])
+def test_a_catalog_that_spark_cannot_have_is_refused_by_name(given: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="catalog 'main'") as refused:
+        spark_properties("main", given)
+
+    assert refused.value.reason == "UnsupportedCatalog"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / ".pyiceberg.yaml"
+    path.write_text(
+        f"catalog:\n  lite: {{type: sql, uri: 'sqlite:///{tmp_path}/c.db', s3.path-style-access: true, port: 5}}\n  b: {{}}\n"
+    )
+    return path
+
+
+def test_properties_are_texts_as_pyiceberg_writes_them(file: Path) -> None:
+    assert properties("lite", file).items() >= {"type": "sql", "s3.path-style-access": "true", "port": "5"}.items()
+
+
+def test_an_unknown_catalog_is_refused_with_the_known_ones(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no catalog 'main'.* it names: b, lite") as refused:
+        load("main", file)
+    with pytest.raises(InputError, match="it names: none"):
+        load("main", tmp_path / "nothing.yaml")
+
+    assert refused.value.reason == "UnknownCatalog"

@@ -1,0 +1,143 @@
+"""Places are compared as places, and the buffer lists and deletes exactly what is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from botocore.stub import Stubber
+from lethe.buffer import FileStore, S3Store, contains, local_path, open_buffer, open_store
+from lethe.errors import InputError
+from lethe.ids import batch_folder
+from lethe.ledger.ledger import BufferedObject
+from lethe.plan.batches import group
+
+from tests.builders import NOW
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "wanted"),
+    [
+        ("s3://lake/buffer", "s3://lake/buffer", True),
+        ("s3://lake/buffer/", "s3://lake/buffer/x", True),
+        ("s3://lake/buffer", "s3://lake/buffer2", False),
+        ("s3://lake/buffer/x", "s3://lake/buffer", False),
+        ("s3://lake", "s3://lake/buffer", True),
+        ("s3://lake/", "s3://other/buffer", False),
+        ("s3a://lake/buffer", "s3://lake/buffer/x", True),
+        ("s3n://lake/buffer", "s3a://lake/buffer/x", True),
+        ("file:/data", "file:///data/x", True),
+        ("/data", "file:/data/x", True),
+        ("file:///data", "/data2", False),
+        ("file:///lake/buffer", "s3://lake/buffer", False),
+        ("s3://lake/a//b", "s3://lake/a/b/c", True),
+        ("s3://lake/a/./b", "s3://lake/a/b/c", True),
+        ("s3://lake/a/x/../b", "s3://lake/a/b/c", True),
+        ("file:///data/buffer", "file:///data/wh/../buffer/x", True),
+        ("s3://lake/b#1", "s3://lake/b", False),
+    ],
+)
+def test_one_place_lies_in_another_whatever_the_spelling(outer: str, inner: str, wanted: bool) -> None:
+    """A buffer that holds the table, or the other way round: clean-up of the one would delete the other."""
+    assert wanted is contains(outer, inner)
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/data/x", "/data/x"),
+        ("file:/data/x", "/data/x"),
+        ("file:///data/x", "/data/x"),
+        ("file:///data/id=a%20b/p#1?.parquet", "/data/id=a%20b/p#1?.parquet"),
+    ],
+)
+def test_a_local_uri_is_its_path_to_the_letter(uri: str, path: str) -> None:
+    """Cut at `#`, a deletion would hit another file."""
+    assert path == local_path(uri)
+
+
+def put(root: Path, batch_id: str, *files: str) -> None:
+    folder = root / batch_folder("batch_id", batch_id)
+    folder.mkdir(parents=True)
+    for f in files:
+        (folder / f).write_text(f)
+
+
+@pytest.mark.parametrize("prefix", ["file://", "file:", ""])
+def test_a_local_buffer_is_listed_and_swept_file_by_file(tmp_path: Path, prefix: str) -> None:
+    put(tmp_path, "a b/é", "p#1.parquet", "p", "_SUCCESS")
+    put(tmp_path, "waits", "p.parquet")
+    buffer = open_buffer(f"{prefix}{tmp_path}", "batch_id", {})
+
+    done, waiting = buffer.list()
+
+    assert [(done.id, done.complete), (waiting.id, waiting.complete)] == [("a b/é", True), ("waits", False)]
+    hashed = next(o for o in done.objects if "#" in o.key)
+    assert buffer.delete([hashed]) == 1
+    assert sorted(o.key.rpartition("/")[2] for o in buffer.list()[0].objects) == ["_SUCCESS", "p"]
+    assert buffer.delete(done.objects) == 3  # one is gone already, which is what was wanted
+    assert buffer.delete(done.objects) == 3  # and so is the folder
+    assert [b.id for b in buffer.list()] == ["waits"]
+
+
+def test_an_etag_changes_when_a_file_is_written_over(tmp_path: Path) -> None:
+    put(tmp_path, "A", "p")
+    (before,) = FileStore().list(str(tmp_path))
+    (tmp_path / "batch_id=A" / "p").write_text("q")
+
+    (after,) = FileStore().list(str(tmp_path))
+
+    assert (before.key, before.size) == (after.key, after.size)
+    assert before.etag != after.etag
+
+
+def test_a_buffer_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    assert open_buffer(f"file://{tmp_path}/nothing", "batch_id", {}).list() == ()
+
+
+def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -> None:
+    put(tmp_path, "A", "_SUCCESS")
+    (tmp_path / "stray").mkdir()
+    (tmp_path / "stray" / "x").write_text("x")
+    buffer = open_buffer(str(tmp_path), "batch_id", {})
+
+    assert [b.id for b in buffer.list()] == ["A"]
+    assert buffer.invalid == (("stray", "the folder 'stray' is not named batch_id=<batch id>"),)
+
+
+def s3_store() -> tuple[S3Store, Stubber]:
+    store = S3Store({"s3.region": "us-east-1", "s3.access-key-id": "k", "s3.secret-access-key": "s"})
+    return store, Stubber(store._s3)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_a_bucket_is_listed_under_the_scheme_it_was_named_by(scheme: str) -> None:
+    """`s3a://` is what Hadoop's users write; answered as `s3://`, no folder would be a batch."""
+    store, stub = s3_store()
+    root = f"{scheme}://lake/buffer"
+    found = {"Key": "buffer/batch_id=A%20b/_SUCCESS", "Size": 0, "ETag": '"e"', "LastModified": NOW}
+    stub.add_response("list_objects_v2", {"Contents": [found]}, {"Bucket": "lake", "Prefix": "buffer/"})
+
+    with stub:
+        (listed,) = store.list(root + "/")
+
+    assert (listed.key, listed.etag) == (f"{root}/batch_id=A%20b/_SUCCESS", "e")
+    assert [b.id for b in group([listed], root, "batch_id").batches] == ["A b"]
+
+
+def test_objects_are_deleted_in_their_own_buckets_and_only_deleted_ones_are_counted() -> None:
+    store, stub = s3_store()
+    answer = {"Errors": [{"Key": "b?#", "Code": "AccessDenied"}]}
+    wanted = {"Objects": [{"Key": "a"}, {"Key": "b?#"}], "Quiet": True}
+    stub.add_response("delete_objects", answer, {"Bucket": "lake", "Delete": wanted})
+
+    with stub:
+        gone = store.delete([BufferedObject("s3://lake/a", 1, "e"), BufferedObject("s3://lake/b?#", 1, "e")])
+
+    assert gone == 1
+
+
+def test_a_scheme_that_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=re.escape("gs://lake/x: expected an s3:// or file:// URI")) as refused:
+        open_store("gs://lake/x", {})
+
+    assert refused.value.reason == "UnsupportedScheme"
