@@ -114,9 +114,7 @@ def vacuum(lake: Lake) -> None:
     say(
         f"    before the vacuum: {len(files)} data files of {sum(files.values()):,} rows, {tombstones} active tombstones"
     )
-    step = Step(
-        f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so it acts"
-    )
+    step = Step(f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so it acts")
     kubectl("apply", "-f", str(HERE / "vacuumpolicy.yaml"))
     step.wait(
         "the vacuum",

@@ -79,5 +79,5 @@ def rows_of(batch_ids: Sequence[str]) -> int:
 
 def to_parquet(table: pa.Table) -> bytes:
     sink = BytesIO()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression="snappy", use_dictionary=False)
     return sink.getvalue()

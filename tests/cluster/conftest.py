@@ -1,11 +1,17 @@
 """What every cluster test starts from. The only cluster they ever touch is the one that LETHE_TEST_KUBECONFIG names."""
 
 import os
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.cluster.dump import dump
+from tests.cluster.install import NAMESPACE, install
 from tests.cluster.kube import Cluster
+from tests.cluster.lake import Lake, connect, find_services
+from tests.cluster.story import Story, a_name
 
 KUBECONFIG = "LETHE_TEST_KUBECONFIG"
 
@@ -17,3 +23,43 @@ def bare_cluster() -> Cluster:
     if not path:
         pytest.skip(f"{KUBECONFIG} is not set; `make test` makes a cluster of its own for these tests and sets it")
     return Cluster(Path(path))
+
+
+@pytest.fixture(scope="session")
+def lake(bare_cluster: Cluster) -> Lake:
+    """The services that `make test-up` installs, reached from this machine."""
+    return connect(find_services(bare_cluster))
+
+
+@pytest.fixture(scope="session")
+def cluster(bare_cluster: Cluster, lake: Lake) -> Cluster:
+    """Lethe installed by its chart, once for all tests, watching their namespace."""
+    install(bare_cluster, lake.services)
+    return bare_cluster.in_namespace(NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def stories(cluster: Cluster, lake: Lake) -> Iterator[Callable[[str], Story]]:
+    """Make Datasets that several tests of a module tell on; all are removed at its end."""
+    told: list[Story] = []
+
+    def begin(hint: str) -> Story:
+        told.append(Story(cluster, lake, a_name(hint)))
+        return told[-1]
+
+    yield begin
+    for story in told:
+        story.clean()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure carries the cluster's state of that moment, before anything is removed."""
+    report = yield
+    of_this_folder = Path(__file__).parent in item.path.parents
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and of_this_folder and isinstance(cluster, Cluster) and call.when != "teardown":
+        report.sections.append(("the cluster", dump(cluster)))
+    return report

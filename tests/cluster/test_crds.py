@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.install import RELEASE, SYSTEM
 from tests.cluster.kube import Cluster, Object, Refused
 
 pytestmark = pytest.mark.cluster
@@ -64,12 +65,17 @@ def named(name: str, body: Object) -> Object:
 
 @pytest.fixture(scope="module")
 def cluster(bare_cluster: Cluster) -> Cluster:
-    """The definitions alone suffice; where the chart has installed them already they stay as they are."""
+    """The definitions of this checkout alone, marked so that a release of the chart takes them over."""
+    mark = {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": SYSTEM},
+    }
     for path in sorted((ROOT / "crds").glob("*.yaml")):
-        name = yaml.safe_load(path.read_text())["metadata"]["name"]
-        if bare_cluster.get(f"customresourcedefinition/{name}") is None:
-            bare_cluster.run("create", "-f", str(path))
-        bare_cluster.run("wait", "--for=condition=Established", f"customresourcedefinition/{name}", "--timeout=30s")
+        definition = yaml.safe_load(path.read_text())
+        definition["metadata"] |= mark
+        bare_cluster.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(definition))
+        ref = f"customresourcedefinition/{definition['metadata']['name']}"
+        bare_cluster.run("wait", "--for=condition=Established", ref, "--timeout=30s")
     return bare_cluster
 
 

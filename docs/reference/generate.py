@@ -1,0 +1,140 @@
+"""Write the reference pages from what is authoritative: the resource definitions and the operator's list of reasons.
+
+Run `python docs/reference/generate.py` after changing either; a test fails while the pages differ. The rendering is pure.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+NOTE = "<!-- Made by docs/reference/generate.py. Edit what it reads, then run it. -->"
+
+
+def resources_page(definitions: Iterable[dict[str, Any]]) -> str:
+    """All three resources, field by field."""
+    parts = [
+        NOTE,
+        "# Resources",
+        "Users write `spec`, only the operator writes `status`. `kubectl explain dataset.spec` shows the same texts. Sizes are "
+        "Kubernetes quantities such as `128Mi` or plain numbers of bytes. What a [condition's reason](reasons.md) means has a "
+        "page of its own.",
+    ]
+    for definition in definitions:
+        parts += list(_resource(definition))
+    return "\n\n".join(parts) + "\n"
+
+
+def reasons_page(reasons: Iterable[tuple[str, str]]) -> str:
+    parts = [
+        NOTE,
+        "# Reasons",
+        "The reasons of conditions and events that the operator gives by itself. A run's own reasons are passed on as they "
+        "come, with a message that says what to do.",
+        "| Reason | Meaning |\n|---|---|\n" + "\n".join(f"| `{name}` | {_cell(text)} |" for name, text in reasons),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _resource(definition: dict[str, Any]) -> Iterator[str]:
+    names, (version,) = definition["spec"]["names"], definition["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    yield f"## {names['kind']}"
+    yield schema["description"]
+    short = ", ".join(f"`{name}`" for name in (names["plural"], *names["shortNames"]))
+    yield f"`apiVersion: {definition['spec']['group']}/{version['name']}`; for kubectl: {short}."
+    yield "### Spec"
+    yield _table(_fields(schema["properties"]["spec"], "", True))
+    rules = list(_rules(schema, ""))
+    if rules:
+        yield "The API server refuses what breaks one of these rules:\n\n" + "\n".join(rules)
+    yield "### Status"
+    yield _table(_fields(schema["properties"]["status"], "", False))
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> str:
+    return "| Field | Type | Meaning |\n|---|---|---|\n" + "\n".join(
+        f"| `{a}` | {b} | {_cell(c)} |" for a, b, c in rows
+    )
+
+
+def _fields(schema: dict[str, Any], path: str, with_requirements: bool) -> Iterator[tuple[str, str, str]]:
+    required = schema.get("required", ()) if with_requirements else ()
+    for name, field in schema.get("properties", {}).items():
+        here = f"{path}.{name}".lstrip(".")
+        yield here, _type(field), _meaning(field, name in required)
+        items = field.get("items", {})
+        if items.get("type") == "object":
+            yield from _fields(items, f"{here}[]", with_requirements)
+        else:
+            yield from _fields(field, here, with_requirements)
+
+
+def _type(field: dict[str, Any]) -> str:
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if "enum" in field:
+        return " \\| ".join(f"`{value}`" if value != "" else '`""`' for value in field["enum"])
+    if field.get("format") == "date-time":
+        return "time"
+    if field["type"] == "array":
+        inner = field["items"]
+        return f"list of {'objects' if inner['type'] == 'object' else inner['type'] + 's'}"
+    if "additionalProperties" in field:
+        return "map of strings"
+    return str(field["type"])
+
+
+def _meaning(field: dict[str, Any], required: bool) -> str:
+    text = field["description"]
+    if required:
+        text += " Required."
+    if "default" in field and field["default"] != {}:
+        default = field["default"]
+        text += f" Default: `{str(default).lower() if isinstance(default, bool) else default}`."
+    if "minimum" in field and field["type"] == "integer" and "maximum" in field:
+        text += f" From {field['minimum']} to {field['maximum']}."
+    if "maxItems" in field and "x-kubernetes-list-type" in field and required is False and field["maxItems"] >= 1000:
+        text += f" At most {field['maxItems']}."
+    return text
+
+
+def _rules(schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Each CEL rule's message, with the field that it is about."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        where = f"`{path}`: " if path else ""
+        yield f"- {where}{rule['message']}."
+    for name, field in schema.get("properties", {}).items():
+        if name != "status":
+            yield from _rules(field, f"{path}.{name}".lstrip("."))
+            if "items" in field:
+                yield from _rules(field["items"], f"{path}.{name}[]".lstrip("."))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def pages() -> dict[str, str]:
+    """File name -> content."""
+    sys.path.insert(0, str(ROOT / "operator"))
+    from lethe_operator.reasons import Reason
+
+    definitions = [
+        yaml.safe_load((ROOT / "crds" / f"{name}.yaml").read_text())
+        for name in ("dataset", "restatement", "vacuumpolicy")
+    ]
+    return {
+        "resources.md": resources_page(definitions),
+        "reasons.md": reasons_page((reason.value, reason.meaning) for reason in Reason),
+    }
+
+
+if __name__ == "__main__":
+    for file, content in pages().items():
+        (HERE / file).write_text(content)
+        print(f"wrote {HERE / file}")

@@ -1,0 +1,112 @@
+"""What users get wrong: always a condition that names the field or the thing, nothing lost, the rest goes on."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from tests.cluster.install import scale_operator
+from tests.cluster.kube import Cluster, condition
+from tests.cluster.story import RUN_SECONDS, Story
+
+pytestmark = pytest.mark.cluster
+
+SOON = 60
+
+
+@pytest.fixture(scope="module")
+def begin(stories: Callable[[str], Story]) -> Callable[[str], Story]:
+    return stories
+
+
+def test_an_unknown_catalog_is_named(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    story = begin("bad-catalog")
+    story.apply(story.a_dataset(table={"catalog": "nowhere", "name": story.table}))
+
+    body = cluster.wait_for_condition(story.dataset, "Stalled", reason="UnknownCatalog", within_seconds=SOON)
+
+    assert "nowhere" in condition(body, "Ready")["message"]
+    assert condition(body, "Ready")["status"] == "False"
+
+
+def test_a_dataset_that_is_not_there_is_waited_for(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    """It may come with the next apply; until then the Restatement says what it misses."""
+    story = begin("bad-ref")
+    story.apply(story.a_restatement("early", batchIds=["a"]))
+
+    body = cluster.wait_for_condition(
+        story.restatement("early"), "Ready", status="False", reason="DatasetNotFound", within_seconds=SOON
+    )
+
+    assert story.name in condition(body, "Ready")["message"]
+
+
+def test_a_table_without_the_batch_column_is_not_written(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    story = begin("bad-column")
+    story.lake.catalog.create_namespace_if_not_exists("tests")
+    story.lake.catalog.create_table(story.table, pa.schema([("id", pa.int64())]))
+    story.put_batch("a")
+    story.apply(story.a_dataset())
+
+    body = cluster.wait_for_condition(story.dataset, "Stalled", reason="BatchColumnMissing", within_seconds=SOON)
+
+    assert "batch_id" in condition(body, "Ready")["message"]
+    assert story.lake.catalog.load_table(story.table).current_snapshot() is None
+
+
+def test_what_this_version_cannot_do_is_refused_by_name(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    """Datasets, Restatements and VacuumPolicies alike: a field without effect would be a promise that is not kept."""
+    story = begin("bad-wish")
+    policy = {"triggers": {"activeTombstones": 1}, "approval": "Manual"}
+    undo = story.a_restatement("undo", "Undo", undoes={"name": "x"})
+    story.apply(story.a_dataset(deletes="EqualityDeletes"), undo, story.a_policy(**policy))
+
+    for ref, field in [
+        (story.dataset, "spec.deletes"),
+        (story.restatement("undo"), "spec.operation"),
+        (f"vacuumpolicies.lethe.dev/{story.name}", "spec.approval"),
+    ]:
+        body = cluster.wait_for_condition(ref, "Stalled", reason="NotSupported", within_seconds=SOON)
+        assert field in condition(body, "Ready")["message"]
+
+
+def test_a_secret_that_the_chart_does_not_allow_is_refused(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    """Otherwise whoever may write a Dataset could read any Secret of the namespace."""
+    story = begin("bad-secret")
+    volume = {"name": "stolen", "secret": {"secretName": "lethe-catalogs"}}
+    story.apply(story.a_dataset(runTemplate={"podTemplate": {"spec": {"volumes": [volume]}}}))
+
+    body = cluster.wait_for_condition(story.dataset, "Stalled", reason="PodTemplateNotAllowed", within_seconds=SOON)
+
+    assert "lethe-catalogs" in condition(body, "Ready")["message"]
+
+
+def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    """With the reason that Kubernetes gives, and the field to change."""
+    story = begin("bad-memory")
+    story.put_batch("a")
+    story.apply(story.a_dataset(runTemplate={"driver": {"memory": "200Mi"}}))
+
+    body = cluster.wait_for_condition(
+        story.dataset, "Ready", status="False", reason="OOMKilled", within_seconds=RUN_SECONDS
+    )
+
+    assert any(run.get("reason") == "OOMKilled" for run in body["status"]["runs"])
+
+
+def test_deleting_never_waits_for_the_operator(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    """No finalizers: with the operator away each kind of resource goes at once."""
+    story = begin("gone")
+    story.apply(
+        story.a_dataset(consolidation={"suspend": True}),
+        story.a_restatement("waiting", batchIds=["a"]),
+        story.a_policy(triggers={"activeTombstones": 1}),
+    )
+    cluster.wait_for_condition(story.dataset, "Ready", within_seconds=SOON)
+    scale_operator(cluster, 0)
+    try:
+        for ref in (story.restatement("waiting"), f"vacuumpolicies.lethe.dev/{story.name}", story.dataset):
+            cluster.delete(ref, within_seconds=10)
+            assert cluster.get(ref) is None
+    finally:
+        scale_operator(cluster, 1)

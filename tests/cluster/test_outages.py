@@ -1,0 +1,70 @@
+"""PostgreSQL or S3 is away for a while: said so meanwhile, nothing lost, and it recovers by itself."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.kube import Cluster, Object, condition
+from tests.cluster.lake import SERVICES
+from tests.cluster.story import Story
+
+pytestmark = pytest.mark.cluster
+
+NOTICED_SECONDS, BACK_SECONDS = 120, 120
+
+
+@contextmanager
+def away(cluster: Cluster, app: str) -> Iterator[None]:
+    """Stop the container of a service, while its pod and with it its data stay.
+
+    It gets an image that does not exist. Scaling to 0 would take the data along, and a Service that leads nowhere would
+    leave open connections alone.
+    """
+    services = cluster.in_namespace(SERVICES)
+    (pod,) = services.list("pods", f"app={app}")
+    name, (container,) = pod["metadata"]["name"], pod["spec"]["containers"]
+
+    def start(image: str, ready: bool) -> None:
+        change = {"spec": {"containers": [{"name": container["name"], "image": image}]}}
+        services.run("patch", "pod", name, "-p", json.dumps(change))
+        services.wait_for(
+            f"pods/{name}", lambda body: is_ready(body) is ready, within_seconds=120, why=f"{app}: ready={ready}"
+        )
+
+    start("localhost/away:none", ready=False)
+    try:
+        yield
+    finally:
+        start(container["image"], ready=True)
+
+
+def is_ready(pod: Object) -> bool:
+    return condition(pod, "Ready").get("status") == "True"
+
+
+@pytest.fixture(scope="module")
+def story(stories: Callable[[str], Story], cluster: Cluster) -> Story:
+    """A Dataset that is ready and has nothing to do: no run is needed to notice an outage."""
+    story = stories("outage")
+    story.apply(story.a_dataset(consolidation={"suspend": True}))
+    cluster.wait_for_condition(story.dataset, "Ready", within_seconds=60)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("app", "reason"), [("postgres", "CatalogUnavailable"), ("s3", "StorageUnavailable")], ids=["PostgreSQL", "S3"]
+)
+def test_an_outage_is_told_and_survived(cluster: Cluster, story: Story, app: str, reason: str) -> None:
+    with away(cluster, app):
+        body = cluster.wait_for_condition(
+            story.dataset, "Ready", status="False", reason=reason, within_seconds=NOTICED_SECONDS
+        )
+
+    assert condition(body, "Stalled")["status"] == "False", "it passes by itself, so nobody has to act"
+    told = json.dumps(body["status"])
+    assert not [
+        name for name, secret in story.lake.services.secret.items() if name != "POSTGRES_USER" and secret in told
+    ]
+    cluster.wait_for_condition(story.dataset, "Ready", within_seconds=BACK_SECONDS)
