@@ -1,0 +1,31 @@
+"""Kubernetes quantities as numbers."""
+
+import pytest
+from lethe_operator.resources.quantity import parse_bytes, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("128Mi", 128 * 1024**2),
+        ("1Gi", 1024**3),
+        ("2G", 2 * 10**9),
+        ("1500", 1500),
+        (1500, 1500),
+        ("1e3", 1000),
+        ("1E", 10**18),
+        ("0.5Ki", 512),
+    ],
+)
+def test_bytes_are_read_as_kubernetes_reads_them(text: object, expected: int) -> None:
+    assert expected == parse_bytes(text)
+
+
+def test_half_a_cpu_is_500m() -> None:
+    assert parse_quantity("0.5") == parse_quantity("500m")
+
+
+@pytest.mark.parametrize("text", ["", "lots", "12Q", "Mi", "1 2"])
+def test_what_is_no_quantity_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="is no quantity"):
+        parse_quantity(text)

@@ -1,0 +1,46 @@
+"""Environment -> settings."""
+
+import pytest
+from lethe_operator.resources.dataset import MIB
+from lethe_operator.settings import InvalidSettings, from_environment
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    settings = from_environment({})
+
+    assert (("default",), 15, 360) == (settings.watch_namespaces, settings.resync_seconds, settings.retry_max_seconds)
+
+
+def test_lists_are_split_at_commas_and_the_chart_s_run_template_is_read() -> None:
+    settings = from_environment(
+        {
+            "LETHE_WATCH_NAMESPACES": "a, b,a",
+            "LETHE_POD_TEMPLATE_ALLOWED_SECRETS": "s1,s2",
+            "LETHE_RUN_TEMPLATE": '{"driver": {"cpu": "500m", "memory": "1Gi"}, "executors": {"max": 2}}',
+        }
+    )
+
+    assert (("a", "b"), ("s1", "s2")) == (settings.watch_namespaces, settings.allowed_secrets)
+    assert (0.5, 1024 * MIB, 2) == (
+        settings.run_template.driver.cpu,
+        settings.run_template.driver.memory,
+        settings.run_template.executors.max,
+    )
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LETHE_WATCH_NAMESPACES": " , "},
+        {"LETHE_WATCH_NAMESPACES": "*"},
+        {"LETHE_RUN_TEMPLATE": "{"},
+        {"LETHE_RUN_TEMPLATE": '{"driver": {"memory": "much"}}'},
+        {"LETHE_RESYNC_SECONDS": "0"},
+        {"LETHE_RETRY_BASE_SECONDS": "soon"},
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(env: dict[str, str]) -> None:
+    (name,) = env
+
+    with pytest.raises(InvalidSettings, match=name):
+        from_environment(env)
