@@ -61,8 +61,8 @@ def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:
 def kube_name(*parts: str, limit: int = 63) -> str:
     """A DNS label of at most `limit` characters joined from `parts`. When it had to be cut or changed (`a.b` and `a-b` are
     two names to Kubernetes) it ends with a hash of the whole."""
-    whole = "-".join(parts)
-    name = whole.lower().replace("_", "-").replace(".", "-")
+    whole = "-".join(parts).lower()
+    name = whole.replace("_", "-").replace(".", "-")
     if name == whole and len(name) <= limit:
         return name
     digest = hashlib.sha256(whole.encode()).hexdigest()[:8]

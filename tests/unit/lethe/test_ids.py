@@ -111,6 +111,7 @@ def test_a_derived_name_is_a_dns_label(name: str, suffix: str) -> None:
 
 def test_a_short_name_is_kept_readable() -> None:
     assert kube_name("flights", "runs") == "flights-runs"
+    assert kube_name("flights", "Vacuum", "0123abcd", "1") == "flights-vacuum-0123abcd-1"
 
 
 @pytest.mark.parametrize(
