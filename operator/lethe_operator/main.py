@@ -53,6 +53,10 @@ def registry() -> kopf.OperatorRegistry:
         pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
 
+    @kopf.on.login(registry=found)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_via_client(**arguments)
+
     @kopf.on.cleanup(registry=found)
     async def stop(memo: Any, **_: Any) -> None:
         for task in memo.runtime.tasks:
