@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from lethe.errors import InputError
@@ -23,12 +24,14 @@ from lethe.table.facts import TableFacts, data_files, observe
 
 @dataclass(frozen=True)
 class Scan:
-    """A read of one snapshot, resolved: what it returns does not change when the table does."""
+    """A read of one snapshot, resolved: what it returns does not change when the table does. `past`: a snapshot or time
+    was asked for, so that the columns are those of then, too."""
 
     table: Table
     facts: TableFacts
     ledger: Ledger
     snapshot_id: int | None
+    past: bool
     columns: tuple[str, ...]
     filter: str | BooleanExpression
 
@@ -44,15 +47,18 @@ class Scan:
         return sum(b.num_rows for b in self._batches(()))
 
     def _schema(self) -> pa.Schema:
-        return self.table.schema().select(*self.columns).as_arrow()
+        return schema_of(self.table, self.snapshot_id if self.past else None).select(*self.columns).as_arrow()
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self.snapshot_id is None:
             return
-        column = batch_column(self.facts, self.table)
+        # PyIceberg reads a snapshot that is named with the columns of then, the current one with those of now.
+        named = self.snapshot_id if self.past else None
+        schema = schema_of(self.table, named)
+        column = schema.find_column_name(self.facts.batch_field_id) if self.facts.batch_field_id is not None else None
         ids = self.ledger.ids(self.facts.batch_field_id) if self.facts.batch_field_id is not None else frozenset()
-        wanted = tuple(dict.fromkeys((*columns, column))) if column else tuple(columns)
-        scan = self.table.scan(row_filter=self.filter, snapshot_id=self.snapshot_id, selected_fields=wanted)
+        wanted = tuple(dict.fromkeys((*columns, column))) if column else tuple(columns) or (schema.fields[0].name,)
+        scan = self.table.scan(row_filter=self.filter, snapshot_id=named, selected_fields=wanted)
         tasks = list(scan.plan_files())
         if not ids or self.facts.batch_field_id is None or column is None:
             yield from self._read(scan, tasks)
@@ -101,8 +107,18 @@ def scan(
     facts = observe(loaded, batch_column="batch_id")
     chosen = resolve_snapshot(facts, loaded, snapshot_id, as_of)
     ledger = ledger_store.load(loaded.io, facts, chosen).ledger if chosen is not None else Ledger()
-    names_ = tuple(columns) if columns is not None else tuple(f.name for f in loaded.schema().fields)
-    return Scan(loaded, facts, ledger, chosen, names_, filter if filter is not None else AlwaysTrue())
+    past = snapshot_id is not None or as_of is not None
+    known = schema_of(loaded, chosen if past else None)
+    wanted = tuple(columns) if columns is not None else tuple(f.name for f in known.fields)
+    return Scan(loaded, facts, ledger, chosen, past, wanted, filter if filter is not None else AlwaysTrue())
+
+
+def schema_of(table: Table, snapshot_id: int | None) -> Schema:
+    """The columns of a snapshot; of now when it is None, or does not say."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    if snapshot is None or snapshot.schema_id is None:
+        return table.schema()
+    return table.schemas().get(snapshot.schema_id, table.schema())
 
 
 def resolve_snapshot(facts: TableFacts, table: Table, snapshot_id: int | None, as_of: datetime | None) -> int | None:
@@ -122,11 +138,6 @@ def resolve_snapshot(facts: TableFacts, table: Table, snapshot_id: int | None, a
     if not past or past[-1].snapshot_id not in facts.snapshots:
         raise InputError("SnapshotNotFound", f"{facts.name} has no snapshot of {as_of.isoformat()} or before.")
     return past[-1].snapshot_id
-
-
-def batch_column(facts: TableFacts, table: Table) -> str | None:
-    """The batch column's name of today, by its field id."""
-    return table.schema().find_column_name(facts.batch_field_id) if facts.batch_field_id is not None else None
 
 
 def _load(name: str, catalog: Catalog | None) -> Table:

@@ -1,0 +1,204 @@
+"""A ledger is written beside its table and read from nowhere else; what cannot be read is refused by name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lethe.errors import LedgerError
+from lethe.ledger import avro
+from lethe.ledger.ledger import EMPTY, Delta, Erasure, Ledger, apply
+from lethe.ledger.lineage import Resolution
+from lethe.ledger.summary import WrittenLedger
+from lethe.table.facts import TableFacts
+from lethe.table.ledger_store import Loaded, load, write
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from tests.builders import (
+    NOW,
+    RUN,
+    a_batch,
+    a_carrier,
+    a_history,
+    a_ledger,
+    a_request_entry,
+    a_snapshot,
+    a_tombstone,
+)
+
+IO = PyArrowFileIO()
+NOTHING = Loaded(EMPTY, Resolution(None, None))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableFacts:
+    return TableFacts("air.flights", "uuid-1", f"file://{tmp_path}", 2, None, None)
+
+
+def carried(table: TableFacts, written: WrittenLedger, **changes: object) -> TableFacts:
+    """The table once a snapshot points to that ledger."""
+    history = a_history(a_snapshot(1, ledger=written.root))
+    return replace(table, snapshots=history, head_id=1, **changes)
+
+
+def a_full_ledger() -> Ledger:
+    return a_ledger(
+        a_tombstone("A", evict_by=NOW, meta={"reason": "late"}),
+        batches=[a_batch("A"), a_batch("B", snapshot_id=9)],
+        requests=[a_request_entry("k", snapshot_id=9)],
+        erasures=(Erasure("ns/e", 7, NOW),),
+        carriers=(a_carrier(3, 4, 5),),
+        version=1,
+        pending_run="r2",
+    )
+
+
+def files(table: TableFacts) -> dict[str, bytes]:
+    folder = Path(table.location.removeprefix("file://")) / "_tombstones"
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def test_what_was_written_is_read_with_the_snapshots_id_filled_in(table: TableFacts) -> None:
+    written = write(IO, table, replace(a_full_ledger(), pending_run=RUN), NOTHING)
+
+    loaded = load(IO, carried(table, written))
+
+    wanted = replace(a_full_ledger(), pending_run=RUN)
+    settled = {**wanted.batches, "A": replace(wanted.batches["A"], snapshot_id=1)}
+    assert loaded.ledger == replace(wanted, batches=settled)
+    assert loaded.resolution == Resolution(written.root, 1)
+
+
+def test_an_empty_ledger_is_an_empty_tombstone_file_and_a_root(table: TableFacts) -> None:
+    """Absent, a reader would walk on to the tombstones of an older snapshot."""
+    written = write(IO, table, apply(EMPTY, Delta(RUN)), NOTHING)
+
+    assert {n.rpartition("-")[2] for n in files(table)} == {"tombstones.avro", "root.json"}
+    assert avro.TOMBSTONES.decode(files(table)[written.tombstones.rpartition("/")[2]]) == []
+    assert load(IO, carried(table, written)).ledger.tombstones == {}
+
+
+def test_a_vacuums_second_file_lies_beside_the_first_even_when_empty(table: TableFacts) -> None:
+    written = write(IO, table, a_full_ledger(), NOTHING, vacuumed=[])
+
+    assert written.vacuumed is not None
+    assert avro.TOMBSTONES.decode(files(table)[written.vacuumed.rpartition("/")[2]]) == []
+    assert write(IO, table, a_full_ledger(), NOTHING).vacuumed is None
+
+
+def test_parts_that_did_not_change_are_named_again_and_not_written_again(table: TableFacts) -> None:
+    base = load(IO, carried(table, write(IO, table, a_full_ledger(), NOTHING)))
+    before = files(table)
+
+    written = write(IO, table, apply(base.ledger, Delta("r3", set_batches=(a_batch("C"),)), base.ledger.carriers), base)
+
+    new = files(table).keys() - before.keys()
+    assert {n.rpartition("-")[2] for n in new} == {"batches.avro", "requests.avro", "root.json"}
+    again = load(IO, carried(table, written)).ledger
+    assert again.tombstones == base.ledger.tombstones
+    assert again.erasures == base.ledger.erasures
+    assert set(again.batches) == {"A", "B", "C"}
+
+
+def test_no_attempt_ever_writes_over_a_file_of_another(table: TableFacts) -> None:
+    write(IO, table, a_full_ledger(), NOTHING)
+    before = files(table)
+
+    write(IO, table, a_full_ledger(), NOTHING)
+
+    assert before.items() <= files(table).items()
+    assert len(files(table)) == 2 * len(before)
+
+
+def test_a_table_without_snapshots_has_the_empty_ledger(table: TableFacts) -> None:
+    assert load(IO, table) == NOTHING
+
+
+def test_an_older_snapshot_has_the_ledger_of_its_own_time(table: TableFacts) -> None:
+    first = write(IO, table, a_ledger("A", version=1), NOTHING)
+    second = write(IO, table, a_ledger("A", "B", version=2), NOTHING)
+    history = a_history(
+        a_snapshot(1), a_snapshot(2, 1, ledger=first.root), a_snapshot(3, 2), a_snapshot(4, 3, ledger=second.root)
+    )
+    table = replace(table, snapshots=history, head_id=4)
+
+    read = {i: set(load(IO, table, i).ledger.ids(7)) for i in history}
+
+    assert read == {1: set(), 2: {"A"}, 3: {"A"}, 4: {"A", "B"}}
+
+
+def test_a_tagged_snapshot_whose_carrier_was_expired_is_found_by_the_newest_ledgers_list(table: TableFacts) -> None:
+    first = write(IO, table, a_ledger("A", version=1), NOTHING)
+    newest = write(IO, table, a_ledger(version=9, carriers=(a_carrier(2, 3, ledger=first.root),)), NOTHING)
+    table = replace(table, snapshots=a_history(a_snapshot(3, 2), a_snapshot(9, 8, ledger=newest.root)), head_id=9)
+
+    loaded = load(IO, table, 3)
+
+    assert loaded.ledger.ids(7) == {"A"}
+    assert loaded.resolution == Resolution(first.root, 2, (3,))
+
+
+def test_an_adopted_table_of_years_is_read_although_its_history_is_gone(table: TableFacts) -> None:
+    since = {"lethe.ledger-since": "41"}
+    table = replace(table, snapshots=a_history(a_snapshot(41, 40)), head_id=41, properties=since)
+
+    assert load(IO, table).ledger == EMPTY
+    with pytest.raises(LedgerError, match="LedgerLost"):
+        load(IO, replace(table, properties={}))
+
+
+def damaged(table: TableFacts, written: WrittenLedger, part: str) -> tuple[TableFacts, Path]:
+    folder = Path(table.location.removeprefix("file://")) / "_tombstones"
+    (path,) = folder.glob(f"*-{part}")
+    return carried(table, written), path
+
+
+@pytest.mark.parametrize("part", ["tombstones.avro", "batches.avro", "requests.avro", "root.json"])
+def test_a_ledger_file_that_is_missing_or_damaged_stops_the_read_and_is_named(table: TableFacts, part: str) -> None:
+    """Reading on without it would show rows that are deleted."""
+    table, path = damaged(table, write(IO, table, a_full_ledger(), NOTHING), part)
+    whole = path.read_bytes()
+
+    for content in (whole[: len(whole) // 2], b"", b"garbage"):
+        path.write_bytes(content)
+        with pytest.raises(LedgerError, match=path.name) as refused:
+            load(IO, table)
+        assert refused.value.reason == "LedgerUnreadable"
+    path.unlink()
+    with pytest.raises(LedgerError, match=path.name) as refused:
+        load(IO, table)
+    assert refused.value.reason == "LedgerMissing"
+
+
+def test_a_part_with_fewer_entries_than_its_root_says_is_refused(table: TableFacts) -> None:
+    table, path = damaged(table, write(IO, table, a_full_ledger(), NOTHING), "tombstones.avro")
+    path.write_bytes(avro.TOMBSTONES.encode([]))
+
+    with pytest.raises(LedgerError, match="holds 0 tombstones, its root says 1"):
+        load(IO, table)
+
+
+def test_a_pointer_to_another_place_is_not_followed(table: TableFacts, tmp_path: Path) -> None:
+    """A copied snapshot, or a summary key that somebody set by hand, must not make us read any file they like."""
+    written = write(IO, table, a_full_ledger(), NOTHING)
+    elsewhere = replace(table, location=f"file://{tmp_path}/other")
+
+    with pytest.raises(LedgerError, match="does not lie in") as refused:
+        load(IO, carried(elsewhere, written))
+
+    assert refused.value.reason == "LedgerOutside"
+
+
+def test_a_ledger_of_another_table_is_refused(table: TableFacts) -> None:
+    written = write(IO, table, a_full_ledger(), NOTHING)
+
+    with pytest.raises(LedgerError, match="uuid-2") as refused:
+        load(IO, carried(table, written, uuid="uuid-2"))
+
+    assert refused.value.reason == "LedgerOfAnotherTable"
+
+
+def test_java_and_python_spellings_of_a_local_path_are_one_place(table: TableFacts) -> None:
+    written = write(IO, table, a_full_ledger(), NOTHING)
+    javas = carried(replace(table, location=table.location.replace("file://", "file:")), written)
+
+    assert load(IO, javas).ledger.ids(7) == {"A"}

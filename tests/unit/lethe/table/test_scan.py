@@ -1,0 +1,200 @@
+"""`lethe.scan` returns the rows that a plain filter would, at the head, a snapshot or a time."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import lethe
+import pyarrow as pa
+import pytest
+from lethe.errors import InputError
+from lethe.ledger.ledger import Delta, apply
+from lethe.ledger.summary import summary
+from lethe.table import ledger_store
+from lethe.table.facts import TableFacts, data_files, observe
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from tests.builders import RUN, a_tombstone
+
+SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  lite:\n    type: sql\n    uri: sqlite:///{tmp_path}/c.db\n    warehouse: file://{tmp_path}/wh\n"
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    made = load_catalog("lite", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
+    made.create_namespace("air")
+    return made
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Table:
+    return catalog.create_table(
+        "air.flights", SCHEMA, properties={"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
+    )
+
+
+def rows(*batches: str | None, start: int = 0) -> pa.Table:
+    return pa.table({"v": range(start, start + len(batches)), "batch_id": list(batches)}, SCHEMA)
+
+
+def revert(table: Table, *ids: str) -> None:
+    """A ledger commit without Spark: a snapshot of a summary and no rows."""
+    facts: TableFacts = observe(table, "batch_id")
+    base = ledger_store.load(table.io, facts)
+    assert facts.batch_field_id is not None
+    delta = Delta(RUN, add_tombstones=tuple(a_tombstone(i, namespace=facts.batch_field_id) for i in ids))
+    after = apply(base.ledger, delta)
+    written = ledger_store.write(table.io, facts, after, base)
+    keys = summary(base.ledger, after, written, RUN, "Restatement")
+    table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+
+
+def values(scan: lethe.Scan) -> list[int]:
+    found = scan.to_arrow()
+    assert scan.count() == found.num_rows
+    return sorted(found["v"].to_pylist())
+
+
+def test_tombstoned_rows_are_left_out_of_files_that_hold_none_some_or_nothing_else(table: Table) -> None:
+    table.append(rows("A", "A", start=0))
+    table.append(rows("A", "B", "C", start=10))
+    table.append(rows("D", start=20))
+    revert(table, "A", "C")
+
+    assert values(lethe.scan("lite.air.flights")) == [11, 20]
+
+
+def test_a_row_without_a_batch_id_is_always_there(table: Table) -> None:
+    table.append(rows("A", None, "A"))
+    table.append(rows(None, start=5))
+    revert(table, "A")
+
+    assert values(lethe.scan(table)) == [1, 5]
+
+
+def test_a_file_of_only_tombstoned_rows_is_not_even_opened(table: Table) -> None:
+    table.append(rows("A", "A"))
+    table.append(rows("B", start=5))
+    facts = observe(table, "batch_id")
+    (whole,) = [f for f in data_files(table, facts.head_id, facts.batch_field_id or 0) if f.upper == "A"]
+    revert(table, "A")
+    Path(whole.path.removeprefix("file://")).unlink()
+
+    assert values(lethe.scan(table)) == [5]
+
+
+def test_the_past_is_read_with_the_ledger_of_its_own_time(table: Table) -> None:
+    """At a snapshot, or a time: the reverted rows were there then, and stay there for whoever looks back."""
+    table.append(rows("A", "B"))
+    before = table.current_snapshot()
+    revert(table, "A")
+    reverted = table.current_snapshot()
+    table.append(rows("A", start=5))  # a writer that knows no ledger: the tombstone holds for what comes later, too
+    assert before is not None
+    assert reverted is not None
+
+    assert values(lethe.scan(table, snapshot_id=before.snapshot_id)) == [0, 1]
+    assert values(lethe.scan(table, snapshot_id=reverted.snapshot_id)) == [1]
+    assert values(lethe.scan(table)) == [1]
+    assert values(lethe.scan(table, as_of=datetime.fromtimestamp(before.timestamp_ms / 1000, UTC))) == [0, 1]
+    assert values(lethe.scan(table, as_of=datetime.now(UTC))) == [1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "filter", "wanted"),
+    [
+        (["v"], None, [{"v": 1}, {"v": 2}]),
+        (["batch_id"], "v >= 2", [{"batch_id": "C"}]),
+        (["v"], "batch_id = 'A'", []),
+        (None, "batch_id = 'B'", [{"v": 1, "batch_id": "B"}]),
+        (["batch_id", "v"], "v < 2", [{"batch_id": "B", "v": 1}]),
+    ],
+)
+def test_columns_and_rows_may_be_chosen(
+    table: Table, columns: Sequence[str] | None, filter: str | None, wanted: list[dict[str, Any]]
+) -> None:
+    """The batch column is needed for the tombstones and returned only when asked for."""
+    table.append(rows("A", "B", "C"))
+    revert(table, "A")
+
+    found = lethe.scan(table, columns=columns, filter=filter).to_arrow()
+
+    assert found.to_pylist() == wanted
+    assert found.column_names == (list(columns) if columns else ["v", "batch_id"])
+
+
+def test_an_empty_table_has_its_columns_and_no_rows(table: Table) -> None:
+    assert lethe.scan(table).to_arrow().column_names == ["v", "batch_id"]
+    assert lethe.scan(table, columns=["v"]).to_arrow().column_names == ["v"]
+    assert values(lethe.scan(table)) == []
+
+
+def test_a_table_that_lethe_never_saw_is_read_as_it_is(catalog: Catalog) -> None:
+    other = catalog.create_table("air.other", pa.schema([("v", pa.int64())]))
+    other.append(pa.table({"v": [1, 2]}))
+
+    assert values(lethe.scan("air.other", catalog=catalog)) == [1, 2]
+
+
+def test_a_renamed_batch_column_still_hides_its_rows(table: Table) -> None:
+    table.append(rows("A", "B"))
+    field = table.schema().find_field("batch_id").field_id
+    with table.transaction() as transaction:
+        transaction.set_properties({"lethe.batch-column-id": str(field)})
+    revert(table, "A")
+    with table.update_schema() as update:
+        update.rename_column("batch_id", "load")
+
+    assert lethe.scan(table).to_arrow().to_pylist() == [{"v": 1, "load": "B"}]
+
+
+def test_a_scan_does_not_change_when_the_table_does(table: Table, catalog: Catalog) -> None:
+    table.append(rows("A", "B"))
+    scan = lethe.scan(table)
+    revert(catalog.load_table("air.flights"), "A")
+
+    assert values(scan) == [0, 1]
+    assert values(lethe.scan("air.flights", catalog=catalog)) == [1]
+
+
+WRONG = {
+    "an unknown snapshot": ({"snapshot_id": 5}, "SnapshotNotFound"),
+    "a snapshot and a time": ({"snapshot_id": 5, "as_of": datetime.now(UTC)}, "InvalidRead"),
+    "a time without a zone": ({"as_of": datetime.now(UTC).replace(tzinfo=None)}, "InvalidRead"),
+    "a time before the table": ({"as_of": datetime.now(UTC) - timedelta(days=9)}, "SnapshotNotFound"),
+}
+
+
+@pytest.mark.parametrize(("how", "reason"), WRONG.values(), ids=WRONG)
+def test_a_read_that_means_no_snapshot_is_refused(table: Table, how: dict[str, Any], reason: str) -> None:
+    table.append(rows("A"))
+
+    with pytest.raises(InputError) as refused:
+        lethe.scan(table, **how)
+
+    assert refused.value.reason == reason
+
+
+def test_a_name_needs_its_catalog(catalog: Catalog) -> None:
+    assert catalog.name == "lite"
+    with pytest.raises(InputError, match=r"expected catalog\.namespace\.table"):
+        lethe.scan("air.flights")
+    with pytest.raises(InputError, match="no catalog 'nope'"):
+        lethe.scan("nope.air.flights")
+
+
+def test_the_past_has_the_columns_of_then_and_the_head_those_of_now(table: Table) -> None:
+    table.append(rows("A", "B"))
+    before = table.current_snapshot()
+    with table.update_schema() as update:
+        update.rename_column("v", "w")
+    assert before is not None
+
+    assert lethe.scan(table).to_arrow().column_names == ["w", "batch_id"]
+    assert lethe.scan(table, snapshot_id=before.snapshot_id).to_arrow().column_names == ["v", "batch_id"]
