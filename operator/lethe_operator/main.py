@@ -126,7 +126,7 @@ def runtime_of(settings: Settings) -> Runtime:
 def main() -> None:
     settings = from_environment()
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("botocore", "urllib3", "kopf.objects", "asyncio"):
+    for chatty in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     log.info("watching %s", ", ".join(settings.watch_namespaces))
     kopf.run(

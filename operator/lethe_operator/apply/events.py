@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -24,7 +25,7 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
         document = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{event.name[:200]}.", "namespace": namespace},
+            "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": CONTROLLER,
             "reportingInstance": instance[:128],

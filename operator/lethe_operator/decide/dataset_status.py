@@ -13,7 +13,7 @@ from lethe.run import LISTED_AT_MOST
 from lethe_operator.decide import conditions
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.consolidation import ConsolidationVerdict, promotable
-from lethe_operator.decide.retry import Again, GivenUp, Verdict
+from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -99,14 +99,9 @@ def _main(
             case GivenUp(_, reason, message):
                 return conditions.stalled(reason, message)
             case Again(at, number, reason, message, failures):
-                text = f"{message} Attempt {number} follows at {at:%H:%M:%SZ}."
-                if failures >= FAILURES_UNTIL_NOT_READY or reason == Reason.OOM_KILLED:
-                    return conditions.waiting(reason, text)
-                return (
-                    Condition(conditions.READY, conditions.TRUE, Reason.RUN_RETRYING, text),
-                    Condition(conditions.RECONCILING, conditions.TRUE, reason, text),
-                    Condition(conditions.STALLED, conditions.FALSE, reason),
-                )
+                return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures)
+            case Going(attempt, failures, reason, message) if failures:
+                return _retrying(reason, f"{message} Attempt {attempt.number} is under way.", failures)
             case _:
                 pass
     if isinstance(world.table, NoTable):
@@ -115,6 +110,16 @@ def _main(
             Reason.WAITING_FOR_FIRST_BATCH, f"The table {name} is not there yet; the first consolidation creates it."
         )
     return conditions.healthy(Reason.AVAILABLE, _available(world))
+
+
+def _retrying(reason: str, text: str, failures: int) -> tuple[Condition, ...]:
+    if failures >= FAILURES_UNTIL_NOT_READY or reason == Reason.OOM_KILLED:
+        return conditions.waiting(reason, text)
+    return (
+        Condition(conditions.READY, conditions.TRUE, Reason.RUN_RETRYING, text),
+        Condition(conditions.RECONCILING, conditions.TRUE, reason, text),
+        Condition(conditions.STALLED, conditions.FALSE, reason),
+    )
 
 
 def _available(world: World) -> str:

@@ -204,11 +204,12 @@ def _by_run(
     uid, generation = restatement.meta.uid, dataset.meta.generation
     verdict = judge(run, generation, settings, uid) if run else Fresh(1)
     match verdict:
-        case Going(attempt):
+        case Going(attempt, failures, _, before):
             done = attempt.progress
             tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
             phase = f"{done.phase} {tasks}".strip() if done else "Starting"
             text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
+            text += f" Before that: {before}" if failures else ""
             return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
         case Ended(attempt):
             return _ended(restatement, dataset, world, attempt, now, settings)

@@ -1,6 +1,6 @@
 """What the attempts of a run say: it goes on, it is done, again when, or given up. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,7 +23,12 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Going:
+    """An attempt is under way; `failures`, `reason` and `message` are those of the ones before it."""
+
     attempt: Attempt
+    failures: int = 0
+    reason: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
     """
     active = [a for a in run.attempts if a.state is AttemptState.ACTIVE]
     if active:
+        before = [a for a in run.attempts if a.state is not AttemptState.ACTIVE]
+        earlier = judge(replace(run, attempts=tuple(before)), generation, settings, for_uid)
+        if isinstance(earlier, Again):
+            return Going(active[-1], earlier.failures, earlier.reason, earlier.message)
         return Going(active[-1])
     number = max((a.number for a in run.attempts), default=0) + 1
     counted = [a for a in run.attempts if a.for_uid == for_uid]

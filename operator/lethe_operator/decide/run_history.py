@@ -19,6 +19,7 @@ SHOWN_AT_MOST: Final = 30
 MESSAGE_AT_MOST: Final = 500
 # A pod that is scheduled and pulls its image needs some seconds; only then is its waiting worth a word.
 WAITING_IS_LONG_AFTER: Final = timedelta(seconds=30)
+ENDING: Final = "Ending"
 _ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 
 
@@ -60,9 +61,7 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
         document["progress"] = f"{progress.tasks_done}/{progress.tasks_total} tasks"
     match attempt.state:
         case AttemptState.ACTIVE:
-            document["phase"] = (
-                progress.phase if progress else Phase.PENDING if attempt.waiting else Phase.STARTING
-            ).value
+            document["phase"] = _phase_under_way(attempt)
             long = now - attempt.created >= WAITING_IS_LONG_AFTER
             if attempt.waiting and long:
                 document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
@@ -79,6 +78,13 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
     if attempt.finished is not None:
         document["finishTime"] = timestamp(attempt.finished)
     return document
+
+
+def _phase_under_way(attempt: Attempt) -> str:
+    """What the driver says; that it succeeded or failed is the Job's to say, which comes a little later."""
+    if attempt.progress is None:
+        return Phase.PENDING.value if attempt.waiting else Phase.STARTING.value
+    return ENDING if attempt.progress.phase.value in _ENDS else attempt.progress.phase.value
 
 
 def outcome(result: RunResult | None) -> str:

@@ -81,7 +81,9 @@ def a_policy(name: str = "air", status: Any = None, meta: Any = None, **spec: An
     return parse_vacuum_policy(body)
 
 
-def a_buffered(id: str = "A", *, size: int = 10, age_seconds: float = 60, complete: bool = True, etag: str = "e") -> BufferedBatch:
+def a_buffered(
+    id: str = "A", *, size: int = 10, age_seconds: float = 60, complete: bool = True, etag: str = "e"
+) -> BufferedBatch:
     folder = f"s3://lake/buffer/flights/batch_id={id}"
     objects = [BufferedObject(f"{folder}/part-0.parquet", size, etag)]
     if complete:
@@ -135,7 +137,9 @@ def an_attempt(
 
 
 def a_run(spec: RunSpec, *attempts: Attempt, intent: bool = True) -> Run:
-    return Run(spec.run_id, spec.kind, spec if intent else None, attempts, (f"{names.key_prefix(spec.run_id)}.run.json",))
+    return Run(
+        spec.run_id, spec.kind, spec if intent else None, attempts, (f"{names.key_prefix(spec.run_id)}.run.json",)
+    )
 
 
 def a_consolidation(*batches: BufferedBatch, dataset: Dataset | None = None) -> RunSpec:
@@ -150,7 +154,9 @@ def a_vacuum(key: str = "7423456789012345678", policy: str = "ns/air") -> RunSpe
     return run_specs.vacuum(a_dataset(), policy, True, key)
 
 
-def a_result(spec: RunSpec, outcome: str = "Committed", requests: Collection[RequestResult] = (), **changes: Any) -> RunResult:
+def a_result(
+    spec: RunSpec, outcome: str = "Committed", requests: Collection[RequestResult] = (), **changes: Any
+) -> RunResult:
     return RunResult(
         run_id=spec.run_id,
         kind=spec.kind,

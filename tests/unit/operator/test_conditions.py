@@ -15,11 +15,11 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     new = conditions.as_status(old, [Condition("Ready", "False", "B", "b"), Condition("Stalled", "True", "B")], 3, NOW)
 
     assert [timestamp(ago(hours=1)), timestamp(NOW)] == [c["lastTransitionTime"] for c in new]
-    assert ["B", "B"] == [c["reason"] for c in new]
+    assert [c["reason"] for c in new] == ["B", "B"]
     assert {3} == {c["observedGeneration"] for c in new}
 
 
 def test_a_message_is_cut_to_what_people_read() -> None:
     (found,) = conditions.as_status((), [Condition("Ready", "True", "R", "x" * 5000)], 1, NOW)
 
-    assert conditions.MESSAGE_AT_MOST == len(found["message"])
+    assert len(found["message"]) == conditions.MESSAGE_AT_MOST

@@ -38,7 +38,7 @@ def test_what_pods_commonly_need_is_allowed() -> None:
         },
     }
 
-    assert () == violations(template, ["registry"])
+    assert violations(template, ["registry"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,15 @@ def test_what_pods_commonly_need_is_allowed() -> None:
             a_container(env=[{"name": "K", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]),
             "spec.containers[0].env[0].valueFrom.fieldRef",
         ),
-        (a_container(volumeMounts=[{"name": "v", "mountPath": "/etc/lethe/run"}]), "spec.containers[0].volumeMounts[0].mountPath"),
+        (
+            a_container(volumeMounts=[{"name": "v", "mountPath": "/etc/lethe/run"}]),
+            "spec.containers[0].volumeMounts[0].mountPath",
+        ),
         (a_container(volumeMounts=[{"name": "v", "mountPath": "/"}]), "spec.containers[0].volumeMounts[0].mountPath"),
-        (a_container(volumeMounts=[{"name": "v", "mountPath": "/x/../tmp"}]), "spec.containers[0].volumeMounts[0].mountPath"),
+        (
+            a_container(volumeMounts=[{"name": "v", "mountPath": "/x/../tmp"}]),
+            "spec.containers[0].volumeMounts[0].mountPath",
+        ),
         (
             a_container(volumeMounts=[{"name": "catalogs", "mountPath": "/mine"}]),
             "spec.containers[0].volumeMounts[0].name",
@@ -82,5 +88,5 @@ def test_what_pods_commonly_need_is_allowed() -> None:
 def test_what_would_leave_the_sandbox_is_refused_by_path(template: dict[str, Any], path: str) -> None:
     found = violations(template, ["registry"])
 
-    assert 1 == len(found)
+    assert len(found) == 1
     assert found[0].startswith(f"{path} ")

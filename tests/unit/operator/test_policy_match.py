@@ -32,7 +32,7 @@ def test_of_equals_the_oldest_decides_then_the_name() -> None:
     found = match([young, old], LABELS)
 
     assert (old, (young,)) == (found.decides, found.tied)
-    assert "a" == match([selecting("b"), selecting("a")], LABELS).decides.meta.name  # type: ignore[union-attr]
+    assert match([selecting("b"), selecting("a")], LABELS).decides.meta.name == "a"  # type: ignore[union-attr]
 
 
 def test_one_that_is_being_deleted_or_selects_others_is_not_heard() -> None:

@@ -28,7 +28,10 @@ def test_an_intent_without_a_job_is_fresh() -> None:
 def test_a_job_that_is_active_goes_on_whatever_failed_before() -> None:
     active = an_attempt(SPEC, number=2)
 
-    assert Going(active) == judge(a_run(SPEC, failed(1), active), 1, SETTINGS)
+    verdict = judge(a_run(SPEC, failed(1), active), 1, SETTINGS)
+
+    assert isinstance(verdict, Going)
+    assert (active, 1, "RunFailed") == (verdict.attempt, verdict.failures, verdict.reason)
 
 
 def test_a_transient_failure_is_tried_again_after_a_pause() -> None:
@@ -42,7 +45,7 @@ def test_a_pod_that_is_gone_is_a_transient_failure() -> None:
     verdict = judge(a_run(SPEC, failed(exit_code=None)), 1, SETTINGS)
 
     assert isinstance(verdict, Again)
-    assert "DriverLost" == verdict.reason
+    assert verdict.reason == "DriverLost"
 
 
 def test_exit_code_10_ends_it_until_the_dataset_changes() -> None:
@@ -52,7 +55,7 @@ def test_exit_code_10_ends_it_until_the_dataset_changes() -> None:
     verdict = judge(run, 1, SETTINGS)
 
     assert isinstance(verdict, GivenUp)
-    assert ("BatchColumnType", "it is int", True) == (verdict.reason, verdict.message, verdict.permanent)
+    assert (verdict.reason, verdict.message, verdict.permanent) == ("BatchColumnType", "it is int", True)
     assert isinstance(judge(run, 2, SETTINGS), Again)
 
 
@@ -63,7 +66,7 @@ def test_out_of_memory_is_tried_twice_more(kills: int, given_up: bool) -> None:
     verdict = judge(run, 1, SETTINGS)
 
     assert given_up is isinstance(verdict, GivenUp)
-    assert "OOMKilled" == verdict.reason  # type: ignore[union-attr]
+    assert verdict.reason == "OOMKilled"  # type: ignore[union-attr]
 
 
 def test_more_memory_is_tried_at_once() -> None:

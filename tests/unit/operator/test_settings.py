@@ -8,7 +8,7 @@ from lethe_operator.settings import InvalidSettings, from_environment
 def test_an_empty_environment_gives_the_defaults() -> None:
     settings = from_environment({})
 
-    assert (("default",), 15, 360) == (settings.watch_namespaces, settings.resync_seconds, settings.retry_max_seconds)
+    assert (settings.watch_namespaces, settings.resync_seconds, settings.retry_max_seconds) == (("default",), 15, 360)
 
 
 def test_lists_are_split_at_commas_and_the_chart_s_run_template_is_read() -> None:
@@ -20,12 +20,12 @@ def test_lists_are_split_at_commas_and_the_chart_s_run_template_is_read() -> Non
         }
     )
 
-    assert (("a", "b"), ("s1", "s2")) == (settings.watch_namespaces, settings.allowed_secrets)
-    assert (0.5, 1024 * MIB, 2) == (
+    assert (settings.watch_namespaces, settings.allowed_secrets) == (("a", "b"), ("s1", "s2"))
+    assert (
         settings.run_template.driver.cpu,
         settings.run_template.driver.memory,
         settings.run_template.executors.max,
-    )
+    ) == (0.5, 1024 * MIB, 2)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_heap_and_the_rest_fit_into_the_limit(memory: str) -> None:
 
 
 def test_a_driver_with_hardly_any_memory_still_gets_a_heap() -> None:
-    assert 75 * MIB == size(0, a_template(driver={"memory": "300Mi"})).driver.heap
+    assert size(0, a_template(driver={"memory": "300Mi"})).driver.heap == 75 * MIB
 
 
 def test_a_dataset_overrides_the_chart_field_by_field() -> None:
@@ -58,10 +58,10 @@ def test_a_dataset_overrides_the_chart_field_by_field() -> None:
 
     both = merged(chart, dataset)
 
-    assert (0.5, 4 * GIB, 2, 2 * GIB) == (
+    assert (
         both.driver.cpu,
         both.driver.memory,
         both.executors.max,
         both.executors.memory,
-    )
-    assert {"nodeSelector": {"pool": "batch", "disk": "ssd"}, "priorityClassName": "high"} == both.pod_template["spec"]
+    ) == (0.5, 4 * GIB, 2, 2 * GIB)
+    assert both.pod_template["spec"] == {"nodeSelector": {"pool": "batch", "disk": "ssd"}, "priorityClassName": "high"}

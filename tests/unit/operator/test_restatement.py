@@ -1,0 +1,319 @@
+"""How a Restatement stands, and in which order those of a Dataset go."""
+
+from typing import Any
+
+import pytest
+from lethe.run import Phase, Progress, RequestResult
+from lethe_operator.decide import restatement_status
+from lethe_operator.decide.restatement import Standing, in_order, stand
+from lethe_operator.decide.validation import Blocker
+from lethe_operator.resources.observed import AttemptState, NoTable, Run, TableView, Unavailable
+from lethe_operator.resources.restatement import Restatement
+
+from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
+from tests.unit.operator.builders import (
+    SETTINGS,
+    a_dataset,
+    a_replay,
+    a_restatement,
+    a_restatement_run,
+    a_result,
+    a_run,
+    a_table,
+    a_world,
+    an_attempt,
+    condition,
+    message,
+)
+
+REVERT = a_restatement()
+
+
+def standing(
+    r: Restatement = REVERT,
+    run: Run | None = None,
+    table: TableView | NoTable | Unavailable | None = None,
+    blocker: Blocker | None = None,
+) -> Standing:
+    world = a_world(table=table or a_table(), restatements=(r,))
+    return stand(r, a_dataset(), world, blocker, run, NOW, SETTINGS)
+
+
+def of(r: Restatement, state: AttemptState = AttemptState.FAILED, **changes: Any) -> Run:
+    spec = a_restatement_run(r)
+    defaults = {"exit_code": 20} if state is AttemptState.FAILED else {}
+    return a_run(spec, an_attempt(spec, state, for_uid=r.meta.uid, **{**defaults, **changes}))
+
+
+def committed(r: Restatement, **result: Any) -> TableView:
+    return a_table(a_ledger(requests=[a_request_entry(r.key, **result)]))
+
+
+def test_one_that_is_new_waits_for_its_turn_with_a_run_of_its_own() -> None:
+    found = standing()
+
+    assert (found.phase, found.succeeded, found.reason) == ("Queued", "Unknown", "Queued")
+    assert found.launch is not None
+    assert (REVERT.meta.uid, 1, ("A",)) == (
+        found.launch.for_uid,
+        found.launch.run.attempt,
+        found.launch.run.restatement.requests[0].batch_ids,  # type: ignore[union-attr]
+    )
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        None,
+        of(REVERT, exit_code=10),
+        of(REVERT, exit_code=137, oom=True),
+        of(REVERT, AttemptState.ACTIVE),
+        of(REVERT, AttemptState.SUCCEEDED),
+    ],
+    ids=["no run", "failed for good", "killed", "still running", "ended"],
+)
+def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: Run | None) -> None:
+    found = standing(run=run, table=committed(REVERT, snapshot_id=8642949070972100074, rows_deleted=3, group_size=1))
+
+    assert (found.phase, found.succeeded, found.launch) == ("Succeeded", "True", None)
+    assert (found.result["snapshotId"], found.result["rowsDeleted"]) == (8642949070972100074, 3)  # type: ignore[index]
+
+
+def test_one_created_again_with_the_same_spec_reports_the_old_result_without_a_run() -> None:
+    again = a_restatement(meta={"uid": "another"}, suspend=True, ttlSecondsAfterFinished=60)
+
+    assert REVERT.key == again.key
+    assert standing(again, table=committed(REVERT)).phase == "Succeeded"
+
+
+def test_unknown_batch_ids_are_reported() -> None:
+    found = standing(table=committed(REVERT, unknown_batch_ids_count=1, unknown_batch_ids=("A",)))
+
+    assert found.plan == {"unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
+    assert "1 batch ids were not known" in found.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"operation": "Erase"}, "spec.operation Erase"),
+        ({"operation": "Undo", "undoes": {"name": "x"}}, "spec.operation Undo"),
+        ({"dryRun": True}, "spec.dryRun"),
+        ({"batchIds": None, "batchIdsFrom": {"uri": "s3://x/y"}}, "spec.batchIdsFrom"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
+    spec = {k: v for k, v in spec.items() if v is not None}
+
+    found = standing(a_restatement(**spec))
+
+    assert (found.reason, found.stalled, found.launch) == ("NotSupported", True, None)
+    assert field in found.message
+
+
+def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
+    inside = a_restatement(
+        operation="Replay", replacement={"batchId": "A2", "uri": "s3://lake/buffer/flights/batch_id=A2/"}
+    )
+
+    found = standing(inside)
+
+    assert (found.phase, found.succeeded, found.reason, found.launch) == (
+        "Failed",
+        "False",
+        "ReplacementInBuffer",
+        None,
+    )
+
+
+def test_it_waits_for_a_dataset_that_cannot_run_now() -> None:
+    away = Blocker("StorageUnavailable", "S3 is away.", transient=True)
+    stuck = Blocker("TableClaimed", "It belongs to ns/other.", transient=False)
+
+    assert _told(standing(blocker=away)) == ("Pending", "StorageUnavailable", False)
+    assert _told(standing(blocker=stuck)) == ("Pending", "TableClaimed", True)
+
+
+def _told(found: Standing) -> tuple[str, str, bool]:
+    return found.phase, found.reason, found.stalled
+
+
+def test_it_waits_for_the_table_to_be_created() -> None:
+    found = standing(table=NoTable())
+
+    assert _told(found) == ("Pending", "TableNotFound", False)
+    assert None is found.launch
+
+
+def test_suspend_holds_it_and_a_run_under_way_goes_on() -> None:
+    suspended = a_restatement(suspend=True)
+
+    assert (standing(suspended).phase, standing(suspended).launch) == ("Suspended", None)
+    assert standing(suspended, of(suspended, AttemptState.ACTIVE)).phase == "Running"
+
+
+def test_cancel_before_a_run_changes_nothing_and_ends_it() -> None:
+    found = standing(a_restatement(cancel=True))
+
+    assert (found.phase, found.succeeded, found.reason) == ("Cancelled", "False", "Cancelled")
+
+
+def test_cancel_stops_the_run_first() -> None:
+    cancelled = a_restatement(cancel=True)
+    run = of(cancelled, AttemptState.ACTIVE)
+
+    found = standing(cancelled, run)
+
+    assert ("Unknown", "Cancelling", run.attempts[0].job) == (found.succeeded, found.reason, found.cancel_job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase", "reason", "starts"),
+    [
+        ({"finished_seconds": 5}, "Queued", "RunFailed", False),
+        ({"finished_seconds": 10}, "Queued", "RunFailed", True),
+        ({"exit_code": None}, "Queued", "DriverLost", True),
+        ({"exit_code": 137, "oom": True}, "Queued", "OOMKilled", True),
+        ({"exit_code": 10}, "Failed", "RunFailed", False),
+    ],
+)
+def test_a_failed_run_is_repeated_unless_it_failed_for_good(
+    changes: dict[str, Any], phase: str, reason: str, starts: bool
+) -> None:
+    found = standing(run=of(REVERT, **changes))
+
+    assert (phase, reason, starts) == (found.phase, found.reason, found.launch is not None)
+
+
+def test_out_of_memory_three_times_stalls_but_does_not_fail_it() -> None:
+    spec = a_restatement_run(REVERT)
+    kills = [
+        an_attempt(spec, AttemptState.FAILED, number=n, exit_code=137, oom=True, for_uid=REVERT.meta.uid)
+        for n in (1, 2, 3)
+    ]
+
+    found = standing(run=a_run(spec, *kills))
+
+    assert (found.phase, found.succeeded, found.reason, found.stalled) == ("Pending", "Unknown", "OOMKilled", True)
+
+
+def test_the_failure_of_an_earlier_object_of_the_name_is_not_held_against_it() -> None:
+    again = a_restatement(meta={"uid": "another"})
+
+    found = standing(again, of(REVERT, exit_code=10))
+
+    assert found.launch.run.attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_request_that_the_run_refused_fails_with_its_reason() -> None:
+    spec = a_restatement_run(REVERT)
+    refused = RequestResult(
+        key=REVERT.key, name="ns/revert-a", succeeded=False, reason="AlreadyReplaced", message="by B"
+    )
+    result = a_result(spec, requests=[refused])
+
+    found = standing(run=of(REVERT, AttemptState.SUCCEEDED, result=result))
+
+    assert (found.phase, found.reason, found.message) == ("Failed", "AlreadyReplaced", "by B")
+
+
+def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> None:
+    early = standing(run=of(REVERT, AttemptState.SUCCEEDED, finished_seconds=5))
+    late = standing(run=of(REVERT, AttemptState.SUCCEEDED, finished_seconds=30))
+
+    assert ("CommitNotSeen", None, ago(seconds=-5)) == (early.reason, early.launch, early.look_again)
+    assert late.launch.run.attempt == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_what_has_ended_stays_ended(status: str) -> None:
+    conditions = [
+        {"type": "Succeeded", "status": status, "reason": "R", "message": "m", "lastTransitionTime": NOW.isoformat()}
+    ]
+    ended = a_restatement(status={"phase": "P", "conditions": conditions, "result": {"rowsDeleted": 1}})
+
+    found = standing(ended)
+
+    assert ("P", status, "R", None, {"rowsDeleted": 1}) == (
+        found.phase,
+        found.succeeded,
+        found.reason,
+        found.launch,
+        found.result,
+    )
+
+
+def test_a_replay_is_about_as_large_as_what_it_replaces() -> None:
+    table = a_table(a_ledger(batches=[a_batch("A", bytes=500)]))
+
+    assert standing(a_replay("A", "A2"), table=table).launch.bytes == 500  # type: ignore[union-attr]
+    assert standing(table=table).launch.bytes == 0  # type: ignore[union-attr]
+
+
+def named(*restatements: Restatement) -> list[str]:
+    return [r.meta.name for r in in_order(restatements)]
+
+
+def test_a_replacement_comes_before_what_restates_it_even_if_it_is_younger() -> None:
+    first = a_replay("A", "B", "z-first")
+    second = a_replay("B", "C", "a-second", meta={"creationTimestamp": ago(hours=5).isoformat()})
+
+    assert named(second, first) == ["z-first", "a-second"]
+
+
+def test_then_by_creation_then_by_name() -> None:
+    old = a_restatement("z", meta={"creationTimestamp": ago(hours=5).isoformat()})
+
+    assert named(a_restatement("b"), a_restatement("a"), old) == ["z", "a", "b"]
+
+
+def test_a_circle_ends() -> None:
+    assert named(a_replay("B", "A", "y"), a_replay("A", "B", "x")) == ["x", "y"]
+
+
+def test_the_status_says_it_in_the_words_of_kstatus() -> None:
+    done = restatement_status.status(REVERT, standing(table=committed(REVERT)), NOW)
+    waits = restatement_status.status(REVERT, standing(), NOW)
+    failed = restatement_status.status(REVERT, standing(run=of(REVERT, exit_code=10)), NOW)
+
+    def summary(status: Any) -> list[str]:
+        return [condition(status, t)[0] for t in ("Ready", "Reconciling", "Stalled", "Succeeded")]
+
+    assert summary(done) == ["True", "False", "False", "True"]
+    assert summary(waits) == ["False", "True", "False", "Unknown"]
+    assert summary(failed) == ["False", "False", "True", "False"]
+
+
+def test_an_evict_by_says_that_nobody_watches_over_it_yet() -> None:
+    due = a_restatement(evictBySeconds=60)
+
+    status = restatement_status.status(due, standing(due, table=committed(due)), NOW)
+
+    assert condition(status, "Erased") == ("Unknown", "ErasureNotWatched")
+
+
+def test_a_run_under_way_shows_its_phase_and_tasks() -> None:
+    progress = Progress(run_id="x", phase=Phase.WRITING, tasks_done=3, tasks_total=8, updated_time=NOW)
+
+    found = standing(run=of(REVERT, AttemptState.ACTIVE, progress=progress))
+
+    assert (found.phase, found.progress) == ("Running", "Writing 3/8 tasks")
+
+
+def test_a_pod_that_does_not_start_is_told() -> None:
+    found = standing(run=of(REVERT, AttemptState.ACTIVE, waiting="Its pod waits: Unschedulable: no node"))
+
+    assert "Unschedulable" in message(restatement_status.status(REVERT, found, NOW), "Ready")
+
+
+def test_the_time_to_live_counts_from_the_end_and_only_when_set() -> None:
+    def expires(ttl: int | None) -> Any:
+        spec: dict[str, Any] = {} if ttl is None else {"ttlSecondsAfterFinished": ttl}
+        at = ago(seconds=100).isoformat()
+        conditions = [{"type": "Succeeded", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at}]
+        r = a_restatement(status={"phase": "Succeeded", "conditions": conditions}, **spec)
+        return restatement_status.expires(r, standing(r), NOW)
+
+    assert None is expires(None)
+    assert ago(seconds=40) == expires(60)
+    assert None is restatement_status.expires(a_restatement(ttlSecondsAfterFinished=0), standing(), NOW)

@@ -1,0 +1,90 @@
+"""What keeps a Dataset's runs from starting: reason, message and whether waiting can help."""
+
+from typing import Any
+
+import pytest
+from lethe_operator.decide.places import contains, overlap
+from lethe_operator.decide.validation import blocker
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable
+from lethe_operator.settings import Settings
+
+from tests.unit.operator.builders import SETTINGS, a_dataset, a_table, a_world
+
+CREATE = {"catalog": "main", "name": "air.flights", "create": {"schema": "id INT"}}
+FOREIGN = {"claim": None, "prepared": False}
+
+
+def adopting() -> dict[str, Any]:
+    return {"table": {"catalog": "main", "name": "air.flights", "adopt": True}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "table"),
+    [
+        ({}, a_table()),
+        ({"table": CREATE}, NoTable()),
+        ({}, a_table(claim=None)),  # prepared by hand
+        (adopting(), a_table(**FOREIGN)),
+        ({}, a_table(prepared=False)),  # ours: the next run puts it right
+    ],
+)
+def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable) -> None:
+    assert None is blocker(a_dataset(**spec), a_world(table=table), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "table", "reason", "transient", "said"),
+    [
+        ({}, NoTable(), "TableNotFound", True, "spec.table.create"),
+        ({}, Unavailable("StorageUnavailable", "S3 is away"), "StorageUnavailable", True, "S3 is away"),
+        ({}, Unavailable("UnknownCatalog", "no such", transient=False), "UnknownCatalog", False, "no such"),
+        ({}, a_table(claim="ns/other"), "TableClaimed", False, "ns/other"),
+        ({}, a_table(batch_field_id=None), "BatchColumnMissing", False, "batch_id"),
+        ({}, a_table(**FOREIGN), "TableNotPrepared", False, "spec.table.adopt"),
+        ({}, a_table(location="s3://lake/buffer"), "BufferOverlapsTable", False, "s3://lake/buffer/flights"),
+        ({}, a_table(location="s3a://lake/buffer/flights/t"), "BufferOverlapsTable", False, "spec.buffer.uri"),
+        ({"buffer": {"uri": "s3://b/x", "layout": "File"}}, a_table(), "NotSupported", False, "spec.buffer.layout"),
+        ({"buffer": {"uri": "s3://b/x", "format": "orc"}}, a_table(), "NotSupported", False, "spec.buffer.format"),
+        ({"consolidation": {"mode": "Register"}}, a_table(), "NotSupported", False, "spec.consolidation.mode"),
+        ({"deletes": "DeletionVectors"}, a_table(), "NotSupported", False, "spec.deletes"),
+        (
+            {"runTemplate": {"podTemplate": {"spec": {"hostPID": True, "hostIPC": True}}}},
+            a_table(),
+            "PodTemplateNotAllowed",
+            False,
+            "spec.runTemplate.podTemplate.spec.hostIPC may not be set. And 1 more.",
+        ),
+    ],
+)
+def test_what_is_in_the_way_is_named(
+    spec: dict[str, Any], table: TableView | NoTable | Unavailable, reason: str, transient: bool, said: str
+) -> None:
+    found = blocker(a_dataset(**spec), a_world(table=table), SETTINGS)
+
+    assert found is not None
+    assert (reason, transient) == (found.reason, found.transient)
+    assert said in found.message
+
+
+def test_a_secret_on_the_chart_s_list_is_allowed() -> None:
+    template = {"podTemplate": {"spec": {"volumes": [{"name": "k", "secret": {"secretName": "kms"}}]}}}
+    dataset = a_dataset(runTemplate=template)
+
+    assert blocker(dataset, a_world(), SETTINGS).reason == "PodTemplateNotAllowed"  # type: ignore[union-attr]
+    assert None is blocker(dataset, a_world(), Settings(allowed_secrets=("kms",)))
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        ("s3://lake/buffer", "s3://lake/buffer/x", True),
+        ("s3://lake/buffer/", "s3a://lake/buffer", True),
+        ("s3://lake/buffer", "s3://lake/buffer2", False),
+        ("s3://lake/buffer", "s3://other/buffer/x", False),
+        ("file:///data", "/data/x", True),
+        ("s3://lake", "s3://lake/anything", True),
+    ],
+)
+def test_a_place_contains_another_by_whole_path_segments(outer: str, inner: str, expected: bool) -> None:
+    assert expected is contains(outer, inner)
+    assert expected is overlap(inner, outer)
