@@ -80,6 +80,7 @@ class Reader:
         self.wide = wide
         self.batch_column = batch_column
         self.io_properties = io_properties
+        self._fits: pa.Schema | None = None  # the last schema that was found to fit
 
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: rows of JSON lists of files in, rows of the table out."""
@@ -102,11 +103,21 @@ class Reader:
             raise BadFile("UnreadableFile", "the file is empty (0 bytes), expected Parquet")
         with source.faults(task.uri):
             file = pq.ParquetFile(source.file)
-            problem = difference(file.schema_arrow, _data_columns(target), self.batch_column)
-            if problem:
-                raise BadFile("SchemaMismatch", problem)
+            self._check_schema(file.schema_arrow, target)
+            if file.metadata.num_rows <= ROWS_PER_BATCH:
+                # No threads: for a file of a few rows they cost more than the reading.
+                yield self._table(task, file.read(use_threads=False), target)
+                return
             for batch in file.iter_batches(ROWS_PER_BATCH):
                 yield self._table(task, pa.Table.from_batches([batch]), target)
+
+    def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:
+        if self._fits is not None and schema.equals(self._fits):
+            return  # the files of a producer mostly look alike
+        problem = difference(schema, _data_columns(target), self.batch_column)
+        if problem:
+            raise BadFile("SchemaMismatch", problem)
+        self._fits = schema
 
     def _table(self, task: FileTask, rows: pa.Table, target: pa.Schema) -> pa.Table:
         if self.batch_column in rows.column_names:
@@ -222,10 +233,13 @@ class Watched:
 
     def read(self, size: int = -1) -> bytes:
         try:
-            return bytes(self.file.read(None if size is None or size < 0 else size))
+            return self._fetch(size)
         except Exception as e:
             self.failure = e
             raise
+
+    def _fetch(self, size: int) -> bytes:
+        return bytes(self.file.read(None if size is None or size < 0 else size))
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self.file.seek(offset, whence))

@@ -37,7 +37,7 @@ def read(
     chosen = resolve_snapshot(facts, loaded, snapshot_id, as_of)
     if chosen is None:
         return spark.table(_quoted(table))
-    frame = spark.read.option("snapshot-id", str(chosen)).table(_quoted(table))
+    frame = spark.read.option("versionAsOf", str(chosen)).table(_quoted(table))
     if facts.batch_field_id is None:
         return frame
     ids = ledger_store.load(loaded.io, facts, chosen).ledger.ids(facts.batch_field_id)

@@ -271,11 +271,12 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     Raises: InputError (`OutsideTable`), before anything is deleted, for a path outside the table's folders.
     """
     wanted = sorted(set(paths))
-    allowed = (table.location, table.properties.get("write.data.path", table.location).rstrip("/"))
+    allowed = {table.location, table.properties.get("write.data.path", table.location)}
+    folders = tuple(f"{_plain(folder).rstrip('/')}/" for folder in allowed)
     for path in wanted:
-        if not path.startswith(tuple(f"{folder}/" for folder in allowed)):
+        if not _plain(path).startswith(folders) or ".." in path.split("/"):
             raise InputError(
-                "OutsideTable", f"{table.full_name}: refusing to delete {path}, which is not in {allowed[0]}"
+                "OutsideTable", f"{table.full_name}: refusing to delete {path}, not below {table.location}"
             )
     try:
         utility = jvm(table.spark).org.apache.iceberg.CatalogUtil
@@ -283,3 +284,8 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     except JvmError as e:
         raise transient(e, f"deleting {len(wanted)} files of {table.full_name}") from e
     return len(wanted)
+
+
+def _plain(uri: str) -> str:
+    """`file:/x`, `file:///x` and `/x` are one place; Java writes the first, Python the second."""
+    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

@@ -1,0 +1,67 @@
+"""One Spark session for all tests here, real Iceberg on SQLite and local files. Jars: LETHE_JARS or ~/.cache/lethe/jars."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe_spark.session import make_session
+from pyspark.sql import SparkSession
+
+from tests.spark.driver import Driver
+from tests.spark.lake import CATALOG, BufferFolder, Flights, Lake
+
+# No secret and no server: what the whole session needs must be in place before the JVM starts.
+SPARK_CONFS = {
+    "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    made = Lake.make(tmp_path_factory.mktemp("lake"))
+    before = os.environ.get("PYICEBERG_HOME")
+    os.environ.update(made.environment)
+    yield made
+    if before is None:
+        del os.environ["PYICEBERG_HOME"]
+    else:
+        os.environ["PYICEBERG_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def spark(lake: Lake) -> Iterator[SparkSession]:
+    jars = Path(os.environ.get("LETHE_JARS", "~/.cache/lethe/jars")).expanduser()
+    assert list(jars.glob("iceberg-spark-runtime-*.jar")), f"no jars in {jars}: run `make jars`, or set LETHE_JARS"
+    _ = lake.catalog  # the SQL catalog's tables are made by whoever comes first
+    session = make_session(CATALOG, SPARK_CONFS)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def flights(spark: SparkSession, lake: Lake) -> Flights:
+    """A partitioned table, prepared and empty."""
+    return Flights.make(spark, lake)
+
+
+@pytest.fixture
+def make_flights(spark: SparkSession, lake: Lake) -> Callable[..., Flights]:
+    return lambda **changes: Flights.make(spark, lake, **changes)
+
+
+@pytest.fixture
+def buffer(lake: Lake, request: pytest.FixtureRequest) -> BufferFolder:
+    """A buffer of this test's own."""
+    node: Any = request.node
+    return lake.buffer(node.name)
+
+
+@pytest.fixture
+def driver(lake: Lake, tmp_path: Path) -> Driver:
+    """Runs applications as processes of their own on the test's lake."""
+    return Driver(lake, tmp_path)

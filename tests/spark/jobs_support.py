@@ -1,0 +1,276 @@
+"""What the tests of the jobs share: a Dataset's whole story in one process, and a reading of its table that uses none
+of Lethe's code, to compare with."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import lethe
+import lethe_spark
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lethe.ids import run_id
+from lethe.ledger.ledger import Ledger
+from lethe.run import (
+    BufferRef,
+    CreateTable,
+    DatasetRef,
+    Phase,
+    Replacement,
+    RequestResult,
+    RestatementRequest,
+    RunKind,
+    RunResult,
+    RunSpec,
+    SnapshotLimits,
+    TableRef,
+)
+from lethe.table import catalogs, ledger_store
+from lethe.table.facts import data_files, observe
+from lethe_spark.app import job_of
+from lethe_spark.context import RunContext
+from lethe_spark.progress import Reporter
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request, a_run
+from tests.spark.lake import CATALOG, SCHEMA, BufferFolder, Lake, Recorder
+
+Row = tuple[str | None, int, int]  # batch id, v, day
+ALL_GONE = SnapshotLimits(max_age_seconds=0, min_to_keep=1, max_count=1)
+_NUMBERS = itertools.count(1)
+
+
+class Killed(BaseException):
+    """The process dies here, as far as the job can tell: no `except Exception` of its own runs."""
+
+
+@dataclass(frozen=True)
+class Watched(RunContext):
+    """A context that remembers its steps and lets something happen right after the first time one is reached."""
+
+    at: dict[str, Callable[[], object]] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+
+    def step(self, name: str) -> None:
+        self.steps.append(name)
+        happening = self.at.pop(name, None)
+        if happening is not None:
+            happening()
+        super().step(name)
+
+
+def die() -> None:
+    raise Killed
+
+
+@dataclass(frozen=True)
+class Story:
+    """One Dataset: its buffer, its table, the jobs that work on it, all in this process."""
+
+    spark: SparkSession
+    lake: Lake
+    name: str
+    partition_by: tuple[str, ...] = ("day",)
+
+    @classmethod
+    def begin(cls, spark: SparkSession, lake: Lake, partition_by: tuple[str, ...] = ("day",)) -> "Story":
+        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by)
+
+    # --- what producers and users do ------------------------------------------------------------------------------
+
+    @property
+    def buffer(self) -> BufferFolder:
+        return self.lake.buffer(self.name)
+
+    def put(self, *batch_ids: str, rows: int = 4, files: int = 1) -> None:
+        """Batches with rows of their own on two days."""
+        for batch_id in batch_ids:
+            self.buffer.put(batch_id, pa.Table.from_pylist(some_rows(batch_id, rows)), files)
+
+    def replacement(self, batch_id: str, rows: int = 3) -> Replacement:
+        """A folder with a replacement, outside the buffer."""
+        folder = BufferFolder(self.lake.home / "restated" / self.name).put(
+            batch_id, pa.Table.from_pylist(some_rows(batch_id, rows))
+        )
+        return Replacement(batch_id=batch_id, uri=f"file://{folder}")
+
+    def append_as_a_stranger(self, *batch_ids: str | None, start: int = 500, day: int = 1) -> int:
+        """A foreign writer: one row of each batch, by PyIceberg, which knows nothing of ledgers. Its snapshot's id."""
+        rows = [{"v": start + n, "day": day, "batch_id": b} for n, b in enumerate(batch_ids)]
+        schema = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
+        table = self.table()
+        table.append(pa.Table.from_pylist(rows, schema=schema))
+        head = table.current_snapshot()
+        assert head is not None
+        return head.snapshot_id
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
+        create = CreateTable(schema=SCHEMA, partition_by=self.partition_by)
+        wanted: dict[str, Any] = {
+            "run_id": run_id(self.name, kind, keys),
+            "dataset": DatasetRef(namespace="air", name=self.name, uid=self.name),
+            "table": TableRef(catalog=CATALOG, name=self.name, create=create),
+            "buffer": BufferRef(uri=self.buffer.uri),
+        }
+        return a_run(kind, **{**wanted, **changes})
+
+    def consolidation(self, *batch_ids: str, **changes: Any) -> RunSpec:
+        return self.spec(RunKind.CONSOLIDATION, batch_ids, batch_ids=batch_ids, **changes)
+
+    def restatement(self, *requests: RestatementRequest, **changes: Any) -> RunSpec:
+        return self.spec(RunKind.RESTATEMENT, [r.key for r in requests], requests=requests, **changes)
+
+    def vacuuming(self, limits: SnapshotLimits | None = None, key: str = "1") -> RunSpec:
+        return self.spec(RunKind.VACUUM, [key], limits=limits)
+
+    def run(self, spec: RunSpec, **at: Callable[[], object]) -> RunResult:
+        """Carry a run out. `at`: what happens at a step of it, `before_commit=…`."""
+        context = self.context(spec, **at)
+        try:
+            return job_of(spec.kind)(context)
+        finally:
+            context.reporter.close(Phase.SUCCEEDED)
+            assert not context.at, f"steps that were never reached: {set(context.at)}; there were {context.steps}"
+
+    def context(self, spec: RunSpec, **at: Callable[[], object]) -> Watched:
+        hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
+        reporter = Reporter(spec, Recorder())
+        return Watched(self.spark, spec, reporter, catalogs.properties(CATALOG), at=hooks)
+
+    def consolidate(self, *batch_ids: str, **at: Callable[[], object]) -> RunResult:
+        return self.run(self.consolidation(*batch_ids), **at)
+
+    def restate(self, request: RestatementRequest, **at: Callable[[], object]) -> RequestResult:
+        (result,) = self.run(self.restatement(request), **at).requests
+        return result
+
+    def revert(self, *batch_ids: str, name: str = "revert", **changes: Any) -> RequestResult:
+        return self.restate(a_request(name, batch_ids=batch_ids, **changes))
+
+    def replay(self, *batch_ids: str, by: str, name: str = "replay", rows: int = 3, **changes: Any) -> RequestResult:
+        return self.restate(self.a_replay(*batch_ids, by=by, name=name, rows=rows, **changes))
+
+    def a_replay(
+        self, *batch_ids: str, by: str, name: str = "replay", rows: int = 3, **changes: Any
+    ) -> RestatementRequest:
+        replacement = self.replacement(by, rows)
+        return a_request(name, "Replay", batch_ids=batch_ids, replacement=replacement, **changes)
+
+    def vacuum(self, limits: SnapshotLimits | None = None, key: str = "1", **at: Callable[[], object]) -> RunResult:
+        return self.run(self.vacuuming(limits, key), **at)
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    def table(self) -> Table:
+        return self.lake.catalog.load_table(self.name)
+
+    def snapshots(self) -> list[Snapshot]:
+        """The head and its ancestors, newest first."""
+        table = self.table()
+        found: list[Snapshot] = []
+        current = table.current_snapshot()
+        while current is not None:
+            found.append(current)
+            parent = current.parent_snapshot_id
+            current = table.snapshot_by_id(parent) if parent is not None else None
+        return found
+
+    def head(self) -> Snapshot:
+        return self.snapshots()[0]
+
+    def keys(self, snapshot: Snapshot | None = None) -> dict[str, str]:
+        summary = (snapshot or self.head()).summary
+        assert summary is not None
+        return dict(summary.additional_properties)
+
+    def operation(self) -> str:
+        summary = self.head().summary
+        assert summary is not None
+        return summary.operation.value
+
+    def ledger(self) -> Ledger:
+        table = self.table()
+        return ledger_store.load(table.io, observe(table, "batch_id")).ledger
+
+    def states(self) -> dict[str, str]:
+        return {i: str(b.state) for i, b in self.ledger().batches.items()}
+
+    def files(self) -> dict[str, list[str | None]]:
+        """The live data files by path, each with the batch ids in it in the order of its rows."""
+        table = self.table()
+        found = data_files(table, self.head().snapshot_id, table.schema().find_field("batch_id").field_id)
+        return {f.path: pq.read_table(local(f.path), partitioning=None)["batch_id"].to_pylist() for f in found}
+
+    def rows_at(self, snapshot_id: int | None = None) -> Counter[Row]:
+        """The rows of a snapshot by this test's own reading: PyIceberg's scan, and the tombstone file named by the
+        nearest ancestor, read with an Avro library."""
+        table = self.table()
+        chosen = table.snapshot_by_id(snapshot_id) if snapshot_id is not None else table.current_snapshot()
+        if chosen is None:
+            return Counter()
+        deleted: set[str] = set()
+        at: Snapshot | None = chosen
+        while at is not None:
+            if file := self.keys(at).get("tombstone.file"):
+                deleted = {t["id"] for t in avro(file)}
+                break
+            at = table.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+        rows = table.scan(snapshot_id=chosen.snapshot_id).to_arrow().to_pylist()
+        return Counter((r["batch_id"], r["v"], r["day"]) for r in rows if r["batch_id"] not in deleted)
+
+    def check_reads(self, wanted: Counter[Row] | None = None) -> None:
+        """Whoever reads, by whatever door, finds the same rows: at the head, at each retained snapshot, at its time."""
+        if wanted is not None:
+            assert self.rows_at() == wanted
+        full_name = f"{CATALOG}.{self.name}"
+        assert of_arrow(lethe.scan(full_name).to_arrow()) == self.rows_at()
+        assert of_spark(lethe_spark.read(self.spark, full_name)) == self.rows_at()
+        for snapshot in self.snapshots():
+            rows, found = self.rows_at(snapshot.snapshot_id), {"snapshot_id": snapshot.snapshot_id}
+            assert of_arrow(lethe.scan(full_name, **found).to_arrow()) == rows  # type: ignore[arg-type]
+            assert of_spark(lethe_spark.read(self.spark, full_name, **found)) == rows  # type: ignore[arg-type]
+        newest = self.snapshots()[0]
+        moment = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
+        assert of_arrow(lethe.scan(full_name, as_of=moment).to_arrow()) == self.rows_at(newest.snapshot_id)
+
+    def data_folder(self) -> set[str]:
+        """Every Parquet file below the table, whether or not anybody names it."""
+        root = Path(local(self.table().location()))
+        return {str(p) for p in root.rglob("*.parquet")}
+
+
+def some_rows(batch_id: str, rows: int) -> list[dict[str, int]]:
+    """Rows that tell one batch from another, on days 1 and 2."""
+    start = sum(batch_id.encode()) * 1000
+    return [{"v": start + n, "day": 1 + n % 2} for n in range(rows)]
+
+
+def of_batches(*batch_ids: str, rows: int = 4) -> Counter[Row]:
+    """The rows that `put` wrote for these batches."""
+    return Counter((b, r["v"], r["day"]) for b in batch_ids for r in some_rows(b, rows))
+
+
+def of_arrow(table: pa.Table) -> Counter[Row]:
+    return Counter((r["batch_id"], r["v"], r["day"]) for r in table.to_pylist())
+
+
+def of_spark(frame: Any) -> Counter[Row]:
+    return Counter((r["batch_id"], r["v"], r["day"]) for r in frame.collect())
+
+
+def avro(uri: str) -> list[dict[str, Any]]:
+    with open(local(uri), "rb") as stream:
+        return list(fastavro.reader(stream))  # type: ignore[arg-type]
+
+
+def local(uri: str) -> str:
+    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

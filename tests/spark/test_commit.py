@@ -1,0 +1,197 @@
+"""Every commit is a compare-and-set: races are made by holding two handles to one base."""
+
+from collections.abc import Callable
+
+import pytest
+from lethe import names
+from lethe.errors import ConflictError, InputError, UnknownCommitState
+from lethe_spark.jvm import ancestry
+from lethe_spark.jvm.ancestry import Expectation
+from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit
+from lethe_spark.jvm.rewrite import find_files, scan_files, write_uncommitted
+from lethe_spark.jvm.table import IcebergTable
+
+from tests.spark.lake import Flights
+
+
+def pointing_to(ledger: str, **more: str) -> dict[str, str]:
+    return {names.LEDGER: ledger, **more}
+
+
+def test_a_commit_lands_with_its_summary_and_returns_its_snapshot(flights: Flights) -> None:
+    files = flights.written("A", "B")
+
+    snapshot_id = commit(flights.table, Append(files), pointing_to("L1", **{names.RUN_ID: "run-1"}), Expectation(None))
+
+    head = flights.lake.catalog.load_table(flights.name).current_snapshot()
+    assert head is not None
+    assert (snapshot_id, "L1", "run-1") == (head.snapshot_id, head.summary[names.LEDGER], head.summary[names.RUN_ID])
+    assert 20 == flights.rows() == sum(f.records for f in files)
+
+
+def test_of_two_ledger_commits_on_one_base_the_second_is_refused(flights: Flights) -> None:
+    """Iceberg alone would rebase the second silently, and the first one's ledger would be lost."""
+    commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+    mine, theirs = flights.handle(), flights.handle()
+    commit(theirs, LedgerOnly(), pointing_to("L2-theirs"), Expectation("L1"))
+
+    with pytest.raises(ConflictError, match=r"LedgerMoved: .*planned on ledger L1, .*L2-theirs") as refused:
+        commit(mine, LedgerOnly(), pointing_to("L2-mine"), Expectation("L1"))
+
+    assert refused.value.reason == "LedgerMoved"
+    assert ledgers(flights) == ["L2-theirs", "L1"]
+
+
+def test_a_foreign_append_that_was_not_looked_at_stops_the_commit(flights: Flights) -> None:
+    """It may have added rows of a batch that the commit takes back."""
+    commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+    mine = flights.handle()
+    flights.append_as_a_stranger("A")
+
+    with pytest.raises(ConflictError, match="of another writer") as refused:
+        commit(mine, LedgerOnly(), pointing_to("L2"), Expectation("L1"))
+
+    assert refused.value.reason == "LedgerMoved"
+    stranger = flights.handle().head_id
+    assert stranger is not None
+    commit(mine, LedgerOnly(), pointing_to("L2"), Expectation("L1", frozenset({stranger})))
+    assert ledgers(flights) == ["L2", None, "L1"]
+    assert flights.rows() == 10
+
+
+def test_the_check_runs_again_in_the_attempt_after_a_lost_race(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other commit lands after the check has passed and before the catalog is asked: Iceberg then tries again."""
+    commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+    other, calls = flights.handle(), 0
+    judge = ancestry.objection
+
+    def judge_then_be_overtaken(*args: object) -> str | None:
+        nonlocal calls
+        calls += 1
+        verdict = judge(*args)  # type: ignore[arg-type]
+        if calls == 1:
+            monkeypatch.setattr(ancestry, "objection", judge)
+            commit(other, LedgerOnly(), pointing_to("L2-theirs"), Expectation("L1"))
+            monkeypatch.setattr(ancestry, "objection", judge_then_be_overtaken)
+        return verdict
+
+    monkeypatch.setattr(ancestry, "objection", judge_then_be_overtaken)
+    with pytest.raises(ConflictError) as refused:
+        commit(flights.table, LedgerOnly(), pointing_to("L2-mine"), Expectation("L1"))
+
+    assert (refused.value.reason, calls) == ("LedgerMoved", 2)
+    assert ledgers(flights) == ["L2-theirs", "L1"]
+
+
+def test_a_property_lands_with_the_ledger_or_not_at_all(flights: Flights) -> None:
+    commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None), {"claimed-by": "first"})
+
+    with pytest.raises(ConflictError):
+        commit(flights.table, LedgerOnly(), pointing_to("L2"), Expectation("L0"), {"claimed-by": "second"})
+
+    assert flights.handle().properties["claimed-by"] == "first"
+    assert ledgers(flights) == ["L1"]
+
+
+def test_a_rewrite_replaces_the_files_it_read(flights: Flights) -> None:
+    head = commit(flights.table, Append(flights.written("A", "B")), pointing_to("L1"), Expectation(None))
+    paths = [f.path for f in flights.written_files(head)]
+
+    with scan_files(flights.table, paths, head) as scanned:
+        survivors = write_uncommitted(flights.table, scanned.frame.where("batch_id <> 'A'"), "run-2")
+        commit(flights.table, Rewrite(scanned.files, survivors, head), pointing_to("L2"), Expectation("L1"))
+
+    assert flights.rows_per_batch() == {"B": 10}
+    assert flights.operation() == "replace"
+
+
+def test_a_rewrite_of_files_that_are_gone_is_a_data_conflict(flights: Flights) -> None:
+    head = commit(flights.table, Append(flights.written("A", "B")), pointing_to("L1"), Expectation(None))
+    mine = flights.handle()
+    files = find_files(mine, [f.path for f in flights.written_files(head)], head)
+    commit(flights.table, DeleteFiles(files[:1]), pointing_to("L2"), Expectation("L1"))
+
+    with pytest.raises(ConflictError) as refused:
+        commit(mine, Rewrite(files, (), head), pointing_to("L3"), Expectation("L2"))
+
+    assert refused.value.reason == "DataMoved"
+    assert ledgers(flights) == ["L2", "L1"]
+
+
+def test_deleting_a_file_that_is_already_gone_is_a_data_conflict(flights: Flights) -> None:
+    """Without Iceberg's `validateFilesExist` it would land as a success."""
+    head = commit(flights.table, Append(flights.written("A")), pointing_to("L1"), Expectation(None))
+    files = find_files(flights.table, [f.path for f in flights.written_files(head)], head)
+    commit(flights.table, DeleteFiles(files), pointing_to("L2"), Expectation("L1"))
+
+    with pytest.raises(ConflictError) as refused:
+        commit(flights.table, DeleteFiles(files), pointing_to("L3"), Expectation("L2"))
+
+    assert refused.value.reason == "DataMoved"
+
+
+def test_a_catalog_that_fails_in_the_middle_leaves_the_state_unknown(flights: Flights) -> None:
+    """SQLite refuses every write while another connection holds its lock."""
+    commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+
+    with flights.lake.locked_catalog(), pytest.raises(UnknownCommitState, match="CommitStateUnknown"):
+        commit(flights.table, LedgerOnly(), pointing_to("L2"), Expectation("L1"))
+
+    assert ledgers(flights) == ["L1"]
+
+
+def test_a_defect_in_the_check_is_raised_as_itself_and_nothing_lands(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str | None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ancestry, "objection", broken)
+    with pytest.raises(ZeroDivisionError):
+        commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None))
+
+    assert ledgers(flights) == []
+
+
+def test_a_table_that_is_not_there_is_none(flights: Flights) -> None:
+    assert IcebergTable.load(flights.spark, "lite", "air.nowhere") is None
+    assert IcebergTable.load(flights.spark, "lite", "nowhere.flights") is None
+
+
+def test_preparing_a_table_twice_changes_it_once(make_flights: Callable[..., Flights]) -> None:
+    flights = make_flights(partition_by=())
+    before = flights.table.metadata_location
+
+    assert not flights.table.ensure_layout("batch_id")
+    assert flights.table.ensure_layout("batch_id", {names.CLAIM: "air/other"})
+
+    known = flights.table.properties
+    assert (
+        known[names.METRICS_MODE.format(column="batch_id")],
+        known[names.DISTRIBUTION_MODE],
+        known[names.CLAIM],
+    ) == ("full", "range", "air/other")
+    assert before != flights.table.metadata_location
+
+
+def test_a_table_without_the_batch_column_cannot_be_prepared(flights: Flights) -> None:
+    with pytest.raises(InputError, match=r"BatchColumnMissing: .*'batch'.* it has v, day, batch_id"):
+        flights.table.ensure_layout("batch")
+
+
+def test_a_wrong_column_list_names_the_field_to_correct(flights: Flights, make_flights: Callable[..., Flights]) -> None:
+    _ = flights
+    with pytest.raises(InputError, match=r"InvalidTableDefinition: .*spec\.table\.create"):
+        make_flights(schema="v bigint batch_id")
+
+
+def ledgers(flights: Flights) -> list[str | None]:
+    """The ledger of each snapshot from the head down, read with PyIceberg."""
+    table = flights.lake.catalog.load_table(flights.name)
+    found, snapshot = [], table.current_snapshot()
+    while snapshot is not None:
+        found.append(snapshot.summary[names.LEDGER] if names.LEDGER in snapshot.summary.additional_properties else None)
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+    return found

@@ -1,0 +1,295 @@
+"""Consolidation: what producers buffered is in the table, once, sorted, and nothing else is."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe import names
+from lethe.errors import InputError, LetheError
+from lethe.run import CreateTable, RunSpec, TableRef
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Row, Story, of_batches
+from tests.spark.lake import CATALOG, SCHEMA, Lake
+
+ODD_IDS = ["2013-01-01.UA", "a b", "x/y", "é😀", "50%", "=", "x" * 200]
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return Story.begin(spark, lake)
+
+
+def source_rows(story: Story) -> Counter[Row]:
+    """What lies in the buffer, read file by file without Lethe or Spark; ids as the test gave them."""
+    found: Counter[Row] = Counter()
+    for folder in story.buffer.path.iterdir():
+        (batch_id,) = [
+            i
+            for i in ODD_IDS
+            if sum(i.encode()) * 1000 == pq.read_table(next(folder.glob("*.parquet")))["v"][0].as_py()
+        ]
+        for file in folder.glob("*.parquet"):
+            found.update((batch_id, r["v"], r["day"]) for r in pq.read_table(file, partitioning=None).to_pylist())
+    return found
+
+
+def test_every_row_of_every_batch_is_in_the_table_once_whatever_the_batch_is_called(story: Story) -> None:
+    story.put(*ODD_IDS, rows=5, files=2)
+
+    result = story.consolidate(*ODD_IDS)
+
+    assert (result.outcome, result.batches_promoted, result.rows_added) == ("Committed", 7, 35)
+    story.check_reads(source_rows(story))
+    assert sum(story.rows_at().values()) == 35
+    assert set(story.states().values()) == {"promoted"}
+    assert set(story.states()) == set(ODD_IDS)
+
+
+def test_the_table_is_made_claimed_sorted_and_measured_and_its_files_are_few_sorted_and_the_runs_own(
+    story: Story,
+) -> None:
+    story.put("C", "A", "B", "D", rows=6, files=3)
+
+    story.consolidate("C", "A", "B", "D")
+
+    table = story.table()
+    assert table.properties[names.CLAIM] == f"air/{story.name}"
+    assert table.properties["write.metadata.metrics.column.batch_id"] == "full"
+    (order,) = table.sort_order().fields
+    assert order.source_id == table.schema().find_field("batch_id").field_id
+    files = story.files()
+    assert len(files) <= 4  # two days, two tasks; the producers' twelve are gone
+    for path, batches in files.items():
+        assert batches == sorted(b or "" for b in batches)
+        assert f"/data/{story.consolidation('C', 'A', 'B', 'D').run_id}/" in path
+
+
+def test_a_consolidation_is_one_snapshot_with_every_key_and_each_object_it_promoted(story: Story) -> None:
+    story.put("A", "B")
+    spec = story.consolidation("A", "B")
+
+    result = story.run(spec)
+
+    (head,) = story.snapshots()
+    keys = story.keys()
+    assert result.snapshot_id == head.snapshot_id
+    assert (keys[names.RUN_ID], keys[names.RUN_KIND]) == (spec.run_id, "Consolidation")
+    assert [keys[f"tombstone.metrics.{k}.count"] for k in ("added", "deleted", "total")] == ["0", "0", "0"]
+    assert Path(keys["tombstone.file"].removeprefix("file://").removeprefix("file:")).exists()
+    entry = story.ledger().batches["A"]
+    (listed,) = [s for s in story.buffer.sources() if s.id == "A"]
+    assert (entry.rows, entry.snapshot_id, entry.objects) == (4, head.snapshot_id, listed.objects)
+
+
+def test_batches_that_cannot_be_read_are_set_aside_and_named_and_the_others_go_in(story: Story) -> None:
+    story.put("good", "corrupt", "incompatible", "fine")
+    (story.buffer.put("corrupt") / "part-0.parquet").write_bytes(b"PAR1 this is no Parquet file")
+    story.buffer.put("incompatible", pa.table({"v": ["a text"], "day": pa.array([1], pa.int32())}))
+
+    result = story.consolidate("good", "corrupt", "incompatible", "fine")
+
+    assert (result.outcome, result.batches_promoted, result.refused_count) == ("Committed", 2, 2)
+    assert {r.batch_id for r in result.refused} == {"corrupt", "incompatible"}
+    assert all("part-0.parquet" in r.message for r in result.refused)
+    story.check_reads(of_batches("good", "fine"))
+    assert story.states() == {"good": "promoted", "fine": "promoted", "corrupt": "refused", "incompatible": "refused"}
+    refusal = story.ledger().batches["corrupt"].refusal or ""
+    assert "part-0.parquet" in refusal
+
+
+def test_a_refused_batch_that_its_producer_mended_goes_in_by_the_next_run(story: Story) -> None:
+    (story.buffer.put("A") / "part-0.parquet").write_bytes(b"")
+    assert story.consolidate("A").refused_count == 1
+    story.put("A")
+
+    result = story.consolidate("A")  # the same run id: it is the same intent
+
+    assert (result.outcome, result.batches_promoted) == ("Committed", 1)
+    story.check_reads(of_batches("A"))
+
+
+def test_only_refused_batches_commit_their_refusal_and_no_rows(story: Story) -> None:
+    """The operator must not launch the same run for ever: it learns of the refusal from the ledger."""
+    (story.buffer.put("A") / "part-0.parquet").write_bytes(b"")
+
+    result = story.consolidate("A")
+
+    assert (result.batches_promoted, result.rows_added, story.states()) == (0, 0, {"A": "refused"})
+    story.check_reads(Counter())
+
+
+def test_a_folder_without_its_marker_and_one_that_is_gone_are_left_and_named(story: Story) -> None:
+    story.put("done", "writing")
+    (story.buffer.path / "batch_id=writing" / "_SUCCESS").unlink()
+
+    result = story.consolidate("done", "writing", "gone")
+
+    story.check_reads(of_batches("done"))
+    assert story.states() == {"done": "promoted"}
+    assert result.batches_promoted == 1
+    assert "2 batches are not in the buffer" in result.message
+
+
+def test_a_run_whose_batches_are_all_gone_does_nothing_and_says_so(story: Story) -> None:
+    result = story.consolidate("gone")
+
+    assert (result.outcome, result.snapshot_id) == ("NothingToDo", None)
+    assert "1 batches are not in the buffer" in result.message
+    assert story.table().current_snapshot() is None
+
+
+def test_a_batch_of_no_rows_is_promoted(story: Story) -> None:
+    story.buffer.put("empty", pa.table({"v": pa.array([], pa.int64()), "day": pa.array([], pa.int32())}))
+
+    assert story.consolidate("empty").batches_promoted == 1
+    assert story.ledger().batches["empty"].rows == 0
+    story.check_reads(Counter())
+
+
+def test_a_run_told_again_does_nothing(story: Story) -> None:
+    story.put("A", "B")
+    story.consolidate("A", "B")
+    before = story.head().snapshot_id
+
+    again = story.consolidate("A", "B")
+
+    assert (again.outcome, again.batches_promoted, story.head().snapshot_id) == ("AlreadyCommitted", 0, before)
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_a_batch_promoted_by_one_run_is_not_promoted_by_another_that_names_it_too(story: Story) -> None:
+    story.put("A", "B")
+    story.consolidate("A")
+
+    story.consolidate("A", "B")
+
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_a_table_without_partitions_is_sorted_as_a_whole(spark: SparkSession, lake: Lake) -> None:
+    story = Story.begin(spark, lake, partition_by=())
+    story.put("C", "A", "B", rows=6)
+
+    story.consolidate("C", "A", "B")
+
+    story.check_reads(of_batches("A", "B", "C", rows=6))
+    for batches in story.files().values():
+        assert batches == sorted(b or "" for b in batches)
+
+
+def foreign_table(story: Story, *columns: str, **properties: str) -> None:
+    story.lake.catalog.create_namespace_if_not_exists("air")
+    fields = {"v": pa.int64(), "day": pa.int32(), "batch_id": pa.string()}
+    schema = pa.schema([(c, fields.get(c, pa.string())) for c in columns or tuple(fields)])
+    story.lake.catalog.create_table(story.name, schema, properties=properties)
+
+
+def refusal(story: Story, spec: RunSpec) -> LetheError:
+    with pytest.raises(InputError) as refused:
+        story.run(spec)
+    return refused.value
+
+
+def test_a_table_of_another_dataset_is_not_touched(story: Story) -> None:
+    foreign_table(story, **{names.CLAIM: "sea/ships"})
+    story.put("A")
+
+    error = refusal(story, story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, adopt=True)))
+
+    assert error.reason == "TableClaimed"
+    assert "belongs to Dataset sea/ships" in error.message
+    assert story.table().properties[names.CLAIM] == "sea/ships"
+    assert story.table().current_snapshot() is None
+
+
+def test_an_existing_table_is_not_written_before_somebody_says_that_it_may_be_adopted(story: Story) -> None:
+    foreign_table(story)
+    story.append_as_a_stranger("old", None)
+    story.put("A")
+
+    error = refusal(story, story.consolidation("A"))
+
+    assert (error.reason, "adopt: true" in error.message) == ("TableNotPrepared", True)
+    assert len(story.snapshots()) == 1
+    story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, adopt=True)))
+    story.check_reads(of_batches("A") + Counter({("old", 500, 1): 1, (None, 501, 1): 1}))
+
+
+def test_a_table_of_years_whose_old_snapshots_expired_can_be_adopted_and_its_past_read(story: Story) -> None:
+    """Its oldest snapshot has a parent that is gone and might, for all anybody sees, have carried a ledger."""
+    foreign_table(story)
+    gone = story.append_as_a_stranger("old-1")
+    kept = story.append_as_a_stranger("old-2", start=600)
+    story.table().maintenance.expire_snapshots().by_id(gone).commit()
+    story.put("A")
+
+    story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, adopt=True)))
+    story.revert("old-1")
+
+    story.check_reads(of_batches("A") + Counter({("old-2", 600, 1): 1}))
+    assert len(story.rows_at(kept)) == 2
+
+
+INVALID: dict[str, tuple[Callable[[Story], object], dict[str, Any], str, str]] = {
+    "no such table": (lambda s: None, {"create": None}, "TableNotFound", "spec.table.create"),
+    "no batch column": (lambda s: foreign_table(s, "v", "day"), {"adopt": True}, "BatchColumnMissing", "v, day"),
+    "a batch column of numbers": (
+        lambda s: s.lake.catalog.create_table(s.name, pa.schema([("v", pa.int64()), ("batch_id", pa.int64())])),
+        {"adopt": True},
+        "BatchColumnType",
+        "expected string",
+    ),
+    "a definition that is no SQL": (
+        lambda s: None,
+        {"create": CreateTable(schema="v bigint,, nonsense")},
+        "InvalidTableDefinition",
+        "spec.table.create.schema",
+    ),
+    "format version 1": (
+        lambda s: foreign_table(s, **{"format-version": "1"}),
+        {"adopt": True},
+        "FormatVersionTooOld",
+        "format-version",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "table", "reason", "said"), INVALID.values(), ids=INVALID)
+def test_a_table_that_cannot_be_used_is_refused_by_reason_and_left_as_it_was(
+    story: Story, given: Callable[[Story], object], table: dict[str, Any], reason: str, said: str
+) -> None:
+    story.lake.catalog.create_namespace_if_not_exists("air")
+    given(story)
+    wanted = {"catalog": CATALOG, "name": story.name, "create": CreateTable(schema=SCHEMA), **table}
+
+    error = refusal(story, story.consolidation("A", table=TableRef(**wanted)))
+
+    assert (error.reason, error.exit_code) == (reason, 10)
+    assert said in error.message
+    assert not story.lake.catalog.table_exists(story.name) or story.table().current_snapshot() is None
+
+
+def test_a_buffer_inside_the_tables_location_is_refused_before_anything_is_read(story: Story) -> None:
+    """Clean-up of the one would delete the other."""
+    story.put("A")
+    story.consolidate("A")
+    within = story.consolidation("B").model_copy(update={"buffer": {"uri": f"{story.table().location()}/data/buffer"}})
+
+    error = refusal(story, RunSpec.model_validate(within.model_dump()))
+
+    assert error.reason == "BufferOverlapsTable"
+    assert "Move spec.buffer.uri" in error.message
+
+
+def test_the_batch_column_may_be_missing_from_the_definition_too(story: Story) -> None:
+    story.put("A")
+    create = CreateTable(schema="v bigint, day int", partition_by=("day",))
+
+    story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, create=create)))
+
+    story.check_reads(of_batches("A"))

@@ -1,0 +1,152 @@
+"""What a run makes of its arguments, of errors, and of secrets."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from lethe.errors import ConflictError, InputError, LetheError
+from lethe.run import RunKind, RunPointer, RunResult
+from lethe_spark import arguments, result
+from lethe_spark.app import understood
+from lethe_spark.redact import RedactingFormatter, secrets_of
+from lethe_spark.session import launch_confs
+
+from tests.builders import a_run
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    return tmp_path / "run.json"
+
+
+def test_a_run_is_read_from_its_file(run_file: Path) -> None:
+    run_file.write_text(a_run(RunKind.VACUUM).to_json())
+
+    assert arguments.load_run(run_file) == a_run(RunKind.VACUUM)
+
+
+def test_a_long_run_is_fetched_from_where_its_pointer_says_and_checked(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  lite:\n    type: sql\n    uri: sqlite:///x\n")
+    long = a_run(batch_ids=[f"b{n}" for n in range(20_000)]).to_json()
+    (tmp_path / "long.json").write_text(long)
+    sha256 = hashlib.sha256(long.encode()).hexdigest()
+    pointer = RunPointer(catalog="lite", uri=f"file://{tmp_path}/long.json", sha256=sha256)
+    run_file.write_text(pointer.to_json())
+
+    spec = arguments.load_run(run_file)
+    assert spec.consolidation is not None
+    assert len(spec.consolidation.batch_ids) == 20_000
+
+    run_file.write_text(pointer.model_copy(update={"sha256": "0" * 64}).to_json())
+    with pytest.raises(InputError, match=r"RunFileChanged: .*long\.json has SHA-256"):
+        arguments.load_run(run_file)
+
+
+def test_a_wrong_run_names_the_field_and_not_its_value(run_file: Path) -> None:
+    document = json.loads(a_run().to_json())
+    document["table"]["name"] = {"password": "topsecret"}
+    run_file.write_text(json.dumps(document))
+
+    with pytest.raises(InputError, match=r"InvalidRun: .*table\.name: .*string") as wrong:
+        arguments.load_run(run_file)
+    assert "topsecret" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "InvalidRun"),
+        (a_run(api_version="lethe.dev/run/v9").to_json(), "apiVersion is lethe.dev/run/v9"),
+        (a_run(consolidation=None).to_json(), "the field consolidation is missing"),
+    ],
+)
+def test_a_run_that_cannot_be_meant_is_refused(run_file: Path, text: str, problem: str) -> None:
+    run_file.write_text(text)
+
+    with pytest.raises(InputError, match="InvalidRun") as wrong:
+        arguments.load_run(run_file)
+    assert problem in str(wrong.value)
+
+
+def test_a_missing_run_file_is_the_launchers_to_correct(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="RunFileMissing"):
+        arguments.load_run(tmp_path / "none.json")
+
+
+def test_settings_are_pairs_and_sparks() -> None:
+    given = arguments.parse(["--conf", "spark.a=1=2", "--run", "x"], {})
+    assert (dict(given.confs), given.run_file) == ({"spark.a": "1=2"}, Path("x"))
+    assert arguments.parse([], {"LETHE_RUN_FILE": "/r"}).run_file == Path("/r")
+    for wrong in ("spark.a", "hadoop.a=1"):
+        with pytest.raises(SystemExit):
+            arguments.parse(["--conf", wrong], {})
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "code"),
+    [
+        (InputError("TableNotFound", "m"), "TableNotFound", 10),
+        (ConflictError("LedgerMoved", "m"), "LedgerMoved", 20),
+        (ConnectionRefusedError("postgres://u:topsecret@db"), "CatalogOrStorageAway", 20),
+        (ZeroDivisionError("topsecret"), "UnexpectedError", 20),
+    ],
+)
+def test_errors_become_a_reason_and_an_exit_code_without_their_text(error: Exception, reason: str, code: int) -> None:
+    known: LetheError = understood(error)
+
+    assert (known.reason, known.exit_code) == (reason, code)
+    assert "topsecret" not in str(known)
+
+
+def test_secrets_are_blotted_out_of_the_log_in_every_spelling() -> None:
+    formatter = RedactingFormatter("%(message)s")
+    formatter.secrets = secrets_of(
+        {
+            "uri": "postgresql+psycopg2://u:p%40ss%2Fword@db/x",
+            "s3.secret-access-key": "topsecret",
+            "warehouse": "s3://lake",
+        }
+    )
+    record = logging.LogRecord("x", 20, "f", 1, "p@ss/word p%%40ss%%2Fword topsecret s3://lake", None, None)
+    record.msg = record.msg.replace("%%", "%")
+
+    assert formatter.format(record) == "*** *** *** s3://lake"
+
+
+def test_a_session_starts_without_the_catalogs_secrets_and_in_writable_places() -> None:
+    confs = launch_confs(
+        {"spark.master": "k8s://https://kubernetes.default", "spark.driver.extraJavaOptions": "-Dx=y"},
+        {"SPARK_LOCAL_DIRS": "/scratch", "LETHE_DRIVER_MEMORY": "900m", "SPARK_HOME": "/opt/spark"},
+    )
+
+    assert not [k for k in confs if k.startswith("spark.sql.catalog.")]
+    assert (
+        confs["spark.driver.memory"],
+        confs["spark.sql.session.timeZone"],
+        confs["spark.ui.enabled"],
+    ) == ("900m", "UTC", "false")
+    assert "-Djava.io.tmpdir=/scratch" in confs["spark.driver.extraJavaOptions"]
+    assert confs["spark.driver.extraJavaOptions"].endswith("-Dx=y")
+    assert "spark.driver.host" not in confs
+
+
+def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
+    _ = run_file
+    error = InputError("TableNotFound", "there is none")
+    long = result.failed(a_run(), error).model_copy(update={"refused": tuple(refused(n) for n in range(3000))})
+
+    small = RunResult.model_validate_json(result.bounded(long))
+    assert (len(small.refused), small.reason) == (20, "TableNotFound")
+    assert len(result.bounded(long).encode()) <= result.LARGEST
+
+
+def refused(n: int) -> object:
+    from lethe.run import RefusedBatch
+
+    return RefusedBatch(batch_id=f"b{n}", reason="UnreadableFile", message="m" * 200)
