@@ -34,18 +34,23 @@ def install(cluster: Cluster, services: Services) -> None:
         "resyncSeconds": 3,
         "retry": {"baseSeconds": 1, "maxSeconds": 10},
     }
+    if '"status":"pending' in helm(cluster, "status", RELEASE, "-n", SYSTEM, "-o", "json").stdout:
+        helm(cluster, "uninstall", RELEASE, "-n", SYSTEM, "--wait")  # an interrupted session left it half done
+    where = ["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", "3m"]
+    done = helm(cluster, "upgrade", "--install", RELEASE, str(CHART), *where, "-f", "-", stdin=json.dumps(values))
+    if done.returncode != 0:
+        system = cluster.in_namespace(SYSTEM)
+        log = system.run("logs", OPERATOR, "--tail=60", "--all-containers", "--ignore-errors")
+        raise AssertionError(f"helm: {done.stderr}\n{system.run('get', 'pods,events')}\n{log}")
+
+
+def helm(cluster: Cluster, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     own = Path(kubectl_path()).parent / "helm"
-    helm = str(own) if own.exists() else shutil.which("helm")
-    assert helm, "helm is not there; `make tools` builds it"
-    done = subprocess.run(
-        [helm, "upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM, "--create-namespace", "-f", "-", "--wait"],
-        input=json.dumps(values),
-        capture_output=True,
-        text=True,
-        env=cluster.environment,
-        timeout=300,
+    path = str(own) if own.exists() else shutil.which("helm")
+    assert path, "helm is not there; `make tools` builds it"
+    return subprocess.run(
+        [path, *arguments], input=stdin, capture_output=True, text=True, env=cluster.environment, timeout=300
     )
-    assert done.returncode == 0, done.stderr
 
 
 def scale_operator(cluster: Cluster, replicas: int) -> None:

@@ -8,7 +8,7 @@ import base64
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -38,7 +38,7 @@ class Services:
     """Addresses and credentials of PostgreSQL and S3. `inside`: as pods reach them."""
 
     node: str
-    secret: dict[str, str]
+    secret: dict[str, str] = field(repr=False)
 
     def catalog_properties(self, *, inside: bool) -> dict[str, str]:
         postgres = f"postgres.{SERVICES}:5432" if inside else f"{self.node}:30432"
@@ -81,7 +81,7 @@ def rows_of(batch_id: str, table: pa.Table) -> Rows:
 class Lake:
     services: Services
     s3: Any
-    catalog: Catalog
+    catalog: Catalog = field(repr=False)
 
     # --- as a producer ---
 
