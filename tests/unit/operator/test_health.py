@@ -1,0 +1,77 @@
+"""When the operator is no longer called alive."""
+
+from lethe_operator.health import Health
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_health() -> tuple[Health, Clock]:
+    clock = Clock()
+    return Health(clock, resync_seconds=15), clock
+
+
+def test_a_watch_that_tells_of_every_change_is_alive() -> None:
+    health, clock = a_health()
+
+    for n in range(100):
+        clock.now = n * 15
+        health.listed([("u", str(n))])
+        health.heard("u", str(n))
+
+    assert None is health.trouble(0, 0)
+
+
+def test_a_change_that_no_watch_tells_of_is_a_dead_watch() -> None:
+    health, clock = a_health()
+    health.heard("u", "1")
+
+    for n in range(10):
+        clock.now = n * 15
+        health.listed([("u", "2")])
+
+    assert "no watch told of it" in (health.trouble(0, 0) or "")
+    health.heard("u", "2")
+    assert None is health.trouble(0, 0)
+
+
+def test_a_listing_that_lags_behind_the_watch_is_no_trouble() -> None:
+    health, clock = a_health()
+    health.heard("u", "2")
+    health.listed([("u", "1")])
+    clock.now = 15
+    health.listed([("u", "2")])
+    clock.now = 150
+    health.listed([])
+
+    assert None is health.trouble(0, 0)
+
+
+def test_what_was_deleted_is_not_waited_for() -> None:
+    health, clock = a_health()
+    health.listed([("u", "1")])
+    clock.now = 130
+    health.listed([])
+
+    assert None is health.trouble(0, 0)
+
+
+def test_no_listing_for_long_is_trouble_from_the_start_on() -> None:
+    health, clock = a_health()
+
+    clock.now = 165
+    assert None is health.trouble(0, 0)
+    clock.now = 166
+    assert "last listing" in (health.trouble(0, 0) or "")
+
+
+def test_a_reconcile_that_never_ends_is_trouble() -> None:
+    health, _ = a_health()
+    health.listed([])
+
+    assert "A reconcile has been running" in (health.trouble(901, 0) or "")
