@@ -91,6 +91,7 @@ class Reconciler:
             events.post(self.kube, key.namespace, (told,), {("VacuumPolicy", key.name): policy.meta.uid})
 
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
+        self.tables.forget(f"{key.namespace}/{key.name}")
         actions = without_dataset(key.name, found.restatements, now)
         write_statuses(self.kube, key.namespace, found.restatements, actions, _now)
         delete_restatements(self.kube, key.namespace, found.restatements, actions.delete_restatements, _now)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from typing import Any
 
 from lethe.run import LISTED_AT_MOST, RequestResult
@@ -49,15 +50,28 @@ class Standing:
 
 
 def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
-    """Dependencies first (a replacement id among another's batchIds), then by creation, then by name."""
-    left = sorted(restatements, key=lambda r: (r.created, r.meta.name))
+    """Dependencies first (a replacement id among another's batchIds), then by creation, then by name. O(n log n)."""
+    oldest_first = sorted(restatements, key=lambda r: (r.created, r.meta.name))
+    made_by = {r.spec.replacement.batch_id: n for n, r in enumerate(oldest_first) if r.spec.replacement}
+    waits_for = [{made_by[i] for i in r.spec.batch_ids if i in made_by} - {n} for n, r in enumerate(oldest_first)]
+    freed_by: dict[int, list[int]] = {}
+    for n, others in enumerate(waits_for):
+        for other in others:
+            freed_by.setdefault(other, []).append(n)
+    free = [n for n, others in enumerate(waits_for) if not others]  # sorted, so a heap
+    left = dict.fromkeys(range(len(oldest_first)))
     ordered: list[Restatement] = []
     while left:
-        made_here = {r.spec.replacement.batch_id: r for r in left if r.spec.replacement}
-        free = [r for r in left if all(made_here.get(i, r) is r for i in r.spec.batch_ids)]
-        chosen = free[0] if free else left[0]  # a circle: nobody can be right, so the oldest goes
-        ordered.append(chosen)
-        left.remove(chosen)
+        # A circle: nobody can be right, so the oldest goes.
+        chosen = heappop(free) if free else next(iter(left))
+        if chosen not in left:
+            continue
+        del left[chosen]
+        ordered.append(oldest_first[chosen])
+        for n in freed_by.get(chosen, ()):
+            waits_for[n].discard(chosen)
+            if not waits_for[n] and n in left:
+                heappush(free, n)
     return tuple(ordered)
 
 
@@ -137,10 +151,10 @@ def _in_ledger(restatement: Restatement, world: World) -> Standing | None:
     since = _time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
         return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
-    return succeeded(result, since)
+    return succeeded(result, len(restatement.spec.batch_ids), since)
 
 
-def succeeded(result: RequestResult, since: datetime | None) -> Standing:
+def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Standing:
     """The standing of a committed request, in numbers."""
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = ("snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize")
@@ -157,6 +171,7 @@ def succeeded(result: RequestResult, since: datetime | None) -> Standing:
         f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones.{unknown}",
         result={f: wire[f] for f in fields if f in wire},
         plan={
+            "batches": batches,
             "unknownBatchIdsCount": result.unknown_batch_ids_count,
             "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
         },

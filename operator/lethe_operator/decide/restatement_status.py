@@ -46,13 +46,13 @@ def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]
 
 
 def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
-    """One event per end, per reason to stall, and for the start of its run."""
+    """One event for each end and each reason to wait or to stall; not for the queue, in which thousands may be."""
     was, now = conditions.find(old, conditions.READY), conditions.find(new, conditions.READY)
     if (was.get("status"), was.get("reason"), old.get("phase")) == (now["status"], now["reason"], new["phase"]):
         return ()
     stalled = conditions.find(new, conditions.STALLED)["status"] == conditions.TRUE
     ended = conditions.find(new, conditions.SUCCEEDED)["status"] != conditions.UNKNOWN
-    if not (stalled or ended or new["phase"] == "Running" or was.get("reason") != now["reason"]):
+    if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
         return ()
     return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)
 

@@ -36,6 +36,10 @@ def consolidation(dataset: Dataset, batches: Iterable[BufferedBatch]) -> RunSpec
     return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
 
 
+def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
+    return run_id(dataset.meta.uid, RunKind.RESTATEMENT, [restatement.key])
+
+
 def restatement(dataset: Dataset, restatement: Restatement) -> RunSpec:
     """A run for one Restatement: a group of size one."""
     spec = restatement.spec

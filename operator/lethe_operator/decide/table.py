@@ -16,7 +16,7 @@ from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, decide_consolidation
 from lethe_operator.decide.restatement import Standing, depends_on, finished_before, in_order, stand
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
-from lethe_operator.decide.run_specs import restatement as restatement_run
+from lethe_operator.decide.run_specs import restatement_run_id
 from lethe_operator.decide.run_specs import vacuum as vacuum_run
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker
@@ -116,7 +116,7 @@ def _standings(
     by_id = {r.run_id: r for r in world.runs if r.kind is RunKind.RESTATEMENT}
     standings: list[tuple[Restatement, Standing]] = []
     for r in in_order(r for r in world.restatements if not r.meta.deleting):
-        run = by_id.get(restatement_run(dataset, r).run_id)
+        run = by_id.get(restatement_run_id(dataset, r))
         standing = stand(r, dataset, world, held, run, now, settings)
         first = depends_on(r, standings) if standing.launch else None
         if first is not None:
@@ -151,7 +151,7 @@ def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
 
 def _orphaned(dataset: Dataset, world: World, standings: Standings) -> frozenset[str]:
     """Stored intents of Restatements that are gone or finished, for which no Job is there."""
-    wanted = {restatement_run(dataset, r).run_id for r, s in standings if not s.finished}
+    wanted = {restatement_run_id(dataset, r) for r, s in standings if not s.finished}
     return frozenset(
         r.run_id for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts and r.run_id not in wanted
     )
@@ -166,7 +166,7 @@ def _needed(
 ) -> frozenset[str]:
     """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
     unsettled = Again | GivenUp | Fresh
-    needed = {restatement_run(dataset, r).run_id for r, _ in standings if finished_before(r) is None}
+    needed = {restatement_run_id(dataset, r) for r, _ in standings if finished_before(r) is None}
     if consolidation.latest_run is not None and isinstance(consolidation.latest, unsettled):
         needed.add(consolidation.latest_run.run_id)
     vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]

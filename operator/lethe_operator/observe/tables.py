@@ -30,6 +30,7 @@ LISTING_KEPT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True)
 class _Kept:
+    uid: str
     at: float
     view: BufferView
 
@@ -41,7 +42,7 @@ class Tables:
         self._limiter = limiter or Limiter()
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
-        self._views: dict[str, tuple[str, TableView]] = {}
+        self._views: dict[str, tuple[tuple[str, str], TableView]] = {}
         self._listings: dict[str, _Kept] = {}
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
@@ -60,8 +61,9 @@ class Tables:
     def buffer(self, dataset: Dataset, fresh: bool) -> BufferView | Unavailable:
         """The buffer now, or as it was some seconds ago unless `fresh`. Never raises."""
         uri = dataset.spec.buffer.uri
-        kept = self._listings.get(dataset.meta.uid)
-        if kept is not None and not fresh and time.monotonic() - kept.at < LISTING_KEPT_SECONDS:
+        kept = self._listings.get(dataset.meta.full_name)
+        current = kept is not None and kept.uid == dataset.meta.uid
+        if kept is not None and current and not fresh and time.monotonic() - kept.at < LISTING_KEPT_SECONDS:
             return kept.view
         properties: dict[str, str] = {}
         try:
@@ -71,7 +73,7 @@ class Tables:
             )
         except Exception as e:
             return unavailable(e, f"Buffer {uri}", properties, storage=True)
-        self._listings[dataset.meta.uid] = _Kept(time.monotonic(), view)
+        self._listings[dataset.meta.full_name] = _Kept(dataset.meta.uid, time.monotonic(), view)
         return view
 
     def read_pointer(self, pointer: RunPointer) -> bytes:
@@ -84,20 +86,22 @@ class Tables:
 
         return self._limiter.call(f"run {pointer.uri}", TABLE_SECONDS, read)
 
-    def forget_dataset(self, dataset_uid: str) -> None:
-        self._listings.pop(dataset_uid, None)
-        self._views.pop(dataset_uid, None)
+    def forget(self, dataset: str) -> None:
+        """A Dataset, as `namespace/name`, is gone."""
+        self._listings.pop(dataset, None)
+        self._views.pop(dataset, None)
 
     def _load(self, dataset: Dataset, properties: dict[str, str]) -> TableView | NoTable:
         try:
             table = self._catalog(dataset.spec.table.catalog, properties).load_table(dataset.spec.table.name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return NoTable(properties.get("warehouse", ""))
-        kept = self._views.get(dataset.meta.uid)
-        if kept is not None and kept[0] == table.metadata_location:
+        found = (dataset.meta.uid, table.metadata_location)
+        kept = self._views.get(dataset.meta.full_name)
+        if kept is not None and kept[0] == found:
             return kept[1]
         view = view_of(facts.observe(table, dataset.spec.batch_column), table.io)
-        self._views[dataset.meta.uid] = (table.metadata_location, view)
+        self._views[dataset.meta.full_name] = (found, view)
         return view
 
     def _list(self, dataset: Dataset, properties: dict[str, str]) -> BufferView:

@@ -89,7 +89,7 @@ def test_one_created_again_with_the_same_spec_reports_the_old_result_without_a_r
 def test_unknown_batch_ids_are_reported() -> None:
     found = standing(table=committed(REVERT, unknown_batch_ids_count=1, unknown_batch_ids=("A",)))
 
-    assert found.plan == {"unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
+    assert found.plan == {"batches": 1, "unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
     assert "1 batch ids were not known" in found.message
 
 
@@ -265,6 +265,12 @@ def test_then_by_creation_then_by_name() -> None:
     old = a_restatement("z", meta={"creationTimestamp": ago(hours=5).isoformat()})
 
     assert named(a_restatement("b"), a_restatement("a"), old) == ["z", "a", "b"]
+
+
+def test_a_chain_of_thousands_is_put_in_order() -> None:
+    chain = [a_replay(f"b{n}", f"b{n + 1}", f"r{5000 - n:05}") for n in range(2000)]
+
+    assert [r.meta.name for r in chain] == named(*reversed(chain))
 
 
 def test_a_circle_ends() -> None:
