@@ -51,6 +51,8 @@ def status(
         ),
         "runs": list(runs),
     }
+    if blocker is not None and blocker.reason == Reason.TABLE_CLAIMED:
+        return document  # what the table holds is another Dataset's to tell
     view = world.table
     ledger = Ledger()
     if isinstance(view, TableView):

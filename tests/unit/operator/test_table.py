@@ -390,6 +390,14 @@ def test_restatements_of_a_dataset_that_is_not_there_wait_for_it() -> None:
     assert actions.restatement_statuses["off"]["phase"] == "Cancelled"
 
 
+def test_a_dataset_without_the_claim_tells_nothing_of_the_table() -> None:
+    status = decided(a_world(A, table=a_table(a_ledger("X"), claim="ns/other"))).dataset_status
+
+    assert status is not None
+    assert condition(status, "Stalled") == ("True", "TableClaimed")
+    assert not {"table", "tombstones", "batches", "buffer"} & set(status)
+
+
 def test_a_table_that_the_first_batch_will_create_is_no_trouble() -> None:
     create = {"catalog": "main", "name": "air.flights", "create": {"schema": "id INT"}}
 
