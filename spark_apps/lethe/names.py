@@ -22,6 +22,7 @@ STAGE: Final = "lethe.stage"
 # Iceberg's own: the id of a staged snapshot, and on the published one whence its files came.
 WAP_ID: Final = "wap.id"
 PUBLISHED_WAP_ID: Final = "published-wap-id"
+SOURCE_SNAPSHOT_ID: Final = "source-snapshot-id"
 
 # --- table properties ----------------------------------------------------------------------------------------------
 CLAIM: Final = "lethe.dataset"  # "<kubernetes namespace>/<dataset name>": who may write this table

@@ -37,6 +37,11 @@ class Base:
         return self.loaded.ledger
 
     @property
+    def batch_column(self) -> str:
+        """Its name of today: a column may be renamed, its field id stays."""
+        return self.iceberg.schema().find_column_name(self.field_id) or ""
+
+    @property
     def expectation(self) -> Expectation:
         """What must still hold when the commit lands: this pointer, and no bare snapshot that was not looked at."""
         return Expectation(self.loaded.resolution.pointer, frozenset(self.loaded.resolution.bare))

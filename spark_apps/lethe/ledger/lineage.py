@@ -78,6 +78,17 @@ def resolve(
     return Resolution(None, None, tuple(bare))
 
 
+def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_id: int) -> bool:
+    """Whether a staged snapshot became part of the head by somebody else's doing, as it is or as a copy of its files."""
+    while head_id is not None and head_id in snapshots:
+        snapshot = snapshots[head_id]
+        copied = snapshot.summary.get(names.SOURCE_SNAPSHOT_ID) == str(staged_id) and snapshot.ledger is None
+        if copied or snapshot.id == staged_id:
+            return True
+        head_id = snapshot.parent_id
+    return False
+
+
 def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None) -> bool:
     """Whether `ancestor` is `of` or one of its retained ancestors. A rolled-back head fails this."""
     while of is not None:

@@ -62,23 +62,32 @@ def plan_publication(
     refused: Mapping[str, tuple[str, tuple[BufferedObject, ...]]],
     run: str,
     now: datetime,
+    in_table: bool = False,
 ) -> Publish | WriteAnew:
     """Say whether written files may be committed on this ledger.
 
     Args:
         written: The batches in the files, by id.
         refused: Batches set aside, by id: the refusal's text and the objects it was judged by.
+        in_table: The files are part of the table already, published by somebody else: only the records are wanting.
     """
     promotion = plan_promotion(ledger, written)
-    if promotion.already or promotion.withheld:
+    if not in_table and (promotion.already or promotion.withheld):
         return WriteAnew(promotion.promote)
     entries = [
         BatchEntry(b.id, BatchState.PROMOTED, run, now, rows=b.rows, bytes=b.bytes, objects=b.objects)
-        for b in written.values()
+        for b in (written[i] for i in promotion.promote)
     ]
     entries += [
         BatchEntry(i, BatchState.REFUSED, run, now, refusal=text, objects=objects)
         for i, (text, objects) in refused.items()
-        if (known := ledger.batches.get(i)) is None or not known.blocks_promotion
+        if _is_news(ledger.batches.get(i), text, objects)
     ]
     return Publish(Delta(run, set_batches=tuple(entries)))
+
+
+def _is_news(known: BatchEntry | None, refusal: str, objects: tuple[BufferedObject, ...]) -> bool:
+    """Whether a refusal is to be recorded: not over what became of the batch, and not the same one again."""
+    if known is None:
+        return True
+    return not known.blocks_promotion and (known.refusal, known.objects) != (refusal, objects)

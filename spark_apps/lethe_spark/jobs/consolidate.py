@@ -7,13 +7,14 @@ done; what is staged is published; only the rest is written.
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from lethe import names
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BufferedObject
+from lethe.ledger.lineage import is_published
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
 from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
 from pyiceberg.io import FileIO
@@ -33,11 +34,14 @@ WRITES = 4
 
 @dataclass(frozen=True)
 class Written:
-    """Batches in files that are not yet part of the table, and the batches that were set aside on the way."""
+    """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
+    snapshot that keeps the files; `missing`: batches that are not in the buffer, or not complete."""
 
     files: tuple[DataFile, ...]
     batches: Mapping[str, WrittenBatch]
     refused: Mapping[str, tuple[str, str, tuple[BufferedObject, ...]]]  # id -> reason, message, objects
+    staged: int | None = None
+    missing: tuple[str, ...] = ()
 
 
 def run(context: RunContext) -> RunResult:
@@ -56,7 +60,8 @@ def run(context: RunContext) -> RunResult:
         staged = None
         done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
         if done.outcome is not None:
-            return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld))
+            message = _missing(done.outcome.missing)
+            return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message)
         log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
     return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others")
 
@@ -65,13 +70,24 @@ def _publish(
     context: RunContext, base: Base, written: Written
 ) -> Intent[Written | None] | NothingToCommit[Written | None]:
     refused = {i: (f"{reason}: {message}", objects) for i, (reason, message, objects) in written.refused.items()}
-    planned = plan_publication(base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC))
+    snapshots = base.facts.snapshots
+    published = written.staged is not None and is_published(snapshots, base.facts.head_id, written.staged)
+    if written.staged is not None and written.staged not in snapshots and not published:
+        return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
+    planned = plan_publication(base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC), published)
     if not isinstance(planned, Publish):
         return NothingToCommit(None)
     if planned.delta.is_empty:
         return NothingToCommit(written)
-    change: Change = Append(written.files) if written.files else LedgerOnly()
+    change: Change = Append(written.files) if written.files and not published else LedgerOnly()
     return Intent(planned.delta, change, written)
+
+
+def _missing(ids: Sequence[str]) -> str:
+    if not ids:
+        return ""
+    named = ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
+    return f"{len(ids)} batches are not in the buffer or have no {names.SUCCESS_MARKER}: {named}"
 
 
 def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -> Written:
@@ -85,7 +101,8 @@ def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
     schema = context.spark.table(table.full_name).schema
-    with read_batches(context.spark, sources, schema, spec.batch_column, context.catalog_properties) as ingest:
+    column = observe_base(context, table).batch_column
+    with read_batches(context.spark, sources, schema, column, context.catalog_properties) as ingest:
         context.step("after-read")
         context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
         context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
@@ -98,14 +115,15 @@ def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -
         }
         refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
     context.step("after-write")
-    written = Written(files, batches, refused)
-    if files:
-        context.reporter.phase(Phase.STAGING)
-        _stage(context, table, written)
-    return written
+    written = Written(files, batches, refused, missing=tuple(sorted(wanted - found.keys())))
+    if not files:
+        return written
+    context.reporter.phase(Phase.STAGING)
+    return replace(written, staged=_stage(context, table, written))
 
 
-def _stage(context: RunContext, table: IcebergTable, written: Written) -> None:
+def _stage(context: RunContext, table: IcebergTable, written: Written) -> int:
+    """Returns the staged snapshot's id."""
     base = observe_base(context, table)
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
@@ -121,8 +139,9 @@ def _stage(context: RunContext, table: IcebergTable, written: Written) -> None:
     }
     with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
         stream.write(json.dumps(document).encode())
-    stage(table, written.files, context.spec.run_id, {names.STAGE: uri, names.RUN_ID: context.spec.run_id})
+    staged = stage(table, written.files, context.spec.run_id, {names.STAGE: uri, names.RUN_ID: context.spec.run_id})
     context.step("after-stage")
+    return staged
 
 
 def _staged(context: RunContext, table: IcebergTable) -> Written | None:
@@ -140,7 +159,7 @@ def _staged(context: RunContext, table: IcebergTable) -> Written | None:
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return Written(found.files, batches, refused)
+    return Written(found.files, batches, refused, found.snapshot_id)
 
 
 def _nothing(context: RunContext, withheld: int) -> RunResult:

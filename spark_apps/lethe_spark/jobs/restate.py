@@ -4,12 +4,13 @@ I/O; what a request means on a ledger is decided in `lethe.plan.restatement`.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe import names
 from lethe.buffer import contains, open_store
-from lethe.errors import InputError
+from lethe.errors import InputError, LedgerError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import is_data
 from lethe.plan.bounds import IdIndex
@@ -18,9 +19,10 @@ from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
+from lethe_spark.frames import named, semi_join
 from lethe_spark.ingest import BatchSource, read_batches
 from lethe_spark.jvm.commit import Append, LedgerOnly
-from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
+from lethe_spark.jvm.rewrite import DataFile, scan_files, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Committed, Intent, NothingToCommit, commit_on_ledger
 
@@ -48,6 +50,8 @@ def run(context: RunContext) -> RunResult:
             results.append(
                 done.outcome.model_copy(update={"snapshot_id": done.snapshot_id or done.outcome.snapshot_id})
             )
+        except LedgerError:
+            raise  # not this request's fault: nothing can be said of any until the ledger is mended
         except InputError as e:
             log.info("%s is refused: %s", request.name, e.reason)
             results.append(
@@ -71,20 +75,26 @@ def run(context: RunContext) -> RunResult:
 def _restate(context: RunContext, table: IcebergTable, request: RestatementRequest) -> Committed[RequestResult]:
     check_request(request)
     # Asked once before any data is written: a request that is done or refused must not cost a write.
-    first = _plan(context, observe_base(context, table), request, None)
+    base = observe_base(context, table)
+    in_files = _in_files(context, table, base, request)
+    first = _plan(context, base, request, in_files, None)
     if isinstance(first, NothingToCommit):
         return Committed(first.outcome, None)
-    written = _write_replacement(context, table, request) if request.replacement else None
-    return commit_on_ledger(context, table, lambda base: _plan(context, base, request, written))
+    written = _write_replacement(context, table, request, base.batch_column) if request.replacement else None
+    return commit_on_ledger(context, table, lambda newest: _plan(context, newest, request, in_files, written))
 
 
 def _plan(
-    context: RunContext, base: Base, request: RestatementRequest, written: WrittenReplacement | None
+    context: RunContext,
+    base: Base,
+    request: RestatementRequest,
+    in_files: Collection[str],
+    written: WrittenReplacement | None,
 ) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
     planned = plan_restatement(
         base.ledger,
         request,
-        _in_files(base, request),
+        in_files,
         base.field_id,
         context.spec.run_id,
         datetime.now(UTC),
@@ -96,16 +106,28 @@ def _plan(
     return Intent(planned.delta, Append(written.files) if written and adds else LedgerOnly(), planned.result)
 
 
-def _in_files(base: Base, request: RestatementRequest) -> frozenset[str]:
-    """Ids that the ledger never heard of, yet some data file might hold: rows from before the ledger."""
-    strangers = [i for i in request.batch_ids if i not in base.ledger.batches]
-    if not strangers:
-        return frozenset()
+def _in_files(context: RunContext, table: IcebergTable, base: Base, request: RestatementRequest) -> frozenset[str]:
+    """Ids that the ledger never heard of, yet of which there are rows: from before the ledger, or by other writers.
+
+    Only for the report of unknown ids; their tombstones are set either way. Files whose bounds allow one are read, in
+    that one column: bounds alone would call every id known that sorts between two others.
+    """
+    done = request.key in base.ledger.requests
+    strangers = [] if done else [i for i in request.batch_ids if i not in base.ledger.batches]
     index = IdIndex(strangers)
-    return frozenset(i for f in base.files() for i in index.within(f))
+    paths = [f.path for f in base.files() if index.might_hold(f)] if strangers else []
+    if not paths or base.facts.head_id is None:
+        return frozenset()
+    context.reporter.phase(Phase.SCAN, f"{len(strangers)} unknown batch ids in {len(paths)} files")
+    column = named(base.batch_column)
+    with scan_files(table, paths, base.facts.head_id) as scanned:
+        found = semi_join(scanned.frame.select(column), base.batch_column, strangers).distinct().collect()
+    return frozenset(str(r[0]) for r in found)
 
 
-def _write_replacement(context: RunContext, table: IcebergTable, request: RestatementRequest) -> WrittenReplacement:
+def _write_replacement(
+    context: RunContext, table: IcebergTable, request: RestatementRequest, batch_column: str
+) -> WrittenReplacement:
     """Read and write the replacement's rows. Raises: InputError (ReplacementInBuffer, ReplacementIncomplete, …)."""
     spec = context.spec
     assert request.replacement is not None
@@ -117,7 +139,7 @@ def _write_replacement(context: RunContext, table: IcebergTable, request: Restat
         )
     context.reporter.phase(Phase.READING, "the replacement")
     listed = list(open_store(request.replacement.uri, context.catalog_properties).list(request.replacement.uri))
-    if not any(o.key.rsplit("/", 1)[-1] == names.SUCCESS_MARKER for o in listed):
+    if f"{request.replacement.uri.rstrip('/')}/{names.SUCCESS_MARKER}" not in {o.key for o in listed}:
         raise InputError(
             "ReplacementIncomplete",
             f"{where} has no {names.SUCCESS_MARKER}: write the data files first and {names.SUCCESS_MARKER} last, then "
@@ -126,7 +148,7 @@ def _write_replacement(context: RunContext, table: IcebergTable, request: Restat
     objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, request.replacement.uri))
     source = BatchSource(request.replacement.batch_id, objects)
     schema = context.spark.table(table.full_name).schema
-    with read_batches(context.spark, [source], schema, spec.batch_column, context.catalog_properties) as ingest:
+    with read_batches(context.spark, [source], schema, batch_column, context.catalog_properties) as ingest:
         if ingest.refused:
             raise InputError(ingest.refused[0].reason, f"{where}: {ingest.refused[0].message}")
         context.step("after-read")

@@ -86,7 +86,7 @@ def _purge_data(context: RunContext, table: IcebergTable) -> Purged | None:
             removed += whole.files
     if plan.rewrite:
         with scan_files(table, [f.path for f in plan.rewrite], plan.snapshot_id) as scanned:
-            survivors = anti_join(scanned.frame, context.spec.batch_column, {t.id for t in plan.tombstones})
+            survivors = anti_join(scanned.frame, base.batch_column, {t.id for t in plan.tombstones})
             added = write_uncommitted(table, survivors, context.spec.run_id)
             removed += scanned.files
     context.step("after-write")

@@ -2,7 +2,7 @@
 
 import pytest
 from lethe.errors import LedgerError
-from lethe.ledger.lineage import Resolution, is_ancestor, needed_carriers, resolve
+from lethe.ledger.lineage import Resolution, Snapshot, is_ancestor, is_published, needed_carriers, resolve
 
 from tests.builders import a_carrier, a_history, a_snapshot
 
@@ -114,3 +114,19 @@ def test_a_head_that_was_rolled_back_is_no_descendant(ancestor: int, of: int | N
 
 def test_an_expired_ancestor_is_not_taken_for_one() -> None:
     assert not is_ancestor(without(4), 2, 6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("history", "wanted"),
+    [
+        pytest.param([a_snapshot(9, 1)], False, id="staged and no more"),
+        pytest.param([a_snapshot(9, 1), a_snapshot(10, 9), a_snapshot(11, 10)], True, id="became the head as it is"),
+        pytest.param([a_snapshot(10, 1, source_snapshot_id="9"), a_snapshot(11, 10)], True, id="copied, then expired"),
+        pytest.param([a_snapshot(10, 1, source_snapshot_id="8"), a_snapshot(11, 10)], False, id="another was copied"),
+    ],
+)
+def test_a_staged_snapshot_published_by_another_tool_is_recognised(history: list[Snapshot], wanted: bool) -> None:
+    """Its rows are in the table: publishing it once more would double them."""
+    known = a_history(a_snapshot(1), *history)
+
+    assert wanted is is_published(known, 11 if 11 in known else 1, 9)

@@ -94,3 +94,26 @@ def test_nothing_written_and_nothing_refused_is_no_commit() -> None:
 
     assert isinstance(planned, Publish)
     assert planned.delta.is_empty
+
+
+def test_a_refusal_told_again_is_no_news() -> None:
+    """A run that died after its commit would otherwise commit the same refusal each time it is repeated."""
+    ledger = a_ledger(batches=[a_batch("X", BatchState.REFUSED, refusal="bad", objects=(an_object("X"),))])
+
+    same = plan_publication(ledger, {}, {"X": ("bad", (an_object("X"),))}, RUN, NOW)
+    changed = plan_publication(ledger, {}, {"X": ("bad", (an_object("X", etag="f"),))}, RUN, NOW)
+
+    assert isinstance(same, Publish)
+    assert same.delta.is_empty
+    assert isinstance(changed, Publish)
+    assert not changed.delta.is_empty
+
+
+def test_files_that_somebody_else_published_are_recorded_and_not_written_again() -> None:
+    """A cherry-pick of the staged snapshot by another tool puts the rows in the table, and no record into the ledger."""
+    ledger = a_ledger(batches=[a_batch("B", BatchState.REVERTED)])
+
+    planned = plan_publication(ledger, written("A", "B"), {}, RUN, NOW, in_table=True)
+
+    assert isinstance(planned, Publish)
+    assert [(b.id, str(b.state)) for b in planned.delta.set_batches] == [("A", "promoted")]
