@@ -90,9 +90,7 @@ class WorkQueue:
             if entry.due is not None and entry.due <= now and entry.running_since is None:
                 entry.due = None
                 entry.running_since = now
-                task = asyncio.get_running_loop().create_task(self._work(key, entry))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.add(asyncio.get_running_loop().create_task(self._work(key, entry)))
 
     def _next_wait(self) -> float | None:
         if len(self._tasks) >= self.workers:
@@ -119,6 +117,10 @@ class WorkQueue:
                 self._entries.pop(key, None)
         finally:
             entry.running_since = None
+            # Before the loop is woken, or it would still count this one and go back to sleep.
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.discard(task)
             self._changed.set()
 
 

@@ -15,6 +15,7 @@ DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 EXECUTOR_TEMPLATE_PATH = "/etc/lethe/run/executor.yaml"
 SCRATCH = "/scratch"
+API_TIMEOUT_MS = 60_000
 
 
 def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
@@ -45,6 +46,9 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
+        # Ten seconds by default, which a busy node can take to start a JVM's network threads.
+        "spark.kubernetes.driver.connectionTimeout": str(API_TIMEOUT_MS),
+        "spark.kubernetes.driver.requestTimeout": str(API_TIMEOUT_MS),
         "spark.executor.instances": str(size.executors),
         "spark.executor.cores": str(executor.cores),
         "spark.kubernetes.executor.request.cores": f"{round(executor.cpu * 1000)}m",
