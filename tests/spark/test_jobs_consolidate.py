@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe import names
 from lethe.errors import InputError, LetheError
-from lethe.run import CreateTable, RunSpec, TableRef
+from lethe.run import BufferRef, CreateTable, RunSpec, TableRef
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Row, Story, of_batches
@@ -27,13 +27,8 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 def source_rows(story: Story) -> Counter[Row]:
     """What lies in the buffer, read file by file without Lethe or Spark; ids as the test gave them."""
     found: Counter[Row] = Counter()
-    for folder in story.buffer.path.iterdir():
-        (batch_id,) = [
-            i
-            for i in ODD_IDS
-            if sum(i.encode()) * 1000 == pq.read_table(next(folder.glob("*.parquet")))["v"][0].as_py()
-        ]
-        for file in folder.glob("*.parquet"):
+    for batch_id in ODD_IDS:
+        for file in story.folder(batch_id).glob("*.parquet"):
             found.update((batch_id, r["v"], r["day"]) for r in pq.read_table(file, partitioning=None).to_pylist())
     return found
 
@@ -87,8 +82,8 @@ def test_a_consolidation_is_one_snapshot_with_every_key_and_each_object_it_promo
 
 
 def test_batches_that_cannot_be_read_are_set_aside_and_named_and_the_others_go_in(story: Story) -> None:
-    story.put("good", "corrupt", "incompatible", "fine")
-    (story.buffer.put("corrupt") / "part-0.parquet").write_bytes(b"PAR1 this is no Parquet file")
+    story.put("good", "fine")
+    story.put_file("corrupt", b"PAR1 this is no Parquet file")
     story.buffer.put("incompatible", pa.table({"v": ["a text"], "day": pa.array([1], pa.int32())}))
 
     result = story.consolidate("good", "corrupt", "incompatible", "fine")
@@ -103,7 +98,7 @@ def test_batches_that_cannot_be_read_are_set_aside_and_named_and_the_others_go_i
 
 
 def test_a_refused_batch_that_its_producer_mended_goes_in_by_the_next_run(story: Story) -> None:
-    (story.buffer.put("A") / "part-0.parquet").write_bytes(b"")
+    story.put_file("A", b"")
     assert story.consolidate("A").refused_count == 1
     story.put("A")
 
@@ -115,7 +110,7 @@ def test_a_refused_batch_that_its_producer_mended_goes_in_by_the_next_run(story:
 
 def test_only_refused_batches_commit_their_refusal_and_no_rows(story: Story) -> None:
     """The operator must not launch the same run for ever: it learns of the refusal from the ledger."""
-    (story.buffer.put("A") / "part-0.parquet").write_bytes(b"")
+    story.put_file("A", b"")
 
     result = story.consolidate("A")
 
@@ -125,7 +120,7 @@ def test_only_refused_batches_commit_their_refusal_and_no_rows(story: Story) -> 
 
 def test_a_folder_without_its_marker_and_one_that_is_gone_are_left_and_named(story: Story) -> None:
     story.put("done", "writing")
-    (story.buffer.path / "batch_id=writing" / "_SUCCESS").unlink()
+    (story.folder("writing") / "_SUCCESS").unlink()
 
     result = story.consolidate("done", "writing", "gone")
 
@@ -236,7 +231,7 @@ def test_a_table_of_years_whose_old_snapshots_expired_can_be_adopted_and_its_pas
 
 
 INVALID: dict[str, tuple[Callable[[Story], object], dict[str, Any], str, str]] = {
-    "no such table": (lambda s: None, {"create": None}, "TableNotFound", "spec.table.create"),
+    "no such table": (lambda _: None, {"create": None}, "TableNotFound", "spec.table.create"),
     "no batch column": (lambda s: foreign_table(s, "v", "day"), {"adopt": True}, "BatchColumnMissing", "v, day"),
     "a batch column of numbers": (
         lambda s: s.lake.catalog.create_table(s.name, pa.schema([("v", pa.int64()), ("batch_id", pa.int64())])),
@@ -245,7 +240,7 @@ INVALID: dict[str, tuple[Callable[[Story], object], dict[str, Any], str, str]] =
         "expected string",
     ),
     "a definition that is no SQL": (
-        lambda s: None,
+        lambda _: None,
         {"create": CreateTable(schema="v bigint,, nonsense")},
         "InvalidTableDefinition",
         "spec.table.create.schema",
@@ -278,9 +273,9 @@ def test_a_buffer_inside_the_tables_location_is_refused_before_anything_is_read(
     """Clean-up of the one would delete the other."""
     story.put("A")
     story.consolidate("A")
-    within = story.consolidation("B").model_copy(update={"buffer": {"uri": f"{story.table().location()}/data/buffer"}})
+    within = BufferRef(uri=f"{story.table().location()}/data/buffer")
 
-    error = refusal(story, RunSpec.model_validate(within.model_dump()))
+    error = refusal(story, story.consolidation("B", buffer=within))
 
     assert error.reason == "BufferOverlapsTable"
     assert "Move spec.buffer.uri" in error.message
