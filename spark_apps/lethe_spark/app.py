@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from lethe_spark import arguments, progress, result
 from lethe_spark.context import Cancelled, RunContext
-from lethe_spark.jvm.errors import JvmError
+from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.redact import RedactingFormatter, secrets_of
 from lethe_spark.session import make_session
 
@@ -86,7 +86,8 @@ def understood(error: Exception) -> LetheError:
     if isinstance(error, LetheError):
         return error
     name = type(error).__name__
-    if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _AWAY:
+    foreign = type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError) or foreign in _AWAY or (isinstance(error, JvmError) and is_away(error)):
         return TransientError(
             "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}); tried again."
         )

@@ -1,6 +1,7 @@
 """Every commit is a compare-and-set: races are made by holding two handles to one base."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from lethe import names
@@ -8,6 +9,7 @@ from lethe.errors import ConflictError, InputError, UnknownCommitState
 from lethe_spark.jvm import ancestry
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit
+from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.rewrite import find_files, scan_files, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 
@@ -185,6 +187,16 @@ def test_a_wrong_column_list_names_the_field_to_correct(flights: Flights, make_f
     _ = flights
     with pytest.raises(InputError, match=r"InvalidTableDefinition: .*spec\.table\.create"):
         make_flights(schema="v bigint batch_id")
+
+
+def test_a_catalog_that_is_away_is_told_from_a_failing_spark(flights: Flights) -> None:
+    java: Any = flights.spark.sparkContext._jvm
+    with pytest.raises(JvmError) as away:
+        java.java.sql.DriverManager.getConnection("jdbc:postgresql://127.0.0.1:9/ice")
+    with pytest.raises(JvmError) as failing:
+        java.java.lang.Integer.parseInt("x")
+
+    assert (is_away(away.value), is_away(failing.value)) == (True, False)
 
 
 def ledgers(flights: Flights) -> list[str | None]:

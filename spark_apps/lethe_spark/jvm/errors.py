@@ -45,6 +45,33 @@ def is_a(jvm: Any, error: BaseException, class_name: str) -> bool:
     return java is not None and bool(jvm.py4j.reflection.TypeUtil.isInstanceOf(class_name, java))
 
 
+# Packages whose exceptions, anywhere among the causes, mean that the catalog or the storage does not answer.
+_AWAY: Final = (
+    *(
+        "java.net.",
+        "java.sql.",
+        "org.postgresql.",
+        "org.sqlite.",
+        "software.amazon.",
+        "org.apache.iceberg.jdbc.Unchecked",
+    ),
+    *(ICEBERG + name for name in ("RuntimeIOException", "RESTException", "ServiceUnavailable", "ServiceFailure")),
+)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether a Java exception comes from the catalog or the storage rather than from Spark."""
+    java = java_exception(error)
+    for _ in range(20):
+        if java is None:
+            return False
+        name = str(java.getClass().getName())
+        if name.startswith(_AWAY):
+            return True
+        java = java.getCause()
+    return False
+
+
 def transient(error: BaseException, doing: str) -> LetheError:
     """Anything the catalog, the storage or the JVM threw while nothing was being committed: later."""
     name = java_class(error).rsplit(".", 1)[-1]
