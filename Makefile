@@ -18,6 +18,7 @@ VENV := $(LETHE_CACHE)/venv
 BIN := $(VENV)/bin
 JARS := $(LETHE_CACHE)/jars
 export LETHE_JARS := $(JARS)
+export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/spark_apps
 
 # The tests have a cluster of their own, so that they and the demo do not trip over each other.
 TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
@@ -41,7 +42,7 @@ kubeconfig: ## the path of the demo cluster's kubeconfig
 down: ## stop the demo's and the tests' clusters (PURGE=1: leave nothing)
 	@dev/stack.sh down $(if $(PURGE),--purge)
 	@$(if $(CLUSTER),:,$(TEST_STACK) down $(if $(PURGE),--purge))
-	@$(if $(PURGE),cd "$(LETHE_STATE)" && rm -rf log images.env *.lock && cd / && rmdir "$(LETHE_STATE)" || true)
+	@$(if $(PURGE),cd "$(LETHE_STATE)" && rm -rf log images.env loaded-*.env *.lock && cd / && rmdir "$(LETHE_STATE)" || true)
 
 ##@ Parts
 .PHONY: cluster images services install up venv jars tools

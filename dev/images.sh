@@ -9,15 +9,17 @@ source "$(dirname "$0")/lib.sh"
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 BASE=docker.io/library/debian:bookworm-slim
 LAYOUTS=$LETHE_CACHE/layouts
-DEPENDENCIES=(pyproject.toml constraints.txt dev/requirements.py)
+DEPENDENCIES=(constraints.txt dev/requirements.py)
 
 # The inputs of each image: first those of its base, which takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile "${DEPENDENCIES[@]}")
 SPARK_BASE=(spark_apps/Dockerfile "${DEPENDENCIES[@]}" spark_apps/jars.txt spark_apps/fetch_jars.py spark_apps/entrypoint.sh)
-operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
-spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
-operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)
-spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)
+# Of pyproject.toml only the dependencies count: a linter's setting must not rebuild an image.
+wanted_by() { python3 "$ROOT/dev/requirements.py" "$ROOT/pyproject.toml" "$@" | sha256sum | cut -c1-6; }
+operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")$(wanted_by operator)
+spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")$(wanted_by spark)
+operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)$(wanted_by operator)
+spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)$(wanted_by spark)
 postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
 versitygw=localhost/lethe-versitygw:$(hash_of dev/services/versitygw dev/tools.sh)
 
@@ -157,7 +159,7 @@ load() {
   # What was built last, and not what a file that changed since would give
   local image context=${CLUSTER:-}
   [ -e "$LETHE_STATE/images.env" ] || die "nothing is built yet: run make images"
-  # shellcheck disable=SC1091
+  # shellcheck disable=SC1090,SC1091
   source "$LETHE_STATE/images.env"
   for image in "$LETHE_OPERATOR_IMAGE" "$LETHE_SPARK_IMAGE" "$LETHE_POSTGRES_IMAGE" "$LETHE_VERSITYGW_IMAGE"; do
     image=localhost/${image##*/}
@@ -174,6 +176,7 @@ load() {
         ;;
     esac
   done
+  cp "$LETHE_STATE/images.env" "$LETHE_LOADED"
 }
 
 case ${1:-} in

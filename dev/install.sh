@@ -9,8 +9,8 @@ NAMESPACE=${LETHE_NAMESPACE:-lethe-system}
 WATCH=${LETHE_WATCH:-default} # comma-separated
 KUBECONFIG=$("$ROOT/dev/stack.sh" kubeconfig)
 export KUBECONFIG
-# shellcheck disable=SC1091
-source "$LETHE_STATE/images.env"
+# shellcheck disable=SC1090,SC1091
+source "$LETHE_LOADED"
 
 secret() { kubectl -n lethe-services get secret lethe-services -o "jsonpath={.data.$1}" | base64 -d; }
 
@@ -36,4 +36,5 @@ catalogs:
     s3.path-style-access: "true"
 V
 progress "installing Lethe into $NAMESPACE" helm upgrade --install lethe "$ROOT/helm/lethe" --namespace "$NAMESPACE" --create-namespace \
-  --values "$values" --wait --timeout 5m "$@"
+  --values "$values" --wait --timeout 3m "$@" \
+  || { kubectl -n "$NAMESPACE" get pods; kubectl -n "$NAMESPACE" logs deploy/lethe-operator --tail=20; exit 1; } >&2

@@ -10,6 +10,10 @@ export PATH=$LETHE_CACHE/bin:$PATH
 # `lethe` 0 is the demo's cluster, `lethe-test` 1 the tests': the two never share a node.
 export CLUSTER_NAME=${CLUSTER_NAME:-lethe}
 export CLUSTER_INDEX=${CLUSTER_INDEX:-0}
+# The images that this cluster was handed last: what is built may be newer.
+export LETHE_LOADED=$LETHE_STATE/loaded-$CLUSTER_NAME.env
+# This checkout's packages; the virtual environment holds only what they depend on.
+export PYTHONPATH=$ROOT/operator:$ROOT/spark_apps
 mkdir -p "$LETHE_CACHE" "$LETHE_STATE/log"
 
 say() { printf '%s\n' "$*" >&2; }

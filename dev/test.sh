@@ -21,8 +21,8 @@ if [[ " $* " == *tests/cluster* ]]; then
   LETHE_TEST_ENV=$(dev/stack.sh env)
   export LETHE_TEST_KUBECONFIG LETHE_TEST_ENV
   set -a
-  # shellcheck disable=SC1091
-  source "$LETHE_STATE/images.env"
+  # shellcheck disable=SC1090,SC1091
+  source "$LETHE_LOADED"
   set +a
 fi
 

