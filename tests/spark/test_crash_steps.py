@@ -1,0 +1,224 @@
+"""A run may die at any step, and again at its repetition: what was to happen has then happened once.
+
+Most deaths here are an exception that no job catches, in this process; the last tests kill a real one.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe.run import RunResult, RunSpec
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, local, of_batches
+from tests.spark.lake import CATALOG, Lake
+
+ROOT = Path(__file__).parents[2]
+CONSOLIDATION = ["after-read", "after-write", "after-stage", "before-commit", "after-commit"]
+REPLAY = ["after-read", "after-write", "before-commit", "after-commit"]
+VACUUM = ["after-write", "before-commit", "after-commit"]
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A, B and D are in the table; E and F wait in the buffer."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B", "D", "E", "F")
+    story.consolidate("A", "B", "D")
+    return story
+
+
+def dies(story: Story, spec: RunSpec, step: str) -> None:
+    with pytest.raises(Killed):
+        story.run(spec, **{step.replace("-", "_"): die})
+
+
+def runs_of(story: Story, spec: RunSpec) -> int:
+    """How many snapshots of the head's history this run made."""
+    return sum(story.keys(s).get("lethe.run-id") == spec.run_id for s in story.snapshots())
+
+
+@pytest.mark.parametrize("step", CONSOLIDATION)
+def test_a_consolidation_that_died_is_finished_by_its_repetition_and_every_row_is_there_once(
+    story: Story, step: str
+) -> None:
+    run = story.consolidation("E", "F")
+    dies(story, run, step)
+
+    result = story.run(run)
+
+    assert runs_of(story, run) == 1
+    assert result.outcome == ("AlreadyCommitted" if step == "after-commit" else "Committed")
+    assert story.states().items() >= {"E": "promoted", "F": "promoted"}.items()
+    story.check_reads(of_batches("A", "B", "D", "E", "F"))
+
+
+def test_what_was_staged_before_the_death_is_published_and_not_written_again(story: Story) -> None:
+    """A crash late in a run of hours must not cost those hours."""
+    run = story.consolidation("E", "F")
+    dies(story, run, "after-stage")
+    before = story.data_folder()
+    story.put_file("E", b"the buffer changed meanwhile")
+
+    result = story.run(run)
+
+    assert (result.batches_promoted, story.data_folder()) == (2, before)
+    story.check_reads(of_batches("A", "B", "D", "E", "F"))
+
+
+def test_a_run_that_died_staged_and_whose_batch_another_run_promoted_writes_the_rest(story: Story) -> None:
+    """Its files hold E and F together: published they would double E, dropped they would lose F."""
+    run = story.consolidation("E", "F")
+    dies(story, run, "after-stage")
+    story.consolidate("E")
+
+    story.run(run)
+
+    story.check_reads(of_batches("A", "B", "D", "E", "F"))
+
+
+def test_a_run_that_dies_at_each_step_in_turn_still_promotes_once(story: Story) -> None:
+    run = story.consolidation("E", "F")
+    for step in ("after-read", "after-write", "after-stage", "before-commit", "after-commit"):
+        dies(story, run, step)
+
+    assert story.run(run).outcome == "AlreadyCommitted"
+    assert runs_of(story, run) == 1
+    story.check_reads(of_batches("A", "B", "D", "E", "F"))
+
+
+@pytest.mark.parametrize("step", REPLAY)
+def test_a_replay_that_died_is_finished_by_its_repetition_and_adds_its_rows_once(story: Story, step: str) -> None:
+    run = story.restatement(story.a_replay("A", by="A2"))
+    dies(story, run, step)
+
+    (result,) = story.run(run).requests
+
+    assert (result.succeeded, result.rows_added, result.rows_deleted) == (True, 3, 4)
+    assert result.snapshot_id == story.head().snapshot_id
+    assert runs_of(story, run) == 1
+    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
+
+
+@pytest.mark.parametrize("step", VACUUM)
+def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: str) -> None:
+    story.revert("A")
+    run = story.vacuuming(ALL_GONE)
+    dies(story, run, step)
+    story.check_reads(of_batches("B", "D"))
+
+    story.run(run)
+
+    assert runs_of(story, run) == 1
+    assert avro(story.keys()["tombstone.file"]) == []
+    story.check_reads(of_batches("B", "D"))
+    assert {local(p) for p in story.files()} <= story.data_folder()
+
+
+# --- real processes -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    return tmp_path / "run.json"
+
+
+def application(story: Story, spec: RunSpec, run_file: Path, crash_at: str = "") -> tuple[int, RunResult | None]:
+    """Run the application as a process of its own: its exit code and the result it printed."""
+    run_file.write_text(spec.to_json())
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "lethe_spark.app", "--run", str(run_file)),
+            *("--conf", "spark.master=local[1]", "--conf", "spark.sql.shuffle.partitions=1"),
+            *("--conf", "spark.driver.memory=512m"),
+        ],
+        env={
+            **os.environ,
+            **story.lake.environment,
+            "PYTHONPATH": str(ROOT / "spark_apps"),
+            "LETHE_CRASH_AT": crash_at,
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return done.returncode, RunResult.model_validate(json.loads(lines[-1])) if lines else None
+
+
+def test_a_process_killed_before_its_commit_leaves_nothing_in_sight_and_its_successor_finishes(
+    story: Story, run_file: Path
+) -> None:
+    run = story.consolidation("E", "F")
+
+    assert application(story, run, run_file, crash_at="after-stage") == (137, None)
+    story.check_reads(of_batches("A", "B", "D"))
+    code, result = application(story, run, run_file)
+
+    assert code == 0
+    assert result is not None
+    assert (result.outcome, result.batches_promoted) == ("Committed", 2)
+    story.check_reads(of_batches("A", "B", "D", "E", "F"))
+
+
+def test_a_process_killed_right_after_its_commit_has_committed(story: Story, run_file: Path) -> None:
+    """The operator learns of it from the table; asked again, the run says so and does nothing."""
+    run = story.restatement(story.a_replay("A", by="A2"))
+
+    assert application(story, run, run_file, crash_at="after-commit") == (137, None)
+
+    result = story.run(run)
+    assert (result.outcome, runs_of(story, run)) == ("AlreadyCommitted", 1)
+    assert result.requests[0].rows_added == 3
+    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
+
+
+EVERY: list[Any] = [
+    *(pytest.param("consolidation", s, id=f"consolidation {s}") for s in CONSOLIDATION),
+    *(pytest.param("replay", s, id=f"replay {s}") for s in REPLAY),
+    *(pytest.param("vacuum", s, id=f"vacuum {s}") for s in VACUUM),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "step"), EVERY)
+def test_any_process_killed_at_any_step_is_finished_by_the_next(
+    story: Story, run_file: Path, kind: str, step: str
+) -> None:
+    match kind:
+        case "consolidation":
+            run, wanted = story.consolidation("E", "F"), of_batches("A", "B", "D", "E", "F")
+        case "replay":
+            run = story.restatement(story.a_replay("A", by="A2"))
+            wanted = of_batches("B", "D") + of_batches("A2", rows=3)
+        case _:
+            story.revert("A")
+            run, wanted = story.vacuuming(ALL_GONE), of_batches("B", "D")
+
+    assert application(story, run, run_file, crash_at=step) == (137, None)
+    code, result = application(story, run, run_file)
+
+    assert code == 0
+    assert result is not None
+    assert runs_of(story, run) == 1
+    story.check_reads(wanted)
+
+
+def test_a_process_given_an_unknown_catalog_exits_with_10_and_names_the_known_ones(
+    story: Story, run_file: Path
+) -> None:
+    """Exit code 10: not tried again as it is."""
+    document = json.loads(story.consolidation("A").to_json())
+    document["table"]["catalog"] = "nope"
+
+    code, result = application(story, RunSpec.model_validate(document), run_file)
+
+    assert code == 10
+    assert result is not None
+    assert (result.outcome, result.reason) == ("Failed", "UnknownCatalog")
+    assert f"it names: {CATALOG}" in result.message
