@@ -7,7 +7,7 @@ and the rows that match are left out here. I/O only.
 import base64
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -135,13 +135,9 @@ class Lake:
 
     def tombstones(self, table: str) -> list[dict[str, Any]]:
         """The active tombstones: those of the nearest ancestor whose summary names a file."""
-        loaded = self.catalog.load_table(table)
-        snapshot = loaded.current_snapshot()
-        while snapshot is not None:
+        for snapshot in self.history(table):
             if uri := summary(snapshot).get("tombstone.file"):
                 return self.avro(uri)
-            parent = snapshot.parent_snapshot_id
-            snapshot = loaded.snapshot_by_id(parent) if parent is not None else None
         return []
 
     def avro(self, uri: str) -> list[dict[str, Any]]:
@@ -152,10 +148,18 @@ class Lake:
     def data_files(self, table: str) -> set[str]:
         return set(self.catalog.load_table(table).inspect.files()["file_path"].to_pylist())
 
-    def run_ids(self, table: str) -> Sequence[str]:
-        """The run of every snapshot that names one, the oldest first: one run, one commit."""
-        found = (summary(s).get("lethe.run-id") for s in self.catalog.load_table(table).snapshots())
-        return [run for run in found if run]
+    def run_ids(self, table: str) -> list[str]:
+        """The runs that committed, the newest first: what a run only staged is not among the head's ancestors."""
+        return [run for snapshot in self.history(table) if (run := summary(snapshot).get("lethe.run-id"))]
+
+    def history(self, table: str) -> Iterator[Snapshot]:
+        """The head and its ancestors, as far as they are there."""
+        loaded = self.catalog.load_table(table)
+        snapshot = loaded.current_snapshot()
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = loaded.snapshot_by_id(parent) if parent is not None else None
 
 
 def summary(snapshot: Snapshot) -> dict[str, str]:
