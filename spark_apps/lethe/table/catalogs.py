@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import yaml
 from pyiceberg.catalog import Catalog, load_catalog
@@ -19,6 +19,8 @@ CONFIG_FILE = ".pyiceberg.yaml"
 # A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
 # as each documents.
 _PATIENCE = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
+# libpq's, seconds and milliseconds: without them a PostgreSQL whose address leads nowhere is waited for for minutes.
+_POSTGRESQL_PATIENCE = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
 
 
 def config_files() -> tuple[Path, ...]:
@@ -48,7 +50,16 @@ def properties(name: str, path: Path | None = None) -> dict[str, str]:
 def load(name: str, path: Path | None = None) -> Catalog:
     """Open a catalog with PyIceberg. Raises: InputError (`UnknownCatalog`); whatever the catalog raises when away."""
     own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
+    if own.get("uri", "").startswith("postgresql"):
+        own = {"pool_pre_ping": "true", **own, "uri": _patient(own["uri"])}
     return load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+
+
+def _patient(uri: str) -> str:
+    """A PostgreSQL URI with limits of time, unless it sets its own."""
+    parts = urlsplit(uri)
+    query = dict(parse_qsl(parts.query))
+    return parts._replace(query=urlencode({**_POSTGRESQL_PATIENCE, **query})).geturl()
 
 
 def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[str, str]:

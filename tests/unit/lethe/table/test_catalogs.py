@@ -100,3 +100,17 @@ def test_an_unknown_catalog_is_refused_with_the_known_ones(file: Path, tmp_path:
         load("main", tmp_path / "nothing.yaml")
 
     assert refused.value.reason == "UnknownCatalog"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("", {"connect_timeout": "5"}), ("?connect_timeout=60", {"connect_timeout": "60"})]
+)
+def test_a_postgresql_that_is_gone_is_waited_for_in_seconds(tmp_path: Path, given: str, kept: dict[str, str]) -> None:
+    """Its address may lead nowhere; TCP alone would try for minutes. Whoever sets limits keeps them."""
+    path = tmp_path / ".pyiceberg.yaml"
+    path.write_text(f"catalog:\n  main: {{type: sql, uri: 'postgresql+psycopg2://u:p%40@db:5432/lake{given}'}}\n")
+
+    engine = load("main", path).engine  # type: ignore[attr-defined]
+
+    assert engine.url.query == {"tcp_user_timeout": "20000", **kept}
+    assert engine.url.password == "p@"
