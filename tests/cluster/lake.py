@@ -182,7 +182,8 @@ def connect(services: Services) -> Lake:
         region_name="us-east-1",
         config=config,
     )
-    return Lake(services, s3, load_catalog(CATALOG, **properties))
+    # A connection of the pool may be older than the last restart of PostgreSQL.
+    return Lake(services, s3, load_catalog(CATALOG, **properties, pool_pre_ping="true"))
 
 
 def batch_folder(buffer: str, batch_id: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.kube import Cluster, Object, condition
+from tests.cluster.kube import Cluster, condition
 from tests.cluster.lake import SERVICES
 from tests.cluster.story import Story
 
@@ -17,31 +17,15 @@ NOTICED_SECONDS, BACK_SECONDS = 120, 120
 
 @contextmanager
 def away(cluster: Cluster, app: str) -> Iterator[None]:
-    """Stop the container of a service, while its pod and with it its data stay.
-
-    It gets an image that does not exist. Scaling to 0 would take the data along, and a Service that leads nowhere would
-    leave open connections alone.
-    """
+    """Stop a service; its data stays on the node."""
     services = cluster.in_namespace(SERVICES)
-    (pod,) = services.list("pods", f"app={app}")
-    name, (container,) = pod["metadata"]["name"], pod["spec"]["containers"]
-
-    def start(image: str, ready: bool) -> None:
-        change = {"spec": {"containers": [{"name": container["name"], "image": image}]}}
-        services.run("patch", "pod", name, "-p", json.dumps(change))
-        services.wait_for(
-            f"pods/{name}", lambda body: is_ready(body) is ready, within_seconds=120, why=f"{app}: ready={ready}"
-        )
-
-    start("localhost/away:none", ready=False)
+    services.run("scale", f"deployment/{app}", "--replicas=0")
+    services.run("wait", "--for=delete", "pod", "-l", f"app={app}", "--timeout=60s")
     try:
         yield
     finally:
-        start(container["image"], ready=True)
-
-
-def is_ready(pod: Object) -> bool:
-    return condition(pod, "Ready").get("status") == "True"
+        services.run("scale", f"deployment/{app}", "--replicas=1")
+        services.run("rollout", "status", f"deployment/{app}", "--timeout=120s", within_seconds=130)
 
 
 @pytest.fixture(scope="module")
