@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from lethe import names
 from lethe.errors import ConflictError, UnknownCommitState
 from lethe.ledger.ledger import Delta, apply
 from lethe.ledger.lineage import needed_carriers
@@ -31,12 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Intent(Generic[T]):
-    """What a plan wants committed. `vacuumed`: the tombstones applied to removed files, of a vacuum only."""
+    """What a plan wants committed. `vacuumed`: the tombstones applied to removed files, of a vacuum only; `publishes`: the
+    id under which the files were staged."""
 
     delta: Delta
     change: Change
     outcome: T
     vacuumed: Collection[Tombstone] | None = None
+    publishes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def _try_once(context: RunContext, table: IcebergTable, base: Base, wanted: Inte
     after = apply(base.ledger, delta, needed_carriers(base.facts.snapshots, base.ledger.carriers))
     written = ledger_store.write(base.iceberg.io, base.facts, after, base.loaded, wanted.vacuumed)
     keys = summary(base.ledger, after, written, spec.run_id, str(spec.kind), wanted.vacuumed)
+    if wanted.publishes is not None:
+        keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
     context.step("before-commit")
     snapshot_id = commit(table, wanted.change, keys, base.expectation)
     context.step("after-commit")

@@ -148,6 +148,19 @@ def test_files_that_another_tool_published_are_recorded_and_not_committed_again(
     story.check_reads(of_batches("A", "B", "D", "E") + Counter({("x", 500, 1): 1}))
 
 
+def test_files_that_we_published_cannot_be_published_again_by_another_tool(story: Story) -> None:
+    """The staged snapshot stays for a while; Iceberg looks for `published-wap-id` before it picks one."""
+    story.put("E")
+    run = story.consolidation("E")
+    story.run(run)
+    (staged,) = [s for s in story.table().snapshots() if (s.summary or {}).get("wap.id") == run.run_id]
+
+    with pytest.raises(Exception, match="Duplicate request to cherry pick wap id"):
+        story.spark.sql(f"CALL lite.system.cherrypick_snapshot('{story.name}', {staged.snapshot_id})")
+
+    story.check_reads(of_batches("A", "B", "D", "E"))
+
+
 # --- vacuums --------------------------------------------------------------------------------------------------------
 
 

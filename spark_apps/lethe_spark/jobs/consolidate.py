@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource, read_batches
-from lethe_spark.jvm.commit import Append, Change, LedgerOnly, find_staged, stage
+from lethe_spark.jvm.commit import Append, LedgerOnly, find_staged, stage
 from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
@@ -79,8 +79,10 @@ def _publish(
         return NothingToCommit(None)
     if planned.delta.is_empty:
         return NothingToCommit(written)
-    change: Change = Append(written.files) if written.files and not published else LedgerOnly()
-    return Intent(planned.delta, change, written)
+    if not written.files or published:
+        return Intent(planned.delta, LedgerOnly(), written)
+    staged_as = context.spec.run_id if written.staged is not None else None
+    return Intent(planned.delta, Append(written.files), written, publishes=staged_as)
 
 
 def _missing(ids: Sequence[str]) -> str:

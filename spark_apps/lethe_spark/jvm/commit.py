@@ -217,17 +217,6 @@ def find_staged(table: IcebergTable, wap_id: str) -> Staged | None:
     return Staged(int(snapshot.snapshotId()), files, summary)
 
 
-@reading("looking for a published snapshot")
-def find_published(table: IcebergTable, wap_id: str) -> int | None:
-    """The ancestor of the head by which the files staged under this id were published."""
-    table.java.refresh()
-    for snapshot in _history(table):
-        keys = snapshot.summary()
-        if wap_id in (keys.get(names.PUBLISHED_WAP_ID), keys.get(names.WAP_ID)):
-            return int(snapshot.snapshotId())
-    return None
-
-
 @reading("looking for a staged snapshot")
 def _newest(table: IcebergTable, wap_id: str) -> Any | None:
     table.java.refresh()
