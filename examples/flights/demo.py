@@ -11,9 +11,11 @@ from pathlib import Path
 
 import lethe
 import pandas as pd
+from botocore.exceptions import BotoCoreError
 from flights import BATCH_COLUMN, batches, corrected, correction, flights, rows_of
 from lake import Lake, connect
 from narrate import Object, Step, fail, kubectl, say
+from sqlalchemy.exc import OperationalError
 
 HERE = Path(__file__).parent
 TABLE = "air.flights"
@@ -185,5 +187,9 @@ def succeeded(restatement: Object) -> bool:
 if __name__ == "__main__":
     try:
         main()
+    except (OSError, BotoCoreError, OperationalError) as e:
+        fail(
+            f"{type(e).__name__}: {str(e).splitlines()[0]}\n`make status` tells whether the cluster and its services are up."
+        )
     except KeyboardInterrupt:
         sys.exit("\nInterrupted. The cluster stays up; run `make demo` to start over.")
