@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe import names
-from lethe.buffer import contains
 from lethe.errors import InputError
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.tombstone import Tombstone
 from lethe.plan.bounds import FileBounds
+from lethe.plan.places import overlap
 from lethe.plan.rearm import rearmed
 from lethe.run import CreateTable
 from lethe.table import ledger_store
@@ -95,7 +95,7 @@ def open_table(context: RunContext) -> IcebergTable:
     ours = table.properties.get(names.CLAIM) == context.spec.dataset.claim
     if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
         raise _no_batch_column(context, table.schema_names)
-    if contains(context.spec.buffer.uri, table.location) or contains(table.location, context.spec.buffer.uri):
+    if overlap(context.spec.buffer.uri, table.location):
         raise InputError(
             "BufferOverlapsTable",
             f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any
 
+from lethe.plan.places import overlap
 from lethe.run import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
 from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find
-from lethe_operator.decide.places import contains
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
@@ -195,7 +195,7 @@ def _cancelled(restatement: Restatement, job: str | None, run: Run | None) -> St
 
 def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:
     replacement, name = restatement.spec.replacement, restatement.meta.name
-    if replacement is not None and contains(dataset.spec.buffer.uri, replacement.uri):
+    if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
         return _stalled(
             Reason.REPLACEMENT_IN_BUFFER,
             f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "

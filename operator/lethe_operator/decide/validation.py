@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from lethe_operator.decide.places import overlap
+from lethe.plan.places import overlap
+
 from lethe_operator.decide.pod_template import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset

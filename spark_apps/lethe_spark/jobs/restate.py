@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe import names
-from lethe.buffer import contains, open_store
+from lethe.buffer import open_store
 from lethe.errors import InputError, LedgerError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import is_data
 from lethe.plan.bounds import IdIndex
+from lethe.plan.places import overlap
 from lethe.plan.restatement import AlreadyDone, ReplacementRows, check_request, plan_restatement
 from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
 
@@ -132,7 +133,7 @@ def _write_replacement(
     spec = context.spec
     assert request.replacement is not None
     where = f"Restatement {request.name}: spec.replacement.uri {request.replacement.uri}"
-    if contains(spec.buffer.uri, request.replacement.uri) or contains(request.replacement.uri, spec.buffer.uri):
+    if overlap(spec.buffer.uri, request.replacement.uri):
         raise InputError(
             "ReplacementInBuffer",
             f"{where} lies in the buffer {spec.buffer.uri}, so consolidation would load it a second time. Put it elsewhere.",

@@ -1,58 +1,17 @@
-"""Places are compared as places, and the buffer lists and deletes exactly what is there."""
+"""The buffer lists and deletes exactly what is there."""
 
 import re
 from pathlib import Path
 
 import pytest
 from botocore.stub import Stubber
-from lethe.buffer import FileStore, S3Store, contains, local_path, open_buffer, open_store
+from lethe.buffer import FileStore, S3Store, open_buffer, open_store
 from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import group
 
 from tests.builders import NOW
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "wanted"),
-    [
-        ("s3://lake/buffer", "s3://lake/buffer", True),
-        ("s3://lake/buffer/", "s3://lake/buffer/x", True),
-        ("s3://lake/buffer", "s3://lake/buffer2", False),
-        ("s3://lake/buffer/x", "s3://lake/buffer", False),
-        ("s3://lake", "s3://lake/buffer", True),
-        ("s3://lake/", "s3://other/buffer", False),
-        ("s3a://lake/buffer", "s3://lake/buffer/x", True),
-        ("s3n://lake/buffer", "s3a://lake/buffer/x", True),
-        ("file:/data", "file:///data/x", True),
-        ("/data", "file:/data/x", True),
-        ("file:///data", "/data2", False),
-        ("file:///lake/buffer", "s3://lake/buffer", False),
-        ("s3://lake/a//b", "s3://lake/a/b/c", True),
-        ("s3://lake/a/./b", "s3://lake/a/b/c", True),
-        ("s3://lake/a/x/../b", "s3://lake/a/b/c", True),
-        ("file:///data/buffer", "file:///data/wh/../buffer/x", True),
-        ("s3://lake/b#1", "s3://lake/b", False),
-    ],
-)
-def test_one_place_lies_in_another_whatever_the_spelling(outer: str, inner: str, wanted: bool) -> None:
-    """A buffer that holds the table, or the other way round: clean-up of the one would delete the other."""
-    assert wanted is contains(outer, inner)
-
-
-@pytest.mark.parametrize(
-    ("uri", "path"),
-    [
-        ("/data/x", "/data/x"),
-        ("file:/data/x", "/data/x"),
-        ("file:///data/x", "/data/x"),
-        ("file:///data/id=a%20b/p#1?.parquet", "/data/id=a%20b/p#1?.parquet"),
-    ],
-)
-def test_a_local_uri_is_its_path_to_the_letter(uri: str, path: str) -> None:
-    """Cut at `#`, a deletion would hit another file."""
-    assert path == local_path(uri)
 
 
 def put(root: Path, batch_id: str, *files: str) -> None:

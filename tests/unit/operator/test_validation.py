@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.places import contains, overlap
 from lethe_operator.decide.validation import blocker
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings
@@ -72,19 +71,3 @@ def test_a_secret_on_the_chart_s_list_is_allowed() -> None:
 
     assert blocker(dataset, a_world(), SETTINGS).reason == "PodTemplateNotAllowed"  # type: ignore[union-attr]
     assert None is blocker(dataset, a_world(), Settings(allowed_secrets=("kms",)))
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "expected"),
-    [
-        ("s3://lake/buffer", "s3://lake/buffer/x", True),
-        ("s3://lake/buffer/", "s3a://lake/buffer", True),
-        ("s3://lake/buffer", "s3://lake/buffer2", False),
-        ("s3://lake/buffer", "s3://other/buffer/x", False),
-        ("file:///data", "/data/x", True),
-        ("s3://lake", "s3://lake/anything", True),
-    ],
-)
-def test_a_place_contains_another_by_whole_path_segments(outer: str, inner: str, expected: bool) -> None:
-    assert expected is contains(outer, inner)
-    assert expected is overlap(inner, outer)
