@@ -183,6 +183,6 @@ case ${1:-} in
   build) locked images build ;;
   load) load ;;
   tags) tags ;;
-  pause) locked images pause_image ;;
+  pause) locked images pause_image > /dev/null ;;
   *) sed -n 2p "$0"; exit 2 ;;
 esac

@@ -35,6 +35,7 @@ catalogs:
     s3.region: us-east-1
     s3.path-style-access: "true"
 V
+helm_unstick "$NAMESPACE" lethe
 progress "installing Lethe into $NAMESPACE" helm upgrade --install lethe "$ROOT/helm/lethe" --namespace "$NAMESPACE" --create-namespace \
   --values "$values" --wait --timeout 3m "$@" \
   || { kubectl -n "$NAMESPACE" get pods; kubectl -n "$NAMESPACE" logs deploy/lethe-operator --tail=20; exit 1; } >&2

@@ -54,6 +54,12 @@ mode() {
   if [ -n "${CLUSTER:-}" ]; then echo existing; elif docker_answers; then echo kind; else echo node; fi
 }
 
+# helm_unstick NAMESPACE RELEASE: an installation that was interrupted would block the next one for ever.
+helm_unstick() {
+  helm list --namespace "$1" --pending --short | grep -qx "$2" || return 0
+  helm rollback --namespace "$1" "$2" > /dev/null 2>&1 || helm uninstall --namespace "$1" "$2" --wait
+}
+
 # Only one process at a time does a given job; the others wait for it and then find it done.
 locked() {
   exec 8> "$LETHE_STATE/$1.lock"

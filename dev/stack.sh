@@ -64,6 +64,7 @@ services() {
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED"
   folder=$(service_data)
+  helm_unstick "$SERVICES" "$SERVICES"
   progress "installing PostgreSQL and S3" helm upgrade --install "$SERVICES" "$ROOT/dev/services" --namespace "$SERVICES" --create-namespace \
     --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE,hostPath=$folder" \
     --wait --timeout 5m
