@@ -2,9 +2,9 @@
 # Lint, then run the tests with everything they need: test.sh PYTEST-ARGUMENT...
 #
 # LINT=0 leaves the linters out. Tests that need a cluster get one of their own, which is left up for the next time.
+export CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 # before lib.sh, which derives places from them
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
-export CLUSTER_NAME=lethe-test CLUSTER_INDEX=1
 BIN=$LETHE_CACHE/venv/bin
 
 "$ROOT/dev/venv.sh"
