@@ -43,6 +43,7 @@ class Reason(StrEnum):
         "BufferOverlapsTable",
         "The buffer lies inside the table's location, or the other way round.",
     )
+    BUFFER_SHARED = "BufferShared", "An older Dataset has the same buffer, or one that contains it or lies in it."
     RUN_RETRYING = "RunRetrying", "A run failed for a reason that may pass; it is started again after a pause."
     NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs belongs to somebody else."
 

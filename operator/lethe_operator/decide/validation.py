@@ -30,6 +30,9 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
         text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
         more = f" And {len(forbidden) - 1} more." if len(forbidden) > 1 else ""
         return Blocker(Reason.POD_TEMPLATE_NOT_ALLOWED, text + more, transient=False)
+    shared = _sharing(dataset, world)
+    if shared is not None:
+        return shared
     match world.table:
         case Unavailable(reason, message, transient):
             return Blocker(reason, message, transient)
@@ -37,6 +40,27 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
             return _without_table(dataset)
         case TableView() as view:
             return _with_table(dataset, view)
+
+
+def _sharing(dataset: Dataset, world: World) -> Blocker | None:
+    """Of Datasets that share a buffer the oldest acts: the retention of one would delete what another has yet to read."""
+    uri = dataset.spec.buffer.uri
+    older = [n for n in world.neighbours if overlap(n.spec.buffer.uri, uri) and _age(n) < _age(dataset)]
+    if not older:
+        return None
+    first = min(older, key=_age)
+    return Blocker(
+        Reason.BUFFER_SHARED,
+        f"Dataset {dataset.meta.name}: spec.buffer.uri {uri} overlaps the buffer {first.spec.buffer.uri} of the older Dataset "
+        f"{first.meta.name}, whose retention would delete batches that this one has yet to read. Create a Dataset with a "
+        "buffer of its own.",
+        transient=False,
+    )
+
+
+def _age(dataset: Dataset) -> tuple[str, str]:
+    created = dataset.meta.creation_timestamp
+    return (created.isoformat() if created else "", dataset.meta.name)
 
 
 def unsupported_field(dataset: Dataset) -> str | None:

@@ -73,7 +73,7 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
         a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job) for run in runs for a in run.attempts
     )
     buffer = tables.buffer(dataset, fresh=ended)
-    world = World(restatements, policies, runs, table, buffer)
+    world = World(restatements, policies, runs, table, buffer, _neighbours(kube, dataset.meta))
     return Observed(dataset, world, (*invalid, *unreadable))
 
 
@@ -92,6 +92,18 @@ def _restatements(kube: Kube, namespace: str, name: str) -> tuple[tuple[Restatem
         except InvalidSpec as e:
             invalid.append(Invalid("Restatement", parse_meta(body), body.get("status") or {}, str(e)))
     return tuple(found), invalid
+
+
+def _neighbours(kube: Kube, of: Meta) -> tuple[Dataset, ...]:
+    found: list[Dataset] = []
+    for body in kube.list(DATASETS, of.namespace):
+        try:
+            other = parse_dataset(body)
+        except InvalidSpec:
+            continue  # told when its own turn comes; it starts nothing until then
+        if other.meta.name != of.name and not other.meta.deleting:
+            found.append(other)
+    return tuple(found)
 
 
 def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], list[Invalid]]:

@@ -8,6 +8,7 @@ from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.plan.batches import BufferedBatch
 from lethe.run import Progress, RunKind, RunResult, RunSpec
 
+from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
@@ -118,3 +119,4 @@ class World:
     runs: tuple[Run, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
     buffer: BufferView | Unavailable = BufferView()
+    neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace

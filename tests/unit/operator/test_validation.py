@@ -7,6 +7,7 @@ from lethe_operator.decide.validation import blocker
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings
 
+from tests.builders import ago
 from tests.unit.operator.builders import SETTINGS, a_dataset, a_table, a_world
 
 CREATE = {"catalog": "main", "name": "air.flights", "create": {"schema": "id INT"}}
@@ -71,3 +72,26 @@ def test_a_secret_on_the_chart_s_list_is_allowed() -> None:
 
     assert blocker(dataset, a_world(), SETTINGS).reason == "PodTemplateNotAllowed"  # type: ignore[union-attr]
     assert None is blocker(dataset, a_world(), Settings(allowed_secrets=("kms",)))
+
+
+def test_of_two_datasets_with_one_buffer_the_older_acts() -> None:
+    """The retention of the one would delete batches before the other has promoted them."""
+    older = a_dataset(
+        "older", meta={"creationTimestamp": ago(hours=2).isoformat()}, buffer={"uri": "s3://lake/buffer/"}
+    )
+    younger = a_dataset()
+
+    found = blocker(younger, a_world(neighbours=(older,)), SETTINGS)
+
+    assert found is not None
+    assert (found.reason, found.transient) == ("BufferShared", False)
+    assert "s3://lake/buffer/flights overlaps the buffer s3://lake/buffer/ of the older Dataset older" in found.message
+    assert None is blocker(older, a_world(table=a_table(claim="ns/older"), neighbours=(younger,)), SETTINGS)
+
+
+def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
+    other = a_dataset(
+        "other", meta={"creationTimestamp": ago(hours=2).isoformat()}, buffer={"uri": "s3://lake/buffer/f"}
+    )
+
+    assert None is blocker(a_dataset(), a_world(neighbours=(other,)), SETTINGS)
