@@ -10,25 +10,15 @@ from lethe.run import RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
-from lethe_operator.resources.common import ANNOTATION_DATASET, EXECUTOR_KEY, RUN_KEY
+from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, EXECUTOR_KEY, POD_FIELDS, RUN_KEY
 from lethe_operator.resources.dataset import MIB
 from lethe_operator.settings import Settings
 
 UID = 185
-CONTAINER = "spark"
 CATALOGS_PATH = "/etc/lethe/catalogs"
 RUN_PATH = "/etc/lethe/run"
 # A driver that is asked to stop cancels its jobs and says so.
 GRACE_SECONDS = 30
-_COPIED = (
-    "nodeSelector",
-    "tolerations",
-    "affinity",
-    "topologySpreadConstraints",
-    "priorityClassName",
-    "schedulerName",
-    "imagePullSecrets",
-)
 
 
 def driver(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
@@ -118,7 +108,7 @@ def _pod(
             "annotations": annotations,
         },
         "spec": {
-            **{field: more[field] for field in _COPIED if field in more},
+            **{field: more[field] for field in POD_FIELDS if field in more},
             "enableServiceLinks": False,
             "securityContext": {
                 "runAsNonRoot": True,

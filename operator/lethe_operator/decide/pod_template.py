@@ -7,20 +7,9 @@ schema says the same; this holds when an older CRD is installed.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-CONTAINER: Final = "spark"
-_SPEC_FIELDS: Final = frozenset(
-    {
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "topologySpreadConstraints",
-        "priorityClassName",
-        "schedulerName",
-        "imagePullSecrets",
-        "volumes",
-        "containers",
-    }
-)
+from lethe_operator.resources.common import CONTAINER, POD_FIELDS
+
+_SPEC_FIELDS: Final = frozenset({*POD_FIELDS, "volumes", "containers"})
 _VOLUME_FIELDS: Final = frozenset({"name", "emptyDir", "configMap", "secret", "persistentVolumeClaim"})
 _CONTAINER_FIELDS: Final = frozenset({"name", "env", "volumeMounts"})
 _ENV_SOURCES: Final = frozenset({"secretKeyRef", "configMapKeyRef"})

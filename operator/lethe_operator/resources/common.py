@@ -38,6 +38,18 @@ MANAGED_LABELS: Final[Mapping[str, str]] = {
     "app.kubernetes.io/managed-by": "lethe",
 }
 RUN_LABELS: Final[Mapping[str, str]] = {**MANAGED_LABELS, "app.kubernetes.io/component": "run"}
+# The container of a run's pods, and what a pod template may set besides volumes and that container: what is allowed is
+# what is copied, so that neither can be forgotten.
+CONTAINER = "spark"
+POD_FIELDS = (
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "priorityClassName",
+    "schedulerName",
+    "imagePullSecrets",
+)
 
 
 class InvalidSpec(ValueError):
