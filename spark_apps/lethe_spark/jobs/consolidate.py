@@ -53,10 +53,11 @@ def run(context: RunContext) -> RunResult:
     wanted: tuple[str, ...] = spec.batch_ids
     staged: Written | None = _staged(context, table)
     for _ in range(WRITES):
-        promotion = plan_promotion(observe_base(context, table).ledger, wanted)
+        base = observe_base(context, table)
+        promotion = plan_promotion(base.ledger, wanted)
         if not promotion.promote:
             return _nothing(context, len(promotion.withheld))
-        written = staged or _write(context, table, promotion.promote)
+        written = staged or _write(context, table, base, promotion.promote)
         staged = None
         done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
         if done.outcome is not None:
@@ -92,7 +93,7 @@ def _missing(ids: Sequence[str]) -> str:
     return f"{len(ids)} batches are not in the buffer or have no {names.SUCCESS_MARKER}: {named}"
 
 
-def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -> Written:
+def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iterable[str]) -> Written:
     """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
     spec = context.spec
     assert spec.consolidation is not None
@@ -103,8 +104,7 @@ def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
     schema = context.spark.table(table.full_name).schema
-    column = observe_base(context, table).batch_column
-    with read_batches(context.spark, sources, schema, column, context.catalog_properties) as ingest:
+    with read_batches(context.spark, sources, schema, base.batch_column, context.catalog_properties) as ingest:
         context.step("after-read")
         context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
         context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
@@ -121,12 +121,11 @@ def _write(context: RunContext, table: IcebergTable, batch_ids: Iterable[str]) -
     if not files:
         return written
     context.reporter.phase(Phase.STAGING)
-    return replace(written, staged=_stage(context, table, written))
+    return replace(written, staged=_stage(context, table, base, written))
 
 
-def _stage(context: RunContext, table: IcebergTable, written: Written) -> int:
+def _stage(context: RunContext, table: IcebergTable, base: Base, written: Written) -> int:
     """Returns the staged snapshot's id."""
-    base = observe_base(context, table)
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
     document = {

@@ -31,13 +31,6 @@ def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
     return result
 
 
-def java_set(spark: SparkSession, values: Iterable[Any]) -> Any:
-    result = jvm(spark).java.util.HashSet()
-    for value in values:
-        result.add(value)
-    return result
-
-
 def each(iterable: Any) -> Iterator[Any]:
     """The elements of a java.lang.Iterable, which Python does not take for one."""
     iterator = iterable.iterator()
