@@ -62,7 +62,7 @@ tools: ## the programs of the cluster: Kubernetes, Helm, ...
 	@dev/packages.sh python
 	@dev/tools.sh
 jars: venv
-	@dev/packages.sh java
+	@dev/packages.sh java postgres
 	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test
 
 ##@ Check it

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the Debian packages that the given parts need and this machine lacks: packages.sh python|java|node ...
+# Install the Debian packages that the given parts need and this machine lacks: packages.sh python|java|postgres|node ...
 # Nothing is done, and no root needed, when the commands are there.
 source "$(dirname "$0")/lib.sh"
 
@@ -19,6 +19,10 @@ for part; do
     java)
       major=$(java_major 2> /dev/null || true)
       [ "${major:-0}" -ge 17 ] || missing+=(openjdk-17-jre-headless)
+      ;;
+    postgres)
+      # Debian keeps the server's programs off the PATH
+      compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || missing+=(postgresql)
       ;;
     node)
       lacks containerd && missing+=(containerd)

@@ -8,7 +8,7 @@ cd "$ROOT"
 BIN=$LETHE_CACHE/venv/bin
 
 "$ROOT/dev/venv.sh"
-"$ROOT/dev/packages.sh" java
+"$ROOT/dev/packages.sh" java postgres
 export LETHE_JARS=$LETHE_CACHE/jars
 "$BIN/python" spark_apps/fetch_jars.py "$LETHE_JARS" --scope test
 lint=0

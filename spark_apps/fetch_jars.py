@@ -3,10 +3,10 @@
 
     fetch_jars.py DEST [--scope image|test]
 
-Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need. A jar that is
-already there and has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance a mirror;
-the CA bundle of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this also runs
-while the image is being built, before anything is installed.
+Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need, and what tests
+start beside Spark: jars of scope `rest` go into the folder DEST/rest, off Spark's class path. A jar that is already there and
+has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance a mirror; of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this also runs while the
+image is being built, before anything is installed.
 """
 
 import argparse
@@ -23,17 +23,19 @@ LIST = pathlib.Path(__file__).with_name("jars.txt")
 ATTEMPTS = 4
 
 
-def read_list(path: pathlib.Path, scope: str) -> list[tuple[str, str]]:
-    """The (path in the repository, SHA-256) pairs of the wanted scope."""
+def read_list(path: pathlib.Path, scope: str) -> list[tuple[str, str, str]]:
+    """The (path in the repository, folder below DEST, SHA-256) triples of the wanted scope."""
     jars = []
     for line in path.read_text().splitlines():
         line = line.split("#")[0].strip()
         if not line:
             continue
         jar_scope, coordinates, sha256 = line.split()
-        if jar_scope == "image" or jar_scope == scope:
-            group, artifact, version = coordinates.split(":")
-            jars.append((f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar", sha256))
+        if jar_scope == "image" or scope == "test":
+            group, artifact, version, *classifier = coordinates.split(":")
+            name = "-".join([artifact, version, *classifier]) + ".jar"
+            folder = "rest" if jar_scope == "rest" else "."
+            jars.append((f"{group.replace('.', '/')}/{artifact}/{version}/{name}", folder, sha256))
     return jars
 
 
@@ -79,9 +81,10 @@ def main() -> None:
     parser.add_argument("--scope", choices=["image", "test"], default="image")
     arguments = parser.parse_args()
     base = os.environ.get("MAVEN_REPO", "https://repo1.maven.org/maven2").rstrip("/")
-    arguments.dest.mkdir(parents=True, exist_ok=True)
-    for path, sha256 in read_list(LIST, arguments.scope):
-        fetch(path, sha256, arguments.dest, base)
+    for path, folder, sha256 in read_list(LIST, arguments.scope):
+        dest = arguments.dest / folder
+        dest.mkdir(parents=True, exist_ok=True)
+        fetch(path, sha256, dest, base)
 
 
 if __name__ == "__main__":
