@@ -3,12 +3,24 @@
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class Bounded(Protocol):
+    """Anything with bounds of the batch column; None is unknown, hence open."""
+
+    @property
+    def lower(self) -> str | None: ...
+
+    @property
+    def upper(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class FileBounds:
     """A data file of one snapshot. Bounds are of the batch column, None when unknown; `null_count` None when unknown;
-    `size` in bytes; `has_deletes`: position deletes or a deletion vector of somebody else apply to it."""
+    `size` in bytes; `has_deletes`: position deletes or a deletion vector of somebody else apply to it; `partition` its
+    text (`lethe.plan.partitions`), None when it has none; `added_by` the snapshot that added it."""
 
     path: str
     records: int
@@ -17,6 +29,8 @@ class FileBounds:
     upper: str | None
     null_count: int | None
     has_deletes: bool = False
+    partition: str | None = None
+    added_by: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,7 @@ class IdIndex:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def might_hold(self, file: FileBounds) -> bool:
+    def might_hold(self, file: Bounded) -> bool:
         """Whether some id lies within the bounds; an unknown bound is open."""
         if not self._ids:
             return False
@@ -49,7 +63,7 @@ class IdIndex:
         """Whether every row's id is in the set: equal bounds in it and a null count that is present and 0."""
         return file.lower is not None and file.lower == file.upper and file.lower in self._set and file.null_count == 0
 
-    def within(self, file: FileBounds) -> list[str]:
+    def within(self, file: Bounded) -> list[str]:
         """The ids that the file might hold."""
         start = 0 if file.lower is None else bisect_left(self._ids, file.lower)
         end = len(self._ids) if file.upper is None else bisect_left(self._ids, file.upper)

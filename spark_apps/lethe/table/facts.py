@@ -12,12 +12,14 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.bounds import FileBounds
+from lethe.plan.partitions import partition_text
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def _snapshot(s: IcebergSnapshot) -> Snapshot:
 
 def data_files(table: Table, snapshot_id: int | None, field_id: int) -> list[FileBounds]:
     """Every live data file of a snapshot with the bounds of one string column. Reads the manifests, no data."""
-    return [f for f, _ in _live(table, snapshot_id, field_id)]
+    return list(_live(table, snapshot_id, field_id))
 
 
 def files_added_by(
@@ -121,10 +123,10 @@ def files_added_by(
 ) -> list[FileBounds]:
     """The live data files of `of_snapshot` that one of `snapshot_ids` added."""
     wanted = frozenset(snapshot_ids)
-    return [f for f, added_by in _live(table, of_snapshot, field_id) if added_by in wanted] if wanted else []
+    return [f for f in _live(table, of_snapshot, field_id) if f.added_by in wanted] if wanted else []
 
 
-def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[tuple[FileBounds, int | None]]:
+def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[FileBounds]:
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     if snapshot is None:
         return
@@ -140,18 +142,22 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[tupl
                 continue
             f = entry.data_file
             nulls = (f.null_value_counts or {}).get(field_id)
-            yield (
-                FileBounds(
-                    path=f.file_path,
-                    records=f.record_count,
-                    size=f.file_size_in_bytes,
-                    lower=_text((f.lower_bounds or {}).get(field_id)),
-                    upper=_text((f.upper_bounds or {}).get(field_id)),
-                    null_count=nulls,
-                    has_deletes=manifest.partition_spec_id in deleted_in,
-                ),
-                entry.snapshot_id,
+            yield FileBounds(
+                path=f.file_path,
+                records=f.record_count,
+                size=f.file_size_in_bytes,
+                lower=_text((f.lower_bounds or {}).get(field_id)),
+                upper=_text((f.upper_bounds or {}).get(field_id)),
+                null_count=nulls,
+                has_deletes=manifest.partition_spec_id in deleted_in,
+                partition=partition_text(manifest.partition_spec_id, _values(f.partition)),
+                added_by=entry.snapshot_id,
             )
+
+
+def _values(partition: Record) -> list[Any]:
+    """The physical values of a partition tuple: of a day its number, of an hour too."""
+    return [partition[n] for n in range(len(partition))]
 
 
 def _text(bound: bytes | None) -> str | None:
