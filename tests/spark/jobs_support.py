@@ -80,10 +80,13 @@ class Story:
     lake: Lake
     name: str
     partition_by: tuple[str, ...] = ("day",)
+    catalog: str = CATALOG
 
     @classmethod
-    def begin(cls, spark: SparkSession, lake: Lake, partition_by: tuple[str, ...] = ("day",)) -> "Story":
-        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by)
+    def begin(
+        cls, spark: SparkSession, lake: Lake, partition_by: tuple[str, ...] = ("day",), catalog: str = CATALOG
+    ) -> "Story":
+        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by, catalog)
 
     # --- what producers and users do ------------------------------------------------------------------------------
 
@@ -129,7 +132,7 @@ class Story:
         wanted: dict[str, Any] = {
             "run_id": run_id(self.name, kind, keys),
             "dataset": DatasetRef(namespace="air", name=self.name, uid=self.name),
-            "table": TableRef(catalog=CATALOG, name=self.name, create=create),
+            "table": TableRef(catalog=self.catalog, name=self.name, create=create),
             "buffer": BufferRef(uri=self.buffer.uri),
         }
         return a_run(kind, **{**wanted, **changes})
@@ -155,7 +158,7 @@ class Story:
     def context(self, spec: RunSpec, **at: Callable[[], object]) -> Watched:
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
         reporter = Reporter(spec, Recorder())
-        return Watched(self.spark, spec, reporter, catalogs.properties(CATALOG), at=hooks)
+        return Watched(self.spark, spec, reporter, catalogs.properties(self.catalog), at=hooks)
 
     def consolidate(self, *batch_ids: str, **at: Callable[[], object]) -> RunResult:
         return self.run(self.consolidation(*batch_ids), **at)
@@ -181,8 +184,12 @@ class Story:
 
     # --- what there is --------------------------------------------------------------------------------------------
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.catalog}.{self.name}"
+
     def table(self) -> Table:
-        return self.lake.catalog.load_table(self.name)
+        return catalogs.load(self.catalog).load_table(self.name)
 
     def snapshots(self) -> list[Snapshot]:
         """The head and its ancestors, newest first."""
@@ -245,7 +252,7 @@ class Story:
         """
         if wanted is not None:
             assert self.rows_at() == wanted
-        full_name = f"{CATALOG}.{self.name}"
+        full_name = self.full_name
         assert of_arrow(lethe.scan(full_name).to_arrow()) == self.rows_at()
         assert of_spark(lethe_spark.read(self.spark, full_name)) == self.rows_at()
         for n, snapshot in enumerate(self.snapshots()):
