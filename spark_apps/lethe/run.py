@@ -78,9 +78,10 @@ class Replacement(Document):
 class RestatementRequest(Document):
     key: str  # lethe.ids.request_key
     name: str  # "namespace/name", for messages
-    operation: str  # Replay | Revert
+    operation: str  # Replay | Revert | Undo
     batch_ids: tuple[str, ...]
     replacement: Replacement | None = None
+    undoes: str = ""  # of an Undo: the key of the request that it takes back
     reason: str = ""
     creation_time: datetime
     evict_by_seconds: int | None = None
@@ -103,7 +104,11 @@ class VacuumSpec(Document):
 
 
 class RunSpec(Document):
-    """`run.json`. Exactly one of the three last fields is set, the one that `kind` names."""
+    """`run.json`. Exactly one of the three last fields is set, the one that `kind` names.
+
+    `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw last; the run refuses a table
+    that was rolled back to before it. None: not to be checked. `snapshots`: how many snapshots any commit may leave.
+    """
 
     api_version: str = CONTRACT_VERSION
     kind: RunKind
@@ -113,6 +118,9 @@ class RunSpec(Document):
     table: TableRef
     batch_column: str
     buffer: BufferRef
+    seen_snapshot_id: int | None = None
+    seen_sequence_number: int | None = None
+    snapshots: SnapshotLimits | None = None
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementSpec | None = None
     vacuum: VacuumSpec | None = None
