@@ -98,6 +98,33 @@ def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None
     return False
 
 
+def is_rolled_back(
+    snapshots: Mapping[int, Snapshot], head_id: int | None, seen_id: int | None, seen_sequence_number: int | None = None
+) -> bool:
+    """Whether a head that was seen before is no ancestor of the head any more.
+
+    Branches, tags and staged snapshots prove nothing: only the head's own line counts. Where that ends at an expired
+    snapshot, the seen one may have been expired with it, which its sequence number tells: below the oldest retained ancestor's
+    it is taken for an ancestor; from there on it would be in the line.
+
+    Args:
+        seen_id: The head seen before; None: none was, and nothing can be said against this one.
+        seen_sequence_number: Its sequence number; None or 0 (format version 1) when that is not known.
+    """
+    if seen_id is None:
+        return False
+    oldest: Snapshot | None = None
+    current = head_id
+    while current is not None and current in snapshots:
+        if current == seen_id:
+            return False
+        oldest = snapshots[current]
+        current = oldest.parent_id
+    if oldest is None or current is None:
+        return True  # no head, or the line is known to its root
+    return bool(seen_sequence_number) and (seen_sequence_number or 0) >= oldest.sequence_number
+
+
 def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
     """The carriers list for the next ledger: what retained bare snapshots resolve to, oldest first. O(snapshots)."""
     remembered = {b: c for c in known for b in c.bare}

@@ -2,7 +2,7 @@
 
 import pytest
 from lethe.errors import LedgerError
-from lethe.ledger.lineage import Resolution, Snapshot, is_ancestor, is_published, needed_carriers, resolve
+from lethe.ledger.lineage import Resolution, Snapshot, is_ancestor, is_published, is_rolled_back, needed_carriers, resolve
 
 from tests.builders import a_carrier, a_history, a_snapshot
 
@@ -130,3 +130,42 @@ def test_a_staged_snapshot_published_by_another_tool_is_recognised(history: list
     known = a_history(a_snapshot(1), *history)
 
     assert wanted is is_published(known, 11 if 11 in known else 1, 9)
+
+
+#   1 - 2 - 3 - 4 - 8 (head after a rollback to 4)
+#                \- 5 - 6 (seen before it)      5 - 7 (tagged)
+ROLLED_BACK = a_history(
+    a_snapshot(1),
+    *(a_snapshot(i, i - 1) for i in (2, 3, 4, 5, 6)),
+    a_snapshot(7, 5),
+    a_snapshot(8, 4),
+)
+
+
+@pytest.mark.parametrize(
+    ("gone", "head", "seen", "sequence", "rolled_back"),
+    [
+        pytest.param((), 6, None, None, False, id="nothing was seen yet"),
+        pytest.param((), 6, 6, 6, False, id="the head itself"),
+        pytest.param((), 6, 3, 3, False, id="an ancestor"),
+        pytest.param((), 4, 6, 6, True, id="rolled back, the seen one still retained"),
+        pytest.param((5, 6, 7), 4, 6, 6, True, id="rolled back, the seen one expired: it is newer than the head"),
+        pytest.param((), 8, 6, 6, True, id="rolled back, and then another commit"),
+        pytest.param((6,), 8, 6, 6, True, id="then another commit, the seen one expired: the line is known to its root"),
+        pytest.param((1, 2, 6), 8, 6, 6, True, id="the line covers its number and does not hold it"),
+        pytest.param((1, 2, 3), 6, 2, 2, False, id="expired below the oldest retained ancestor"),
+        pytest.param((1, 2, 3), 6, 3, 3, False, id="the very parent was expired"),
+        pytest.param((1, 2, 4), 6, 3, 3, False, id="retained, but the line to it was expired"),
+        pytest.param((1, 2), 6, 2, None, False, id="expired, its number not known"),
+        pytest.param((), 6, 99, None, True, id="not retained, its number not known, the line known to its root"),
+        pytest.param((), 6, 7, 7, True, id="a tag or a branch is not the head's line"),
+        pytest.param((), None, 6, 6, True, id="the table was emptied of its history"),
+    ],
+)
+def test_a_head_that_was_seen_must_be_an_ancestor_of_the_head(
+    gone: tuple[int, ...], head: int | None, seen: int | None, sequence: int | None, rolled_back: bool
+) -> None:
+    """Else what was promoted, deleted and reported since then may be untrue."""
+    snapshots = {k: v for k, v in ROLLED_BACK.items() if k not in gone}
+
+    assert is_rolled_back(snapshots, head, seen, sequence) is rolled_back
