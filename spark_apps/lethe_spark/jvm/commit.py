@@ -14,7 +14,7 @@ from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitSta
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, listen_for_callbacks
-from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.rewrite import DataFile, described
 from lethe_spark.jvm.table import IcebergTable
 
 LOOKS_AFTER_UNKNOWN = 3
@@ -212,7 +212,7 @@ def find_staged(table: IcebergTable, wap_id: str) -> Staged | None:
     snapshot = _newest(table, wap_id)
     if snapshot is None:
         return None
-    files = tuple(DataFile.of(f) for f in each(snapshot.addedDataFiles(table.java.io())))
+    files = described(table, each(snapshot.addedDataFiles(table.java.io())))
     summary = {str(e.getKey()): str(e.getValue()) for e in each(snapshot.summary().entrySet())}
     return Staged(int(snapshot.snapshotId()), files, summary)
 

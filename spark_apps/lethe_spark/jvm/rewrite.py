@@ -4,13 +4,16 @@ Iceberg's compaction registry (`FileRewriteCoordinator`, `ScanTaskSetManager`) d
 in data files instead of a commit, a read of one yields the staged scan tasks. Both live in this driver's JVM.
 """
 
+import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
+from lethe import names
 from lethe.errors import ConflictError
+from lethe.plan.partitions import partition_text_of_json
 from pyspark.sql import DataFrame
 
 from lethe_spark.jvm.errors import JvmError, reading, transient
@@ -24,16 +27,58 @@ DATA_PATH: Final = "write.data.path"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file; `records` rows, `bytes` long. `java` is Iceberg's own object, which a commit hands back to it."""
+    """A data file; `records` rows, `bytes` long. `java` is Iceberg's own object, which a commit hands back to it.
+
+    `partition` (its text, as `lethe.plan.partitions` writes it) and the bounds of the batch column are known of files that
+    a run has written or staged, not of scanned ones; None is unknown."""
 
     path: str
     records: int
     bytes: int
     java: Any = field(repr=False, compare=False)
+    partition: str | None = None
+    lower: str | None = None
+    upper: str | None = None
 
     @classmethod
     def of(cls, java: Any) -> "DataFile":
         return cls(str(java.location()), int(java.recordCount()), int(java.fileSizeInBytes()), java)
+
+
+def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]:
+    """Iceberg's data files with their partitions and bounds. One call into the JVM for each: its JSON form has it all."""
+    parser = jvm(table.spark).org.apache.iceberg.ContentFileParser
+    field_id = table.java.properties().get(names.BATCH_COLUMN)
+    specs = table.java.specs()
+    types: dict[int, tuple[Any, list[str]]] = {}
+    found: list[DataFile] = []
+    for java in files:
+        spec_id = int(java.specId())
+        if spec_id not in types:
+            spec = specs.get(spec_id)
+            types[spec_id] = (spec, [str(f.type().toString()) for f in each(spec.partitionType().fields())])
+        spec, names_of_types = types[spec_id]
+        known = json.loads(parser.toJson(java, spec))
+        found.append(
+            DataFile(
+                path=known["file-path"],
+                records=known["record-count"],
+                bytes=known["file-size-in-bytes"],
+                java=java,
+                partition=partition_text_of_json(spec_id, names_of_types, known["partition"]),
+                lower=_bound(known, "lower-bounds", field_id),
+                upper=_bound(known, "upper-bounds", field_id),
+            )
+        )
+    return tuple(found)
+
+
+def _bound(file: Mapping[str, Any], which: str, field_id: str | None) -> str | None:
+    """A bound of a string column, which Iceberg writes as the hexadecimal of its UTF-8."""
+    bounds = file.get(which)
+    if bounds is None or field_id is None or int(field_id) not in bounds["keys"]:
+        return None
+    return bytes.fromhex(bounds["values"][bounds["keys"].index(int(field_id))]).decode()
 
 
 def run_folder(table: IcebergTable, run_id: str) -> str:
@@ -64,7 +109,7 @@ def write_uncommitted(
         if target_file_size_bytes:
             writer = writer.option("target-file-size-bytes", str(target_file_size_bytes))
         writer.mode("append").save(group)
-        return tuple(DataFile.of(f) for f in each(coordinator.fetchNewFiles(target, group)))
+        return described(table, each(coordinator.fetchNewFiles(target, group)))
     finally:
         coordinator.clearRewrite(target, group)
         cache.remove(group)
