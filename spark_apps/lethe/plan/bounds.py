@@ -1,8 +1,9 @@
 """What a data file's metadata proves about tombstoned rows: that it cannot, might, or can only hold them. Pure."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 
@@ -65,11 +66,23 @@ class IdIndex:
 
     def within(self, file: Bounded) -> list[str]:
         """The ids that the file might hold."""
-        start = 0 if file.lower is None else bisect_left(self._ids, file.lower)
-        end = len(self._ids) if file.upper is None else bisect_left(self._ids, file.upper)
-        if file.upper is not None and end < len(self._ids) and self._ids[end] == file.upper:
-            end += 1
+        start, end = self.span(file)
         return self._ids[start:end]
+
+    def span(self, file: Bounded) -> tuple[int, int]:
+        """The positions, among the sorted ids, of those that the file might hold: from the first up to the second."""
+        start = 0 if file.lower is None else bisect_left(self._ids, file.lower)
+        end = len(self._ids) if file.upper is None else bisect_right(self._ids, file.upper)
+        return start, max(start, end)
+
+    def covered(self, files: Iterable[Bounded]) -> set[str]:
+        """The ids that one of the files might hold. O(files x log ids + ids), however wide their bounds are."""
+        edges = [0] * (len(self._ids) + 1)
+        for f in files:
+            start, end = self.span(f)
+            edges[start] += 1
+            edges[end] -= 1
+        return {i for i, depth in zip(self._ids, accumulate(edges), strict=False) if depth > 0}
 
 
 def split_by_bounds(files: Iterable[FileBounds], ids: Collection[str]) -> BoundsSplit:
