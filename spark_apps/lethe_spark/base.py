@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.ledger import Ledger
+from lethe.ledger.lineage import is_rolled_back
 from lethe.ledger.tombstone import Tombstone
 from lethe.plan.bounds import FileBounds
 from lethe.plan.places import overlap
@@ -57,11 +58,15 @@ class Base:
 
 
 def observe_base(context: RunContext, table: IcebergTable) -> Base:
-    """The table's newest state and its ledger. Raises: InputError (TableClaimed, BatchColumnMissing), LedgerError."""
+    """The table's newest state and its ledger.
+
+    Raises: InputError (TableClaimed, TableRolledBack, BatchColumnMissing), LedgerError.
+    """
     table.refresh()
     iceberg = static_table(table.metadata_location, context.catalog_properties)
     facts = observe(iceberg, context.spec.batch_column, name=context.spec.table.name)
     _check_claim(context, facts.claim)
+    _check_head(context, facts)
     if facts.batch_field_id is None:
         raise _no_batch_column(context, facts.columns)
     return Base(iceberg, facts, ledger_store.load(iceberg.io, facts), facts.batch_field_id)
@@ -147,6 +152,18 @@ def _check_claim(context: RunContext, claim: str | None) -> None:
             "TableClaimed",
             f"{context.spec.table.name} belongs to Dataset {claim} (table property {names.CLAIM}). Point this Dataset at "
             f"another table, or, if {claim} is gone for good, unset that property.",
+        )
+
+
+def _check_head(context: RunContext, facts: TableFacts) -> None:
+    """Between the look of whoever asked for this run and now, the table may have been rolled back."""
+    seen = context.spec.seen_snapshot_id
+    if is_rolled_back(facts.snapshots, facts.head_id, seen, context.spec.seen_sequence_number):
+        raise InputError(
+            "TableRolledBack",
+            f"{context.spec.table.name} was rolled back or made anew: its head is snapshot {facts.head_id or 'none'}, which "
+            f"does not descend from snapshot {seen}, the head when this run was asked for. Nothing was committed. Accept the "
+            "head (the Dataset's condition Ready says how), or bring the table back to that snapshot.",
         )
 
 
