@@ -67,7 +67,9 @@ class BufferRef(Document):
 class ConsolidationSpec(Document):
     mode: str = "Rewrite"
     target_file_size_bytes: int = 512 * 1024 * 1024
-    batch_ids: tuple[str, ...]  # the explicit list; folders follow from ids and the batch column
+    # The explicit list; folders follow from ids and the batch column. Empty: only stamp a head that another writer left
+    # without a ledger, and keep the history short.
+    batch_ids: tuple[str, ...] = ()
 
 
 class Replacement(Document):
@@ -79,7 +81,7 @@ class RestatementRequest(Document):
     key: str  # lethe.ids.request_key
     name: str  # "namespace/name", for messages
     operation: str  # Replay | Revert | Undo
-    batch_ids: tuple[str, ...]
+    batch_ids: tuple[str, ...] = ()  # of a Replay or Revert
     replacement: Replacement | None = None
     undoes: str = ""  # of an Undo: the key of the request that it takes back
     reason: str = ""
@@ -101,6 +103,10 @@ class VacuumSpec(Document):
     policy: str  # "namespace/name", for messages and tombstone provenance
     expire_snapshots: bool = True
     snapshots: SnapshotLimits = SnapshotLimits()
+    # Partial vacuum: files of at most so many bytes are rewritten, those first that hold rows whose bytes are due within
+    # the lead, then those with the most tombstones per byte. One file is always taken. None: everything.
+    max_bytes: int | None = None
+    evict_by_lead_seconds: int = 86_400
 
 
 class RunSpec(Document):
@@ -173,7 +179,8 @@ class RefusedBatch(Document):
 
 
 class RequestResult(Document):
-    """What became of one Restatement; `reason` is empty on success."""
+    """What became of one Restatement; `reason` is empty on success. The ledger keeps it with all `batch_ids`, since an
+    Undo names only the request; a run's result leaves them out."""
 
     key: str
     name: str
@@ -188,6 +195,12 @@ class RequestResult(Document):
     group_size: int = 1
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()
+    operation: str = ""
+    batch_ids: tuple[str, ...] = ()
+    undoes: str = ""  # of an Undo: the key of the request that it took back
+    undone_by: str = ""  # the key of the Undo that took this one back
+    tombstones_removed: int = 0  # of an Undo, as is rows_restored
+    rows_restored: int = 0
 
 
 class RunResult(Document):
@@ -218,7 +231,11 @@ class RunResult(Document):
     tombstones_purged: int = 0
     rows_purged: int = 0
     bytes_rewritten: int = 0
+    files_left: int = 0  # that a partial vacuum left for the next one
+    bytes_left: int = 0
+    # Any kind
     snapshots_expired: int = 0
+    ledger_files_removed: int = 0
 
     def compact(self) -> str:
         """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts
