@@ -1,11 +1,22 @@
 """Values of Lethe's for tests: every builder has a default for everything, a test names what matters to it. Pure."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lethe import names
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Ledger, RequestEntry
+from lethe.ledger.ledger import (
+    BatchEntry,
+    BatchState,
+    BufferedObject,
+    Carrier,
+    Delta,
+    Ledger,
+    RequestEntry,
+    settled_batch,
+    settled_request,
+)
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.tombstone import META_RESTATEMENTS, Tombstone
 from lethe.plan.batches import ListedObject
@@ -78,6 +89,24 @@ def a_ledger(*tombstones: Tombstone | str, batches: Collection[BatchEntry] = (),
         requests={r.key: r for r in requests},
         **changes,
     )
+
+
+def as_delta(ledger: Ledger, run: str = RUN) -> Delta:
+    """What makes this ledger of the empty one."""
+    return Delta(
+        ledger.pending_run or run,
+        add_tombstones=tuple(ledger.tombstones.values()),
+        set_batches=tuple(ledger.batches.values()),
+        set_requests=tuple(ledger.requests.values()),
+    )
+
+
+def settled(ledger: Ledger, snapshot_id: int) -> Ledger:
+    """A ledger in memory as it is read once a snapshot carries it."""
+    run = ledger.pending_run
+    batches = {k: settled_batch(b, snapshot_id) if b.run == run else b for k, b in ledger.batches.items()}
+    requests = {k: settled_request(r, snapshot_id) if r.run == run else r for k, r in ledger.requests.items()}
+    return replace(ledger, batches=batches, requests=requests)
 
 
 def a_file(

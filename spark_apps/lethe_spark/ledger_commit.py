@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from lethe import names
 from lethe.errors import ConflictError, UnknownCommitState
-from lethe.ledger.ledger import Delta, apply
+from lethe.ledger.ledger import Delta
 from lethe.ledger.lineage import needed_carriers
 from lethe.ledger.summary import summary
 from lethe.ledger.tombstone import Tombstone
@@ -88,9 +88,9 @@ def commit_on_ledger(
 def _try_once(context: RunContext, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
     spec = context.spec
     delta = replace(wanted.delta, add_tombstones=(*wanted.delta.add_tombstones, *base.rearmed(spec.run_id)))
-    after = apply(base.ledger, delta, needed_carriers(base.facts.snapshots, base.ledger.carriers))
-    written = ledger_store.write(base.iceberg.io, base.facts, after, base.loaded, wanted.vacuumed)
-    keys = summary(base.ledger, after, written, spec.run_id, str(spec.kind), wanted.vacuumed)
+    carriers = needed_carriers(base.facts.snapshots, base.ledger.carriers)
+    written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
+    keys = summary(written, spec.run_id, str(spec.kind))
     if wanted.publishes is not None:
         keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
     context.step("before-commit")

@@ -2,6 +2,7 @@
 of Lethe's code, to compare with."""
 
 import itertools
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -290,6 +291,17 @@ def of_spark(frame: Any) -> Counter[Row]:
 
 
 def avro(uri: str) -> list[dict[str, Any]]:
+    """The active tombstones that a summary's key leads to: of one file, or of the chunks that a root lists."""
+    if uri.endswith(".json"):
+        folder = uri.rpartition("/")[0]
+        active: dict[tuple[int, str], dict[str, Any]] = {}
+        for chunk in json.loads(Path(local(uri)).read_text())["parts"]["tombstones"]:
+            for t in avro(f"{folder}/{chunk['file']}"):
+                if chunk.get("removes"):
+                    active.pop((t["namespace"], t["id"]), None)
+                else:
+                    active[(t["namespace"], t["id"])] = t
+        return list(active.values())
     with open(local(uri), "rb") as stream:
         return list(fastavro.reader(stream))  # type: ignore[arg-type]
 

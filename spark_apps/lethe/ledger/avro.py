@@ -1,19 +1,20 @@
-"""Parts of a ledger as bytes: Avro (deflate) whose fields carry Iceberg field ids. Pure: bytes in, values out.
+"""The entries of a ledger's parts as Avro records whose fields carry Iceberg field ids. Pure: values in, bytes out.
 
 Any Avro reader can read these files; the tombstone schema is the Tombstone Extension's.
 """
 
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import fastavro
 
+from lethe.ledger import chunk_file
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Erasure, RequestEntry
 from lethe.ledger.tombstone import Tombstone
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 _TIME = {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}
@@ -24,24 +25,29 @@ def _optional(kind: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class PartFormat(Generic[T]):
-    """How one kind of ledger entry is written: its Avro schema, and the way there and back."""
+class PartFormat(Generic[K, T]):
+    """How one kind of ledger entry is written: its Avro schema, the way there and back, its key, and the key's text, by
+    which a file is sorted."""
 
     schema: Any
     to_record: Callable[[T], Mapping[str, Any]]
     of_record: Callable[[Mapping[str, Any]], T]
+    key: Callable[[T], K]
+    text: Callable[[K], str]
 
-    def encode(self, entries: Iterable[T]) -> bytes:
-        out = io.BytesIO()
-        fastavro.writer(out, self.schema, map(self.to_record, entries), codec="deflate", sync_interval=1 << 20)
-        return out.getvalue()
+    def encode(self, entries: Iterable[T]) -> chunk_file.Encoded:
+        sorted_ = sorted(((self.text(self.key(e)), e) for e in entries), key=lambda pair: pair[0])
+        return chunk_file.encode(self.schema, [self.to_record(e) for _, e in sorted_], [k for k, _ in sorted_])
 
     def decode(self, content: bytes) -> list[T]:
         """Raises whatever fastavro raises on a truncated or foreign file; the ledger store names the file."""
-        return [self.of_record(r) for r in fastavro.reader(io.BytesIO(content))]
+        return self.entries(chunk_file.decode(self.schema, content))
+
+    def entries(self, records: Iterator[Any]) -> list[T]:
+        return [self.of_record(r) for r in records]
 
 
-TOMBSTONES: PartFormat[Tombstone] = PartFormat(
+TOMBSTONES: PartFormat[tuple[int, str], Tombstone] = PartFormat(
     fastavro.parse_schema(
         {
             "type": "record",
@@ -67,9 +73,11 @@ TOMBSTONES: PartFormat[Tombstone] = PartFormat(
         "meta": dict(t.meta),
     },
     lambda r: Tombstone(r["id"], r["namespace"], r["addedOn"], r["evictBy"], r["meta"]),
+    lambda t: t.key,
+    lambda k: k[1],
 )
 
-BATCHES: PartFormat[BatchEntry] = PartFormat(
+BATCHES: PartFormat[str, BatchEntry] = PartFormat(
     fastavro.parse_schema(
         {
             "type": "record",
@@ -102,6 +110,12 @@ BATCHES: PartFormat[BatchEntry] = PartFormat(
                         },
                     },
                 },
+                {
+                    "name": "partitions",
+                    "field-id": 16,
+                    **_optional({"type": "array", "items": "string", "element-id": 17}),
+                },
+                {"name": "evictBy", **_optional(_TIME), "field-id": 18},
             ],
         }
     ),
@@ -117,6 +131,8 @@ BATCHES: PartFormat[BatchEntry] = PartFormat(
         "snapshotId": b.snapshot_id,
         "refusal": b.refusal,
         "objects": [{"key": o.key, "size": o.size, "etag": o.etag} for o in b.objects],
+        "partitions": None if b.partitions is None else list(b.partitions),
+        "evictBy": b.evict_by,
     },
     lambda r: BatchEntry(
         id=r["id"],
@@ -130,10 +146,14 @@ BATCHES: PartFormat[BatchEntry] = PartFormat(
         snapshot_id=r["snapshotId"],
         refusal=r["refusal"],
         objects=tuple(BufferedObject(o["key"], o["size"], o["etag"]) for o in r["objects"]),
+        partitions=None if r["partitions"] is None else tuple(r["partitions"]),
+        evict_by=r["evictBy"],
     ),
+    lambda b: b.id,
+    str,
 )
 
-REQUESTS: PartFormat[RequestEntry] = PartFormat(
+REQUESTS: PartFormat[str, RequestEntry] = PartFormat(
     fastavro.parse_schema(
         {
             "type": "record",
@@ -148,9 +168,11 @@ REQUESTS: PartFormat[RequestEntry] = PartFormat(
     ),
     lambda e: {"key": e.key, "run": e.run, "time": e.time, "result": json.dumps(dict(e.result), sort_keys=True)},
     lambda r: RequestEntry(r["key"], r["run"], r["time"], json.loads(r["result"])),
+    lambda e: e.key,
+    str,
 )
 
-ERASURES: PartFormat[Erasure] = PartFormat(
+ERASURES: PartFormat[str, Erasure] = PartFormat(
     fastavro.parse_schema(
         {
             "type": "record",
@@ -164,9 +186,11 @@ ERASURES: PartFormat[Erasure] = PartFormat(
     ),
     lambda e: {"restatement": e.restatement, "fieldId": e.field_id, "evictBy": e.evict_by},
     lambda r: Erasure(r["restatement"], r["fieldId"], r["evictBy"]),
+    lambda e: e.restatement,
+    str,
 )
 
-CARRIERS: PartFormat[Carrier] = PartFormat(
+CARRIERS: PartFormat[int, Carrier] = PartFormat(
     fastavro.parse_schema(
         {
             "type": "record",
@@ -186,4 +210,6 @@ CARRIERS: PartFormat[Carrier] = PartFormat(
         "bare": list(c.bare),
     },
     lambda r: Carrier(r["snapshotId"], r["sequenceNumber"], r["ledger"], tuple(r["bare"])),
+    lambda c: c.snapshot_id,
+    str,
 )

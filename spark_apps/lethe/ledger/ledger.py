@@ -4,13 +4,16 @@ A ledger is what a snapshot of ours points to: the active tombstones, the batche
 it carried out, the open erasures, and the carriers of retained bare snapshots.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from lethe.ledger.parts import Interval, Part, Ranges, get_many
+from lethe.ledger.root import Statistics
 from lethe.ledger.tombstone import Tombstone, merged
 
 
@@ -43,9 +46,13 @@ class BatchEntry:
     replaced_by: str | None = None
     rows: int | None = None  # None: never promoted by us, so not known
     bytes: int | None = None
-    snapshot_id: int | None = None  # None until the commit after the one that promoted it, see Ledger.pending_run
+    snapshot_id: int | None = None  # of the commit that promoted it; not written by it, filled in when read
     objects: tuple[BufferedObject, ...] = ()
     refusal: str | None = None  # reason and message, of a refused batch
+    partitions: tuple[str, ...] | None = (
+        None  # that its rows may lie in, as lethe.plan.partitions writes them; None: any
+    )
+    evict_by: datetime | None = None  # of a batch taken back: when its bytes must be gone
 
     @property
     def blocks_promotion(self) -> bool:
@@ -88,8 +95,8 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Ledger:
-    """`version` counts commits of ours on this lineage; `pending_run` is the run that wrote it, whose snapshot id could
-    not be known before the commit and is filled into its entries by the next one."""
+    """`version` counts commits of ours on this lineage; `pending_run` is the run that wrote it. The three mappings may lie
+    in files: `len`, `in` and get are cheap, to iterate reads everything. `recorded`: statistics that came with them."""
 
     version: int = 0
     pending_run: str = ""
@@ -98,18 +105,43 @@ class Ledger:
     requests: Mapping[str, RequestEntry] = field(default_factory=lambda: _EMPTY)
     erasures: tuple[Erasure, ...] = ()
     carriers: tuple[Carrier, ...] = ()
+    recorded: Statistics | None = field(default=None, compare=False)
 
     def ids(self, field_id: int) -> frozenset[str]:
-        """The tombstoned values of one column."""
+        """The tombstoned values of one column, all of them."""
         return frozenset(t.id for t in self.tombstones.values() if t.namespace == field_id)
 
+    def tombstones_within(self, field_id: int, intervals: Sequence[Interval]) -> list[Tombstone]:
+        """The tombstones of one column whose ids lie in one of the intervals (ends inclusive, None open)."""
+        if isinstance(self.tombstones, Part):
+            found: Iterable[Tombstone] = self.tombstones.within(intervals)
+        else:
+            ranges = Ranges(intervals)
+            found = (t for t in self.tombstones.values() if t.id in ranges)
+        return [t for t in found if t.namespace == field_id]
+
     def knows_run(self, run: str) -> bool:
-        """Whether a commit of this run is in this ledger's history."""
-        return (
-            self.pending_run == run
-            or any(b.run == run for b in self.batches.values())
-            or any(r.run == run for r in self.requests.values())
-        )
+        """Whether this run wrote it. Earlier runs are known by what they were to do: its keys are in the ledger."""
+        return self.pending_run == run
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.recorded if self.recorded is not None else counted(self)
+
+    @property
+    def states(self) -> Mapping[str, int]:
+        """How many batches there are in each state."""
+        return self.statistics.states
+
+    @property
+    def oldest_added_on(self) -> datetime | None:
+        """When the oldest of the active tombstones was set."""
+        return self.statistics.oldest_added_on
+
+    @property
+    def next_evict_by(self) -> datetime | None:
+        """The first moment by which the rows of some active tombstone must be gone."""
+        return self.statistics.next_evict_by
 
 
 EMPTY = Ledger()
@@ -124,42 +156,120 @@ class Delta:
     remove_tombstones: frozenset[tuple[int, str]] = frozenset()
     set_batches: tuple[BatchEntry, ...] = ()
     set_requests: tuple[RequestEntry, ...] = ()
+    forget_batches: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.add_tombstones or self.remove_tombstones or self.set_batches or self.set_requests)
+        return not (
+            self.add_tombstones
+            or self.remove_tombstones
+            or self.set_batches
+            or self.set_requests
+            or self.forget_batches
+        )
 
 
-def settle(ledger: Ledger, snapshot_id: int | None) -> Ledger:
-    """The ledger with its own snapshot's id filled into the entries that its commit wrote.
+@dataclass(frozen=True)
+class Changes:
+    """A delta resolved on its ledger, entry by entry: what is set, what is removed (as it was), and the statistics
+    afterwards. `added` and `deleted` count tombstones that are active only after it, or only before."""
 
-    `snapshot_id` is that of the carrier the ledger was read from, None when there is none.
+    tombstones: Mapping[tuple[int, str], Tombstone]
+    untombstoned: Mapping[tuple[int, str], Tombstone]
+    batches: Mapping[str, BatchEntry]
+    forgotten: Mapping[str, BatchEntry]
+    requests: Mapping[str, RequestEntry]
+    added: int
+    deleted: int
+    statistics: Statistics
+
+
+def changes(ledger: Ledger, delta: Delta) -> Changes:
+    """Resolve a delta. Looks up only the keys that it names, unless the oldest tombstone is among those removed.
+
+    Removal comes before addition, so that a delta may re-arm what it purges.
     """
-    run = ledger.pending_run
-    if not run or snapshot_id is None:
-        return ledger
-    batches = {
-        k: replace(b, snapshot_id=snapshot_id) if b.run == run and b.snapshot_id is None else b
-        for k, b in ledger.batches.items()
-    }
-    requests = {
-        k: replace(r, result={**r.result, "snapshotId": snapshot_id})
-        if r.run == run and r.result.get("snapshotId") is None and r.result.get("succeeded")
-        else r
-        for k, r in ledger.requests.items()
-    }
-    return replace(ledger, batches=batches, requests=requests)
+    known = get_many(ledger.tombstones, {t.key for t in delta.add_tombstones} | delta.remove_tombstones)
+    tombstones = merged({k: t for k, t in known.items() if k not in delta.remove_tombstones}, delta.add_tombstones)
+    untombstoned = {k: t for k, t in known.items() if k not in tombstones}
+    batches = {b.id: b for b in delta.set_batches}
+    old_batches = get_many(ledger.batches, batches.keys() | delta.forget_batches)
+    forgotten = {i: b for i, b in old_batches.items() if i not in batches}
+    requests = {r.key: r for r in delta.set_requests}
+    added = sum(k not in known for k in tombstones)
+    deleted = len(untombstoned)
+    states = Counter(ledger.states)
+    states.subtract(str(b.state) for b in old_batches.values())
+    states.update(str(b.state) for b in batches.values())
+    before = ledger.statistics
+    oldest, due = before.oldest_added_on, before.next_evict_by
+    if any(t.added_on == oldest or (due is not None and t.evict_by == due) for t in known.values()):
+        rest = [t for k, t in ledger.tombstones.items() if k not in known]
+        oldest, due = _earliest(rest)
+    new_oldest, new_due = _earliest(tombstones.values())
+    return Changes(
+        tombstones,
+        untombstoned,
+        batches,
+        forgotten,
+        requests,
+        added,
+        deleted,
+        Statistics(
+            tombstones=before.tombstones + added - deleted,
+            batches=before.batches + sum(i not in old_batches for i in batches) - len(forgotten),
+            requests=before.requests + len(requests) - len(get_many(ledger.requests, requests)),
+            states={k: n for k, n in states.items() if n},
+            oldest_added_on=min((t for t in (oldest, new_oldest) if t is not None), default=None),
+            next_evict_by=min((t for t in (due, new_due) if t is not None), default=None),
+        ),
+    )
 
 
 def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> Ledger:
-    """The ledger after `delta`. Removal comes before addition, so that a delta may re-arm what it purges."""
-    kept = {k: t for k, t in ledger.tombstones.items() if k not in delta.remove_tombstones}
+    """The ledger after a delta, in memory: reads all of it."""
+    made = changes(ledger, delta)
+    kept = {k: t for k, t in ledger.tombstones.items() if k not in made.untombstoned}
+    known = {k: b for k, b in ledger.batches.items() if k not in made.forgotten}
     return replace(
         ledger,
         version=ledger.version + 1,
         pending_run=delta.run,
-        tombstones=merged(kept, delta.add_tombstones),
-        batches={**ledger.batches, **{b.id: b for b in delta.set_batches}},
-        requests={**ledger.requests, **{r.key: r for r in delta.set_requests}},
+        tombstones={**kept, **made.tombstones},
+        batches={**known, **made.batches},
+        requests={**ledger.requests, **made.requests},
         carriers=carriers,
+        recorded=made.statistics,
     )
+
+
+def counted(ledger: Ledger) -> Statistics:
+    """The statistics of a ledger, by looking at all of it."""
+    oldest, due = _earliest(ledger.tombstones.values())
+    states = Counter(str(b.state) for b in ledger.batches.values())
+    return Statistics(len(ledger.tombstones), len(ledger.batches), len(ledger.requests), dict(states), oldest, due)
+
+
+def _earliest(tombstones: Iterable[Tombstone]) -> tuple[datetime | None, datetime | None]:
+    """The earliest `addedOn` and the earliest `evictBy`."""
+    oldest: datetime | None = None
+    due: datetime | None = None
+    for t in tombstones:
+        oldest = t.added_on if oldest is None else min(oldest, t.added_on)
+        if t.evict_by is not None:
+            due = t.evict_by if due is None else min(due, t.evict_by)
+    return oldest, due
+
+
+def settled_batch(entry: BatchEntry, snapshot_id: int | None) -> BatchEntry:
+    """The entry with the id of the snapshot that its commit made, which could not be known when it was written."""
+    if entry.snapshot_id is not None or snapshot_id is None:
+        return entry
+    return replace(entry, snapshot_id=snapshot_id)
+
+
+def settled_request(entry: RequestEntry, snapshot_id: int | None) -> RequestEntry:
+    """As `settled_batch`, in the result of a request that succeeded."""
+    if snapshot_id is None or entry.result.get("snapshotId") is not None or not entry.result.get("succeeded"):
+        return entry
+    return replace(entry, result={**entry.result, "snapshotId": snapshot_id})

@@ -1,12 +1,14 @@
 """The root of a ledger: a small versioned JSON document that names the parts. Pure.
 
-Each part is a list of chunks. A chunk is an immutable Avro file; today every part is written as one chunk, or none
-when it is empty, except the tombstones, of which there is always at least one (an empty set is an empty file).
+Each part is a list of chunks, oldest first. A chunk is an immutable Avro file of entries that were set, or, with
+`removes`, of entries that were removed: of two chunks that hold a key, the later one says what became of it.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from lethe.errors import LedgerError
 
@@ -16,11 +18,94 @@ PARTS = ("tombstones", "batches", "requests", "erasures", "carriers")
 
 @dataclass(frozen=True)
 class Chunk:
-    """`file` is relative to the root's own folder, `records` its number of entries, `bytes` its size."""
+    """One file of a part.
+
+    Args:
+        file: Its name in the root's own folder.
+        records: Its number of entries.
+        bytes: Its size.
+        removes: Whether its entries were removed rather than set.
+        lower, upper: The least and the greatest key in it, None when it is empty.
+        header_bytes: The size of the Avro header, which holds the index of a large chunk.
+        snapshot_id: The snapshot meant by entries without one of their own; None while that is the snapshot that
+            points to this very root.
+    """
 
     file: str
     records: int
     bytes: int
+    removes: bool = False
+    lower: str | None = None
+    upper: str | None = None
+    header_bytes: int = 0
+    snapshot_id: int | None = None
+
+    def may_hold(self, lower: str | None, upper: str | None) -> bool:
+        """Whether some key of it may lie between two bounds, both inclusive, None being open."""
+        if self.lower is None or self.upper is None:
+            return False
+        return (upper is None or self.lower <= upper) and (lower is None or lower <= self.upper)
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"file": self.file, "records": self.records, "bytes": self.bytes}
+        optional = {
+            "removes": self.removes or None,
+            "lower": self.lower,
+            "upper": self.upper,
+            "header-bytes": self.header_bytes or None,
+            "snapshot-id": self.snapshot_id,
+        }
+        return found | {k: v for k, v in optional.items() if v is not None}
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> "Chunk":
+        return cls(
+            str(document["file"]),
+            int(document["records"]),
+            int(document["bytes"]),
+            bool(document.get("removes", False)),
+            document.get("lower"),
+            document.get("upper"),
+            int(document.get("header-bytes", 0)),
+            document.get("snapshot-id"),
+        )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is asked so often that it must cost no reading: how many entries each of the large parts has, batches by
+    state, the earliest `addedOn` and `evictBy` of the active tombstones."""
+
+    tombstones: int = 0
+    batches: int = 0
+    requests: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)
+    oldest_added_on: datetime | None = None
+    next_evict_by: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tombstones": self.tombstones,
+            "batches": self.batches,
+            "requests": self.requests,
+            "states": {k: n for k, n in sorted(self.states.items()) if n},
+            "oldest-added-on": self.oldest_added_on.isoformat() if self.oldest_added_on else None,
+            "next-evict-by": self.next_evict_by.isoformat() if self.next_evict_by else None,
+        }
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> "Statistics":
+        def moment(text: str | None) -> datetime | None:
+            return datetime.fromisoformat(text) if text else None
+
+        return cls(
+            int(document["tombstones"]),
+            int(document["batches"]),
+            int(document["requests"]),
+            {str(k): int(n) for k, n in document["states"].items()},
+            moment(document["oldest-added-on"]),
+            moment(document["next-evict-by"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -29,6 +114,7 @@ class Root:
     ledger_version: int
     run: str
     parts: Mapping[str, tuple[Chunk, ...]] = field(default_factory=dict)
+    statistics: Statistics = Statistics()
 
     def encode(self) -> bytes:
         document = {
@@ -36,12 +122,15 @@ class Root:
             "table-uuid": self.table_uuid,
             "ledger-version": self.ledger_version,
             "run": self.run,
-            "parts": {
-                name: [{"file": c.file, "records": c.records, "bytes": c.bytes} for c in self.parts.get(name, ())]
-                for name in PARTS
-            },
+            "statistics": self.statistics.to_json(),
+            "parts": {name: [c.to_json() for c in self.parts.get(name, ())] for name in PARTS},
         }
         return json.dumps(document, indent=1).encode()
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The names of all its chunks' files."""
+        return frozenset(c.file for chunks in self.parts.values() for c in chunks)
 
 
 def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
@@ -58,12 +147,10 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
             document["table-uuid"],
             document["ledger-version"],
             document["run"],
-            {
-                name: tuple(Chunk(c["file"], c["records"], c["bytes"]) for c in document["parts"][name])
-                for name in PARTS
-            },
+            {name: tuple(map(Chunk.of_json, document["parts"][name])) for name in PARTS},
+            Statistics.of_json(document["statistics"]),
         )
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise LedgerError(
             "LedgerUnreadable",
             f"{uri} is not a ledger root ({type(e).__name__}): restore the file, or roll the table back.",
@@ -75,8 +162,7 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
         )
     if not root.parts["tombstones"]:
         raise LedgerError("LedgerUnreadable", f"{uri} names no file of tombstones: restore the file, or roll back.")
-    for chunks in root.parts.values():
-        for chunk in chunks:
-            if "/" in chunk.file or "\\" in chunk.file or chunk.file in ("", ".", ".."):
-                raise LedgerError("LedgerUnreadable", f"{uri} names {chunk.file!r}, which lies outside its own folder.")
+    for name in root.files:
+        if "/" in name or "\\" in name or name in ("", ".", ".."):
+            raise LedgerError("LedgerUnreadable", f"{uri} names {name!r}, which lies outside its own folder.")
     return root

@@ -8,9 +8,13 @@ from datetime import datetime
 META_RESTATEMENTS = "restatements"
 META_REASON = "reason"
 META_RUN = "run"
+# The partitions that rows of the batch may lie in, one a line, as `lethe.plan.partitions` writes them: a superset.
+META_PARTITIONS = "partitions"
+# The run of a vacuum that removed a file with such rows while others stayed: what is purged in part cannot be undone.
+META_PURGED_BY = "purgedBy"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tombstone:
     """`id` is the value (non-strings in Iceberg's JSON single-value form), `namespace` the column's Iceberg field id,
     `added_on` and `evict_by` aware UTC datetimes."""
@@ -29,18 +33,28 @@ class Tombstone:
     def restatements(self) -> tuple[str, ...]:
         return tuple(r for r in self.meta.get(META_RESTATEMENTS, "").split("\n") if r)
 
+    @property
+    def partitions(self) -> tuple[str, ...] | None:
+        """The partitions that its rows may lie in; None: anywhere."""
+        text = self.meta.get(META_PARTITIONS)
+        return None if text is None else tuple(p for p in text.split("\n") if p)
+
     def same_origin(self, other: "Tombstone") -> bool:
         """Whether both are the same act of deletion; a tombstone undone and set again is not."""
         return self.key == other.key and self.added_on == other.added_on and self.restatements == other.restatements
 
 
 def merge(old: Tombstone, new: Tombstone) -> Tombstone:
-    """Two tombstones of one id: the earliest evictBy, every restatement, the older addedOn and meta."""
+    """Two tombstones of one id: the earliest evictBy, every restatement, all partitions, the older addedOn and meta."""
     deadlines = [d for d in (old.evict_by, new.evict_by) if d is not None]
     held_by = tuple(dict.fromkeys((*old.restatements, *new.restatements)))
     meta = {**new.meta, **old.meta}
     if held_by:
         meta[META_RESTATEMENTS] = "\n".join(held_by)
+    if old.partitions is None or new.partitions is None:
+        meta.pop(META_PARTITIONS, None)
+    else:
+        meta[META_PARTITIONS] = "\n".join(dict.fromkeys((*old.partitions, *new.partitions)))
     return replace(
         old,
         added_on=min(old.added_on, new.added_on),

@@ -2,6 +2,7 @@
 
 import io
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import fastavro
 import pytest
@@ -34,6 +35,8 @@ batches = st.builds(
     st.none() | longs,
     st.lists(st.builds(BufferedObject, text, longs, text), max_size=3).map(tuple),
     st.none() | text,
+    st.none() | st.lists(text, max_size=2).map(tuple),
+    st.none() | times,
 )
 requests = st.builds(
     RequestEntry, text, text, times, st.dictionaries(text, st.none() | st.integers() | text | st.booleans(), max_size=3)
@@ -42,34 +45,39 @@ erasures = st.builds(Erasure, text, st.integers(0, 2**31 - 1), times)
 carriers = st.builds(Carrier, longs, longs, text, st.lists(longs, max_size=3).map(tuple))
 
 
+def by_key(part: avro.PartFormat[Any, Any], entries: list[Any]) -> list[Any]:
+    """The order in a file."""
+    return sorted(entries, key=lambda e: part.text(part.key(e)))
+
+
 @given(st.lists(tombstones, max_size=4))
 def test_tombstones_come_back(entries: list[Tombstone]) -> None:
-    assert entries == avro.TOMBSTONES.decode(avro.TOMBSTONES.encode(entries))
+    assert by_key(avro.TOMBSTONES, entries) == avro.TOMBSTONES.decode(avro.TOMBSTONES.encode(entries).content)
 
 
 @given(st.lists(batches, max_size=4))
 def test_batches_come_back(entries: list[BatchEntry]) -> None:
-    assert entries == avro.BATCHES.decode(avro.BATCHES.encode(entries))
+    assert by_key(avro.BATCHES, entries) == avro.BATCHES.decode(avro.BATCHES.encode(entries).content)
 
 
 @given(st.lists(requests, max_size=4))
 def test_requests_come_back(entries: list[RequestEntry]) -> None:
-    assert entries == avro.REQUESTS.decode(avro.REQUESTS.encode(entries))
+    assert by_key(avro.REQUESTS, entries) == avro.REQUESTS.decode(avro.REQUESTS.encode(entries).content)
 
 
 @given(st.lists(erasures, max_size=4))
 def test_erasures_come_back(entries: list[Erasure]) -> None:
-    assert entries == avro.ERASURES.decode(avro.ERASURES.encode(entries))
+    assert by_key(avro.ERASURES, entries) == avro.ERASURES.decode(avro.ERASURES.encode(entries).content)
 
 
 @given(st.lists(carriers, max_size=4))
 def test_carriers_come_back(entries: list[Carrier]) -> None:
-    assert entries == avro.CARRIERS.decode(avro.CARRIERS.encode(entries))
+    assert by_key(avro.CARRIERS, entries) == avro.CARRIERS.decode(avro.CARRIERS.encode(entries).content)
 
 
 def test_a_plain_avro_reader_finds_the_five_fields_of_a_tombstone_with_their_field_ids() -> None:
     """The format is not Lethe's own: names, order, types and field ids are those of the Tombstone Extension."""
-    written = avro.TOMBSTONES.encode([a_tombstone("A", evict_by=NOW, meta={"reason": "late"})])
+    written = avro.TOMBSTONES.encode([a_tombstone("A", evict_by=NOW, meta={"reason": "late"})]).content
 
     reader = fastavro.reader(io.BytesIO(written))
     (record,) = list(reader)
@@ -94,7 +102,7 @@ def test_a_plain_avro_reader_finds_the_five_fields_of_a_tombstone_with_their_fie
 
 
 def test_an_empty_set_is_an_empty_file_and_not_no_file() -> None:
-    written = avro.TOMBSTONES.encode([])
+    written = avro.TOMBSTONES.encode([]).content
 
     assert len(written) > 0
     assert avro.TOMBSTONES.decode(written) == []
@@ -109,10 +117,10 @@ PARTS = [
 
 @pytest.mark.parametrize(("part", "entries"), PARTS)
 def test_a_truncated_part_is_an_error_and_never_fewer_entries(
-    part: avro.PartFormat[object], entries: list[object]
+    part: avro.PartFormat[object, object], entries: list[object]
 ) -> None:
     """Half a tombstone file read as a shorter one would show deleted rows."""
-    whole = part.encode(entries)
+    whole = part.encode(entries).content
 
     for length in (len(whole) - 1, len(whole) // 2, 10, 0):
         with pytest.raises(Exception):  # noqa: B017 - fastavro has a dozen types for it, the ledger store names the file
@@ -121,4 +129,4 @@ def test_a_truncated_part_is_an_error_and_never_fewer_entries(
 
 def test_a_part_of_another_kind_is_an_error() -> None:
     with pytest.raises(Exception):  # noqa: B017
-        avro.TOMBSTONES.decode(avro.CARRIERS.encode([Carrier(1, 1, "L")]))
+        avro.TOMBSTONES.decode(avro.CARRIERS.encode([Carrier(1, 1, "L")]).content)

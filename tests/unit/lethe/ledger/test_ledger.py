@@ -1,10 +1,22 @@
 """A ledger after a delta, and its own snapshot's id filled in by whoever reads it."""
 
 from dataclasses import replace
+from datetime import timedelta
 
-from lethe.ledger.ledger import EMPTY, BatchState, Delta, apply, settle
+import pytest
+from lethe.ledger.ledger import (
+    BatchState,
+    Delta,
+    Ledger,
+    RequestEntry,
+    apply,
+    changes,
+    counted,
+    settled_batch,
+    settled_request,
+)
 
-from tests.builders import RUN, a_batch, a_carrier, a_ledger, a_request_entry, a_tombstone
+from tests.builders import NOW, RUN, a_batch, a_carrier, a_ledger, a_request_entry, a_tombstone, ago
 
 
 def test_apply_adds_removes_and_sets_and_leaves_the_ledger_before_as_it_was() -> None:
@@ -48,34 +60,71 @@ def test_ids_are_those_of_one_column_only() -> None:
     assert (ledger.ids(7), ledger.ids(8), ledger.ids(9)) == ({"A"}, {"B"}, frozenset())
 
 
-def test_settle_fills_its_own_snapshot_into_what_its_commit_wrote_and_nothing_else() -> None:
-    ledger = a_ledger(
-        batches=[a_batch("new", run="r2"), a_batch("old", run="r1", snapshot_id=11), a_batch("lost", run="r1")],
-        requests=[replace(a_request_entry("k"), run="r2"), replace(a_request_entry("j", snapshot_id=11), run="r1")],
-        pending_run="r2",
+def test_a_batch_taken_back_keeps_the_snapshot_that_promoted_it() -> None:
+    entry = a_batch("A", BatchState.REVERTED, snapshot_id=11)
+
+    assert settled_batch(entry, 22).snapshot_id == 11
+    assert settled_batch(replace(entry, snapshot_id=None), 22).snapshot_id == 22
+
+
+def test_a_refused_request_has_no_snapshot_to_be_filled_in() -> None:
+    refused = RequestEntry("k", RUN, NOW, {"succeeded": False})
+
+    assert settled_request(refused, 22) == refused
+    assert settled_request(a_request_entry("k"), 22).result["snapshotId"] == 22
+
+
+COUNTS = [
+    (a_ledger(), Delta(RUN), (0, 0, 0)),
+    (a_ledger(), Delta(RUN, add_tombstones=(a_tombstone("A"), a_tombstone("B"))), (2, 0, 2)),
+    (a_ledger("A", "B"), Delta(RUN, (a_tombstone("C"),), frozenset({(7, "A")})), (1, 1, 2)),
+    (a_ledger("A"), Delta(RUN, remove_tombstones=frozenset({(7, "A")})), (0, 1, 0)),
+    (a_ledger("A"), Delta(RUN, remove_tombstones=frozenset({(7, "Z")})), (0, 0, 1)),
+    (a_ledger("A"), Delta(RUN, (a_tombstone("A", restatements=["r2"]),)), (0, 0, 1)),
+    (a_ledger("A"), Delta(RUN, (a_tombstone("A"),), frozenset({(7, "A")})), (0, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("before", "delta", "counts"), COUNTS)
+def test_tombstones_are_counted_as_active_before_and_after(
+    before: Ledger, delta: Delta, counts: tuple[int, int, int]
+) -> None:
+    made = changes(before, delta)
+
+    assert (made.added, made.deleted, made.statistics.tombstones) == counts
+
+
+def test_the_statistics_follow_a_delta_as_if_they_were_counted_anew() -> None:
+    before = a_ledger(
+        a_tombstone("A", added_on=ago(days=3), evict_by=NOW),
+        a_tombstone("B", added_on=ago(days=2), evict_by=NOW + timedelta(days=1)),
+        batches=[a_batch("A", BatchState.REVERTED), a_batch("B", BatchState.REVERTED), a_batch("C")],
+    )
+    delta = Delta(
+        RUN,
+        add_tombstones=(a_tombstone("C", added_on=NOW),),
+        remove_tombstones=frozenset({(7, "A")}),
+        set_batches=(a_batch("C", BatchState.REPLACED), a_batch("D")),
+        forget_batches=frozenset({"A"}),
     )
 
-    settled = settle(ledger, 22)
+    after = apply(before, delta)
 
-    assert {i: b.snapshot_id for i, b in settled.batches.items()} == {"new": 22, "old": 11, "lost": None}
-    assert {k: r.result["snapshotId"] for k, r in settled.requests.items()} == {"k": 22, "j": 11}
-    assert settle(settled, 99) == settled
-
-
-def test_a_batch_taken_back_keeps_the_snapshot_that_promoted_it() -> None:
-    ledger = a_ledger(batches=[a_batch("A", BatchState.REVERTED, run="r2", snapshot_id=11)], pending_run="r2")
-
-    assert settle(ledger, 22).batches["A"].snapshot_id == 11
+    assert after.statistics == counted(after)
+    assert (after.oldest_added_on, after.next_evict_by) == (ago(days=2), NOW + timedelta(days=1))
+    assert after.states == {"reverted": 1, "replaced": 1, "promoted": 1}
 
 
-def test_the_empty_ledger_settles_to_itself() -> None:
-    assert settle(EMPTY, None) is EMPTY
+def test_the_run_that_wrote_a_ledger_is_known() -> None:
+    assert [a_ledger(pending_run="r3").knows_run(r) for r in ("r3", "r4")] == [True, False]
 
 
-def test_a_run_is_known_by_what_it_left() -> None:
-    ledger = a_ledger(batches=[a_batch(run="r1")], requests=[replace(a_request_entry("k"), run="r2")], pending_run="r3")
+def test_tombstones_are_found_by_column_and_by_range() -> None:
+    ledger = a_ledger("A", "B", "C", a_tombstone("B", namespace=8))
 
-    assert [ledger.knows_run(r) for r in ("r1", "r2", "r3", "r4")] == [True, True, True, False]
+    assert [t.id for t in ledger.tombstones_within(7, [("B", None)])] == ["B", "C"]
+    assert [t.id for t in ledger.tombstones_within(7, [(None, "A"), ("C", "C")])] == ["A", "C"]
+    assert ledger.tombstones_within(7, []) == []
 
 
 def test_a_delta_of_nothing_is_empty() -> None:

@@ -2,7 +2,15 @@
 
 import pytest
 from lethe.errors import LedgerError
-from lethe.ledger.lineage import Resolution, Snapshot, is_ancestor, is_published, is_rolled_back, needed_carriers, resolve
+from lethe.ledger.lineage import (
+    Resolution,
+    Snapshot,
+    is_ancestor,
+    is_published,
+    is_rolled_back,
+    needed_carriers,
+    resolve,
+)
 
 from tests.builders import a_carrier, a_history, a_snapshot
 
@@ -151,7 +159,9 @@ ROLLED_BACK = a_history(
         pytest.param((), 4, 6, 6, True, id="rolled back, the seen one still retained"),
         pytest.param((5, 6, 7), 4, 6, 6, True, id="rolled back, the seen one expired: it is newer than the head"),
         pytest.param((), 8, 6, 6, True, id="rolled back, and then another commit"),
-        pytest.param((6,), 8, 6, 6, True, id="then another commit, the seen one expired: the line is known to its root"),
+        pytest.param(
+            (6,), 8, 6, 6, True, id="then another commit, the seen one expired: the line is known to its root"
+        ),
         pytest.param((1, 2, 6), 8, 6, 6, True, id="the line covers its number and does not hold it"),
         pytest.param((1, 2, 3), 6, 2, 2, False, id="expired below the oldest retained ancestor"),
         pytest.param((1, 2, 3), 6, 3, 3, False, id="the very parent was expired"),

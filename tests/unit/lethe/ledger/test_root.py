@@ -5,9 +5,20 @@ from typing import Any
 
 import pytest
 from lethe.errors import LedgerError
-from lethe.ledger.root import FORMAT_VERSION, PARTS, Chunk, Root, decode_root
+from lethe.ledger.root import FORMAT_VERSION, PARTS, Chunk, Root, Statistics, decode_root
 
-ROOT = Root("uuid-1", 3, "run-3", {"tombstones": (Chunk("t.avro", 2, 90),), "batches": (Chunk("b.avro", 1, 5),)})
+from tests.builders import NOW
+
+ROOT = Root(
+    "uuid-1",
+    3,
+    "run-3",
+    {
+        "tombstones": (Chunk("t.avro", 2, 90, lower="A", upper="Z"), Chunk("r.avro", 1, 9, removes=True)),
+        "batches": (Chunk("b.avro", 1, 5, header_bytes=3, snapshot_id=11),),
+    },
+    Statistics(1, 1, 0, {"promoted": 1}, NOW, None),
+)
 
 
 def changed(**changes: Any) -> bytes:
@@ -26,6 +37,7 @@ def test_a_root_comes_back_with_every_part_named() -> None:
     assert (decoded.table_uuid, decoded.ledger_version, decoded.run) == ("uuid-1", 3, "run-3")
     assert {k: v for k, v in decoded.parts.items() if v} == ROOT.parts
     assert set(decoded.parts) == set(PARTS)
+    assert decoded.statistics == ROOT.statistics
 
 
 REFUSED = {
@@ -38,6 +50,7 @@ REFUSED = {
     "null": (b"null", "LedgerUnreadable", "restore"),
     "without a version": (b"{}", "LedgerUnreadable", "restore"),
     "with a version that is no number": (changed(**{"format-version": "1"}), "LedgerUnreadable", "restore"),
+    "without statistics": (changed(statistics=None), "LedgerUnreadable", "restore"),
     "without a part": (changed(parts={"tombstones": []}), "LedgerUnreadable", "restore"),
     "with no tombstone file": (
         changed(parts={**json.loads(ROOT.encode())["parts"], "tombstones": []}),

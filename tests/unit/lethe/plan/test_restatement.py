@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchState, Ledger, apply, settle
+from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.plan.restatement import AlreadyDone, ReplacementRows, Restated, check_request, plan_restatement
 from lethe.run import RestatementRequest
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_replay, a_request, a_tombstone, an_object
+from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_replay, a_request, a_tombstone, an_object, settled
 
 ROWS = ReplacementRows(5, 50)
 
@@ -23,7 +23,7 @@ def plan(ledger: Ledger, request: RestatementRequest, in_files: Collection[str] 
 
 def after(ledger: Ledger, *requests: RestatementRequest) -> Ledger:
     for request in requests:
-        ledger = settle(apply(ledger, plan(ledger, request).delta), 99)
+        ledger = settled(apply(ledger, plan(ledger, request).delta), 99)
     return ledger
 
 

@@ -9,7 +9,7 @@ import lethe
 import pyarrow as pa
 import pytest
 from lethe.errors import InputError
-from lethe.ledger.ledger import Delta, apply
+from lethe.ledger.ledger import Delta
 from lethe.ledger.summary import summary
 from lethe.table import ledger_store
 from lethe.table.facts import TableFacts, data_files, observe
@@ -49,9 +49,7 @@ def revert(table: Table, *ids: str) -> None:
     base = ledger_store.load(table.io, facts)
     assert facts.batch_field_id is not None
     delta = Delta(RUN, add_tombstones=tuple(a_tombstone(i, namespace=facts.batch_field_id) for i in ids))
-    after = apply(base.ledger, delta)
-    written = ledger_store.write(table.io, facts, after, base)
-    keys = summary(base.ledger, after, written, RUN, "Restatement")
+    keys = summary(ledger_store.write(table.io, facts, base, delta), RUN, "Restatement")
     table.append(SCHEMA.empty_table(), snapshot_properties=keys)
 
 

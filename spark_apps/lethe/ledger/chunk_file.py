@@ -1,0 +1,147 @@
+"""The bytes of a chunk: an Avro file, sorted by key, whose header tells where a key would be. Pure: bytes in, bytes out.
+
+Any Avro reader reads it from end to end. A large one is cut into blocks of a few hundred entries, and its header's metadata
+holds an index, so that looking up a key decodes one block, and mostly none: `lethe.blocks`, the first key and the offset
+(from the end of the header) of each block, and `lethe.crc32`, the sorted CRC-32 of all keys (differences, big-endian,
+deflated, base64), which says "not here" without decoding anything.
+"""
+
+import base64
+import io
+import json
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+import numpy as np
+from fastavro.write import Writer
+
+from lethe.ledger.parts import Ranges
+
+ENTRIES_PER_BLOCK: Final = 256
+INDEXED_FROM: Final = 1024  # entries; a smaller file is decoded whole faster than its index is read
+SYNC_BYTES: Final = 16
+_BLOCKS: Final = "lethe.blocks"
+_HASHES: Final = "lethe.crc32"
+
+
+@dataclass(frozen=True)
+class Encoded:
+    content: bytes
+    header_bytes: int
+
+
+def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
+    """Write records, which are sorted by their keys.
+
+    Args:
+        records: As fastavro takes them.
+        keys: The key of each record, in the same order.
+    """
+    indexed = len(records) >= INDEXED_FROM
+    out = io.BytesIO()
+    writer = Writer(out, schema, codec="deflate", sync_interval=1 << 30)
+    writer.dump()
+    plain_header = out.tell()
+    firsts: list[tuple[str, int]] = []
+    for start in range(0, len(records), ENTRIES_PER_BLOCK):
+        firsts.append((keys[start], out.tell() - plain_header))
+        for record in records[start : start + ENTRIES_PER_BLOCK]:
+            writer.write(record)
+        writer.dump()
+    content = out.getvalue()
+    if not indexed:
+        return Encoded(content, plain_header)
+    header = io.BytesIO()
+    metadata = {_BLOCKS: json.dumps(firsts, ensure_ascii=False, separators=(",", ":")), _HASHES: _packed(keys)}
+    Writer(
+        header,
+        schema,
+        codec="deflate",
+        metadata=metadata,
+        sync_marker=content[plain_header - SYNC_BYTES : plain_header],
+    )
+    return Encoded(header.getvalue() + content[plain_header:], header.tell())
+
+
+def decode(schema: Any, content: bytes) -> Iterator[Any]:
+    """Every record. Raises what fastavro raises on a truncated or foreign file."""
+    return iter(fastavro.reader(io.BytesIO(content), reader_schema=schema))
+
+
+class Index:
+    """The header of one chunk: which of its blocks a key, or a range of keys, would lie in."""
+
+    def __init__(self, header: bytes) -> None:
+        """Raises: ValueError, or what fastavro raises, when it is no header."""
+        reader = fastavro.reader(io.BytesIO(header))
+        metadata = reader.metadata
+        self._sync = header[-SYNC_BYTES:]
+        bare = io.BytesIO()
+        Writer(bare, reader.writer_schema, codec=metadata["avro.codec"], sync_marker=self._sync)
+        self._header = bare.getvalue()
+        blocks = json.loads(metadata[_BLOCKS]) if _BLOCKS in metadata else []
+        self._firsts = [str(first) for first, _ in blocks]
+        self.offsets = [int(offset) for _, offset in blocks]
+        self._hashes = _unpacked(metadata[_HASHES]) if _HASHES in metadata else None
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.offsets) and self._hashes is not None
+
+    def maybe_there(self, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that the file may hold; nearly none that it does not hold."""
+        assert self._hashes is not None
+        wanted = np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))
+        at = np.searchsorted(self._hashes, wanted)
+        hit = self._hashes[np.minimum(at, len(self._hashes) - 1)] == wanted
+        return [k for k, found in zip(keys, hit, strict=True) if found]
+
+    def blocks_of(self, keys: Iterable[str]) -> list[int]:
+        """The blocks in which these keys would be, in order. A key that equals a block's first one may also end the
+        block before: only where keys repeat, as one id does under several columns."""
+        found: set[int] = set()
+        for key in keys:
+            at = bisect_right(self._firsts, key) - 1
+            while at >= 0:
+                found.add(at)
+                if self._firsts[at] != key:
+                    break
+                at -= 1
+        return sorted(found)
+
+    def blocks_within(self, ranges: Ranges) -> list[int]:
+        """The blocks that may hold keys of these ranges."""
+        found: set[int] = set()
+        for lower, upper in ranges.intervals:
+            start = 0 if lower is None else (self.blocks_of([lower]) or [0])[0]
+            end = len(self._firsts) if upper is None else bisect_right(self._firsts, upper)
+            found.update(range(start, end))
+        return sorted(found)
+
+    def span(self, block: int, data_bytes: int) -> tuple[int, int]:
+        """Where a block begins and ends, from the end of the header on; `data_bytes`: the file's size without it."""
+        end = self.offsets[block + 1] if block + 1 < len(self.offsets) else data_bytes
+        return self.offsets[block], end
+
+    def decode_block(self, schema: Any, block: bytes) -> Iterator[Any]:
+        """The records of one block. Raises as `decode`."""
+        return decode(schema, self._header + block)
+
+
+def _crc32(key: str) -> int:
+    return zlib.crc32(key.encode())
+
+
+def _packed(keys: Sequence[str]) -> str:
+    hashes = np.sort(np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys)))
+    differences = np.diff(hashes, prepend=np.uint32(0)).astype(">u4")
+    return base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
+
+
+def _unpacked(text: str) -> Any:
+    differences = np.frombuffer(zlib.decompress(base64.b64decode(text)), ">u4")
+    return np.cumsum(differences, dtype=np.uint32)

@@ -1,0 +1,248 @@
+"""The files of one part of a ledger, read no further than a question needs.
+
+I/O through PyIceberg's FileIO. Files are immutable, so that what was read once is kept as long as the ledger is.
+"""
+
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Generic, TypeVar
+
+from pyiceberg.io import FileIO
+
+from lethe.errors import LedgerError
+from lethe.ledger.avro import PartFormat
+from lethe.ledger.chunk_file import INDEXED_FROM, Index
+from lethe.ledger.merge import fold
+from lethe.ledger.parts import Interval, Ranges
+from lethe.ledger.root import Chunk
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+# A larger file is not fetched as a whole to look up a few keys: its header first, then the blocks wanted.
+WHOLE_UP_TO: Final = 4 * 1024 * 1024
+PARALLEL: Final = 8
+
+
+def read_file(io: FileIO, uri: str) -> bytes:
+    """The content of a ledger file. Raises: LedgerError (`LedgerMissing`); what the store raises when away."""
+    try:
+        with io.new_input(uri).open() as stream:
+            return bytes(stream.read())
+    except FileNotFoundError as e:
+        raise _missing(uri) from e
+
+
+class ChunkReader(Generic[K, T]):
+    """One chunk. `finish` completes an entry with what only the root knows: its snapshot."""
+
+    def __init__(
+        self, io: FileIO, folder: str, chunk: Chunk, format: PartFormat[K, T], finish: Callable[[T], T]
+    ) -> None:
+        self.chunk = chunk
+        self.uri = f"{folder}/{chunk.file}"
+        self._io = io
+        self._format = format
+        self._finish = finish
+        self._content: bytes | None = None
+        self._index: Index | None = None
+        self._entries: dict[K, T] | None = None
+
+    def fetch(self) -> None:
+        """Read what any question will need, so that several chunks can be fetched at once."""
+        if self._entries is None and self._content is None and self._index is None:
+            if self.chunk.bytes <= WHOLE_UP_TO or not self._indexed:
+                self._content = self._whole()
+            if self._indexed:
+                self._index = self._read_index()
+
+    def entries(self) -> dict[K, T]:
+        """Everything in it, by key."""
+        if self._entries is None:
+            content = self._content if self._content is not None else self._whole()
+            found = self._decoded(lambda: self._format.decode(content))
+            if len(found) != self.chunk.records:
+                raise LedgerError(
+                    "LedgerUnreadable",
+                    f"{self.uri} holds {len(found)} entries, its root says {self.chunk.records}: restore the file, or "
+                    "roll the table back.",
+                )
+            self._entries = {self._format.key(e): e for e in found}
+            self._content = self._index = None
+        return self._entries
+
+    def text(self, key: K) -> str:
+        return self._format.text(key)
+
+    def could_hold_any(self, keys: Iterable[K]) -> bool:
+        return any(self.chunk.may_hold(text := self._format.text(k), text) for k in keys)
+
+    def find(self, keys: Sequence[K]) -> dict[K, T]:
+        """Those of the keys that it holds, with their entries."""
+        inside = [k for k in keys if self.chunk.may_hold(text := self._format.text(k), text)]
+        if not inside:
+            return {}
+        if self._entries is None and self._indexed and len(inside) < self.chunk.records // 4:
+            self.fetch()
+            assert self._index is not None
+            texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
+            there = self._blocks(self._index.blocks_of(texts))
+        else:
+            there = self.entries()
+        return {k: there[k] for k in inside if k in there}
+
+    def overlaps(self, ranges: Ranges) -> bool:
+        return any(self.chunk.may_hold(lo, hi) for lo, hi in ranges.intervals)
+
+    def within(self, ranges: Ranges) -> dict[K, T]:
+        """The entries whose keys lie in one of the ranges, by key."""
+        there: dict[K, T]
+        if self._entries is None and self._indexed and not ranges.is_everything:
+            self.fetch()
+            assert self._index is not None
+            blocks = self._index.blocks_within(ranges)
+            there = self._blocks(blocks) if len(blocks) < len(self._index.offsets) // 2 else self.entries()
+        else:
+            there = self.entries()
+        return {k: e for k, e in there.items() if self._format.text(k) in ranges}
+
+    @property
+    def _indexed(self) -> bool:
+        return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
+
+    def _blocks(self, blocks: Sequence[int]) -> dict[K, T]:
+        found: dict[K, T] = {}
+        assert self._index is not None
+        for block in blocks:
+            start, end = self._index.span(block, self.chunk.bytes - self.chunk.header_bytes)
+            content = self._range(self.chunk.header_bytes + start, self.chunk.header_bytes + end)
+            records = self._decoded(
+                lambda c=content: self._format.entries(self._index.decode_block(self._format.schema, c))  # type: ignore[misc]
+            )
+            found.update((self._format.key(e), e) for e in records)
+        return found
+
+    def _read_index(self) -> Index:
+        header = self._range(0, self.chunk.header_bytes)
+        try:
+            index = Index(header)
+        except Exception as e:
+            raise self._unreadable(type(e).__name__) from e
+        if not index.is_there:
+            raise self._unreadable("its index is not there")
+        return index
+
+    def _range(self, start: int, end: int) -> bytes:
+        if self._content is not None:
+            return self._content[start:end]
+        try:
+            with self._io.new_input(self.uri).open(seekable=True) as stream:
+                stream.seek(start)
+                return bytes(stream.read(end - start))
+        except FileNotFoundError as e:
+            raise _missing(self.uri) from e
+
+    def _whole(self) -> bytes:
+        content = read_file(self._io, self.uri)
+        if len(content) != self.chunk.bytes:
+            raise self._unreadable(f"{len(content)} bytes, its root says {self.chunk.bytes}")
+        return content
+
+    def _decoded(self, decode: Callable[[], list[T]]) -> list[T]:
+        try:
+            return [self._finish(e) for e in decode()]
+        except Exception as e:  # fastavro raises a dozen types for a damaged file
+            raise self._unreadable(type(e).__name__) from e
+
+    def _unreadable(self, why: str) -> LedgerError:
+        return LedgerError(
+            "LedgerUnreadable",
+            f"{self.uri} is not readable as a part of a ledger ({why}): restore the file, or roll the table back.",
+        )
+
+
+class ChunkedPart(Mapping[K, T]):
+    """A part as its chunks say, the newest first. `len`, `in` and get read little; to iterate reads everything."""
+
+    def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str) -> None:
+        self.chunks = tuple(chunks)
+        self._count = count
+        self._name = name
+        self._known: dict[K, T | None] = {}
+        self._all: dict[K, T] | None = None
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, T]:
+        """Those of the keys that are there, with their entries."""
+        wanted = list(dict.fromkeys(keys))
+        if self._all is not None:
+            return {k: self._all[k] for k in wanted if k in self._all}
+        missing = [k for k in wanted if k not in self._known]
+        if missing:
+            self._look_up(missing)
+        return {k: e for k in wanted if (e := self._known[k]) is not None}
+
+    def _look_up(self, keys: list[K]) -> None:
+        _fetch([c for c in self.chunks if c.could_hold_any(keys)])
+        left = keys
+        for chunk in reversed(self.chunks):
+            found = chunk.find(left)
+            for key, entry in found.items():
+                self._known[key] = None if chunk.chunk.removes else entry
+            left = [k for k in left if k not in found]
+            if not left:
+                return
+        self._known.update(dict.fromkeys(left))
+
+    def within(self, intervals: Sequence[Interval]) -> list[T]:
+        """The entries whose keys lie in one of the intervals. Reads only what may hold such."""
+        ranges = Ranges(intervals)
+        if self._all is not None:
+            return [e for k, e in self._all.items() if self.chunks[0].text(k) in ranges]
+        near = [c for c in self.chunks if c.overlaps(ranges)]
+        _fetch(near)
+        return list(fold((c.chunk.removes, c.within(ranges)) for c in near)[0].values())
+
+    def load(self) -> Mapping[K, T]:
+        """All of it. Raises: LedgerError (`LedgerUnreadable`), if it is not as many as the root says."""
+        if self._all is None:
+            _fetch(self.chunks)
+            found = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
+            if len(found) != self._count:
+                raise LedgerError(
+                    "LedgerUnreadable",
+                    f"the ledger's chunks hold {len(found)} {self._name}, its root says {self._count}: restore its files, "
+                    "or roll the table back.",
+                )
+            self._all = found
+        return self._all
+
+    def __getitem__(self, key: K) -> T:
+        return self.get_many([key])[key]
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self.get_many([key]))  # type: ignore[list-item]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.load())
+
+    def items(self) -> ItemsView[K, T]:
+        return self.load().items()
+
+    def values(self) -> ValuesView[T]:
+        return self.load().values()
+
+    def __repr__(self) -> str:
+        return f"<{self._count} {self._name} in {len(self.chunks)} chunks>"
+
+
+def _fetch(chunks: Sequence[ChunkReader[Any, Any]]) -> None:
+    if len(chunks) > 1:
+        with ThreadPoolExecutor(max_workers=min(PARALLEL, len(chunks))) as pool:
+            list(pool.map(lambda c: c.fetch(), chunks))
+
+
+def _missing(uri: str) -> LedgerError:
+    return LedgerError("LedgerMissing", f"the ledger file {uri} is not there: restore it, or roll the table back.")

@@ -1,0 +1,72 @@
+"""A large chunk answers for one key by decoding one block, and any Avro reader reads it from end to end."""
+
+import io
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.ledger import avro
+from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
+from lethe.ledger.parts import Ranges
+
+from tests.builders import a_tombstone
+
+IDS = sorted(f"2013-01-{n % 31:02d}.{n:05d}" for n in range(INDEXED_FROM + 300))
+WRITTEN = avro.TOMBSTONES.encode([a_tombstone(i) for i in IDS])
+INDEX = Index(WRITTEN.content[: WRITTEN.header_bytes])
+
+
+def in_blocks(blocks: list[int]) -> list[str]:
+    data = WRITTEN.content[WRITTEN.header_bytes :]
+    spans = [INDEX.span(b, len(data)) for b in blocks]
+    return [r["id"] for start, end in spans for r in INDEX.decode_block(avro.TOMBSTONES.schema, data[start:end])]
+
+
+def test_a_plain_avro_reader_reads_an_indexed_file_in_order() -> None:
+    assert [r["id"] for r in fastavro.reader(io.BytesIO(WRITTEN.content))] == IDS  # type: ignore[index,call-overload]
+
+
+def test_a_small_file_has_no_index() -> None:
+    small = avro.TOMBSTONES.encode([a_tombstone("A")])
+
+    assert not Index(small.content[: small.header_bytes]).is_there
+
+
+@pytest.mark.parametrize("at", [0, 1, ENTRIES_PER_BLOCK - 1, ENTRIES_PER_BLOCK, len(IDS) - 1])
+def test_a_key_is_found_in_the_blocks_that_the_index_names(at: int) -> None:
+    """Two at most: a key that begins a block may also end the one before."""
+    blocks = INDEX.blocks_of([IDS[at]])
+
+    assert IDS[at] in in_blocks(blocks)
+    assert len(blocks) == (2 if at == ENTRIES_PER_BLOCK else 1)
+
+
+def test_keys_that_are_not_there_cost_no_decoding() -> None:
+    strangers = [f"{i}x" for i in IDS]
+
+    assert INDEX.maybe_there(strangers) == []
+    assert INDEX.maybe_there([*strangers[:3], IDS[5]]) == [IDS[5]]
+
+
+def test_an_id_under_several_columns_is_found_in_each_block_it_reaches_into() -> None:
+    twins = [a_tombstone("M", namespace=n) for n in range(INDEXED_FROM + 10)]
+    written = avro.TOMBSTONES.encode(twins)
+    index = Index(written.content[: written.header_bytes])
+
+    assert len(index.blocks_of(["M"])) == len(index.offsets)
+
+
+@given(st.lists(st.tuples(st.none() | st.sampled_from(IDS), st.none() | st.sampled_from(IDS)), max_size=3))
+def test_the_blocks_of_ranges_hold_every_key_in_them(intervals: list[tuple[str | None, str | None]]) -> None:
+    ranges = Ranges(intervals)
+
+    found = set(in_blocks(INDEX.blocks_within(ranges)))
+
+    assert {i for i in IDS if i in ranges} <= found
+
+
+def test_two_files_of_the_same_entries_differ_only_in_their_sync_marker() -> None:
+    again = avro.TOMBSTONES.encode([a_tombstone(i) for i in reversed(IDS)])
+
+    assert (len(again.content), again.header_bytes) == (len(WRITTEN.content), WRITTEN.header_bytes)
