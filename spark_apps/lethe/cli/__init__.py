@@ -1,0 +1,1 @@
+"""The command line: `lethe ledger`, `batches`, `read`, `doctor`. No Spark; nothing here changes a table."""

@@ -1,0 +1,72 @@
+"""What `doctor` looks at: metadata, manifests, roots, and the listing of the ledgers' folder. I/O; judged elsewhere."""
+
+from pyiceberg.manifest import ManifestContent
+
+from lethe import names
+from lethe.buffer import open_store
+from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ListedFile
+from lethe.cli.opening import Opened
+from lethe.cli.roots import name_of, roots_of
+from lethe.errors import LedgerError
+from lethe.ledger.parts import get_many
+from lethe.plan.bounds import FileBounds
+from lethe.table import ledger_store
+from lethe.table.facts import data_files
+
+
+def examine(opened: Opened, wanted_column: str) -> Examined:
+    """Raises what the catalog or the storage raises when away; a damaged ledger is a fact like others."""
+    facts, table = opened.facts, opened.table
+    remembered = facts.properties.get(names.BATCH_COLUMN, "")
+    column = table.schema().find_column_name(facts.batch_field_id) if facts.batch_field_id is not None else None
+    mode_key = names.METRICS_MODE.format(column=column or wanted_column)
+    default = facts.properties.get("write.metadata.metrics.default", DEFAULT_METRICS)
+    files = data_files(table, facts.head_id, facts.batch_field_id) if facts.batch_field_id is not None else []
+    roots = roots_of(opened)
+    folder = ledger_store.ledger_folder(facts.location)
+    listed = open_store(folder, opened.properties).list(folder)
+    return Examined(
+        table=opened.name,
+        format_version=facts.format_version,
+        head_id=facts.head_id,
+        snapshots=facts.snapshots,
+        wanted_column=wanted_column,
+        remembered_field_id=int(remembered) if remembered.isdigit() else None,
+        batch_field_id=facts.batch_field_id,
+        column=column,
+        sorted_by_batch=facts.sorted_by_batch,
+        metrics_mode=facts.properties.get(mode_key, default),
+        claim=facts.claim,
+        ledger_since=facts.ledger_since,
+        files=tuple(files),
+        unsorted=_unsorted(opened),
+        known_bounds=_known(opened, files),
+        lost=roots.lost,
+        unreadable=tuple(roots.broken.values()),
+        needed=roots.files,
+        listed=tuple(ListedFile(name_of(o.key), o.modified) for o in listed),
+    )
+
+
+def _unsorted(opened: Opened) -> frozenset[str]:
+    """The head's data files that do not say that they were written in the table's sort order."""
+    table = opened.table
+    order, head = table.sort_order(), table.current_snapshot()
+    if not order.fields or head is None:
+        return frozenset()
+    return frozenset(
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        if manifest.content is ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entry.data_file.sort_order_id != order.order_id
+    )
+
+
+def _known(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
+    """The bounds of files that are ids of batches which the ledger knows."""
+    bounds = {b for f in files for b in (f.lower, f.upper) if b is not None}
+    try:
+        return frozenset(get_many(opened.ledger().batches, bounds))
+    except LedgerError:
+        return frozenset()  # the roots tell what is wrong with it

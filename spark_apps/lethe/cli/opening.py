@@ -1,0 +1,43 @@
+"""A table for a command: found by its name, with its facts and the properties that its storage needs. I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from lethe.errors import InputError
+from lethe.ledger.ledger import Ledger
+from lethe.table import catalogs, ledger_store
+from lethe.table.facts import TableFacts, observe
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`name` as it was asked for, the catalog in front; `properties` are PyIceberg's, of the catalog."""
+
+    name: str
+    table: Table
+    facts: TableFacts
+    properties: Mapping[str, str]
+
+    def load_ledger(self, snapshot_id: int | None = None) -> ledger_store.Loaded:
+        """The ledger of a snapshot, of the head by default. Raises: InputError (SnapshotNotFound), LedgerError."""
+        if snapshot_id is not None and snapshot_id not in self.facts.snapshots:
+            raise InputError("SnapshotNotFound", f"{self.name} has no snapshot {snapshot_id}; it may have expired.")
+        return ledger_store.load(self.table.io, self.facts, snapshot_id)
+
+    def ledger(self, snapshot_id: int | None = None) -> Ledger:
+        return self.load_ledger(snapshot_id).ledger
+
+
+def open_table(name: str, batch_column: str = "batch_id") -> Opened:
+    """Open `catalog.namespace.table`. Raises: InputError (InvalidRead, UnknownCatalog, TableNotFound, BatchColumnType)."""
+    catalog, dot, table_name = name.partition(".")
+    if not dot or "." not in table_name:
+        raise InputError("InvalidRead", f"{name!r}: expected catalog.namespace.table.")
+    try:
+        table = catalogs.load(catalog).load_table(table_name)
+    except (NoSuchTableError, NoSuchNamespaceError) as e:
+        raise InputError("TableNotFound", f"catalog {catalog} has no table {table_name}.") from e
+    return Opened(name, table, observe(table, batch_column, name), catalogs.properties(catalog))

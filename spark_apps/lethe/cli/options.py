@@ -1,0 +1,45 @@
+"""Arguments and options that several commands share, and the values they accept. Pure but for click."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+table_argument = click.argument("table")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+batch_column_option = click.option(
+    "--batch-column",
+    default="batch_id",
+    show_default=True,
+    help="The batch column of a table that Lethe has not prepared; a prepared one remembers its own.",
+)
+
+
+class Moment(click.ParamType):
+    """A time with its zone, as ISO 8601."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no ISO 8601 time such as 2026-03-01T12:00:00Z", param, ctx)
+        if time.tzinfo is None:
+            self.fail(f"{value!r} has no time zone; for UTC write {value}Z", param, ctx)
+        return time.astimezone(UTC)
+
+
+class SnapshotOrMoment(Moment):
+    """A snapshot id, or a time."""
+
+    name = "snapshot|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, int):
+            return value
+        if isinstance(value, str) and value.isdigit():
+            return int(value)
+        return super().convert(value, param, ctx)

@@ -1,0 +1,103 @@
+"""A real table on SQLite and local files, ledger commits on it without Spark, and the command as a user runs it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from lethe.cli.main import cli
+from lethe.ledger.ledger import BatchEntry, Delta
+from lethe.ledger.lineage import needed_carriers
+from lethe.ledger.summary import summary
+from lethe.ledger.tombstone import Tombstone
+from lethe.table import ledger_store
+from lethe.table.facts import observe
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from tests.builders import RUN, a_tombstone
+
+SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
+NAME = "lite.air.flights"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One table and what happens to it."""
+
+    table: Table
+
+    def append(self, *batches: str | None, start: int = 0) -> int:
+        """A row of each batch, by a writer that knows no ledger."""
+        rows = {"v": range(start, start + len(batches)), "batch_id": list(batches)}
+        self.table.append(pa.table(rows, SCHEMA))
+        return self.head
+
+    def commit(
+        self,
+        *tombstoned: str,
+        batches: Sequence[BatchEntry] = (),
+        removed: Sequence[str] = (),
+        vacuumed: Sequence[Tombstone] | None = None,
+        kind: str = "Restatement",
+    ) -> int:
+        """A ledger commit: a snapshot of a summary and no rows."""
+        facts = observe(self.table, "batch_id")
+        base = ledger_store.load(self.table.io, facts)
+        field_id = facts.batch_field_id
+        assert field_id is not None
+        delta = Delta(
+            RUN,
+            add_tombstones=tuple(a_tombstone(i, namespace=field_id) for i in tombstoned),
+            remove_tombstones=frozenset((field_id, i) for i in removed),
+            set_batches=tuple(batches),
+        )
+        carriers = needed_carriers(facts.snapshots, base.ledger.carriers)
+        written = ledger_store.write(self.table.io, facts, base, delta, carriers, vacuumed)
+        self.table.append(SCHEMA.empty_table(), snapshot_properties=summary(written, RUN, kind))
+        return self.head
+
+    @property
+    def head(self) -> int:
+        snapshot = self.table.current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+
+    @property
+    def folder(self) -> Path:
+        """Where its ledgers lie."""
+        return Path(self.table.location().removeprefix("file://")) / "_tombstones"
+
+    def ledger_file(self, pattern: str) -> Path:
+        """The only ledger file of that name."""
+        (found,) = self.folder.glob(pattern)
+        return found
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  lite:\n    type: sql\n    uri: sqlite:///{tmp_path}/c.db\n    warehouse: file://{tmp_path}/wh\n"
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    monkeypatch.delenv("LETHE_DEBUG", raising=False)
+    made = load_catalog("lite", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
+    made.create_namespace("air")
+    return made
+
+
+@pytest.fixture
+def flights(catalog: Catalog) -> Kept:
+    return Kept(
+        catalog.create_table(
+            "air.flights", SCHEMA, properties={"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
+        )
+    )
+
+
+@pytest.fixture
+def lethe() -> Callable[..., Result]:
+    """Runs the command: arguments in, exit code and output out."""
+    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])

@@ -1,0 +1,117 @@
+"""`lethe doctor` on real tables: what it looks at is there, and what it says is true."""
+
+import json
+import os
+from collections.abc import Callable
+
+from click.testing import Result
+from lethe import names
+from pyiceberg.catalog import Catalog
+from pyiceberg.transforms import IdentityTransform
+
+from tests.unit.lethe.cli.conftest import NAME, SCHEMA, Kept
+
+Lethe = Callable[..., Result]
+
+
+def prepare(flights: Kept, column: str = "batch_id") -> None:
+    field_id = flights.table.schema().find_field(column).field_id
+    with flights.table.transaction() as transaction:
+        transaction.set_properties({names.BATCH_COLUMN: str(field_id), names.LEDGER_SINCE: "0"})
+    with flights.table.update_sort_order() as update:
+        update.asc(column, IdentityTransform())
+
+
+def findings(lethe: Lethe, *options: str) -> tuple[int, dict[str, str]]:
+    told = lethe("doctor", NAME, "--json", *options)
+    return told.exit_code, {f["code"]: f["what"] for f in json.loads(told.output)["findings"]}
+
+
+def test_a_prepared_table_with_a_ledger_at_its_head_is_healthy(flights: Kept, lethe: Lethe) -> None:
+    prepare(flights)
+    flights.commit("A")
+
+    assert findings(lethe) == (
+        0,
+        {"Snapshots": "1 snapshot is retained.", "Unclaimed": "no Dataset claims the table: no operator keeps it."},
+    )
+
+
+def test_a_foreign_append_bares_the_head_and_is_out_of_order(flights: Kept, lethe: Lethe) -> None:
+    prepare(flights)
+    flights.commit("A")
+    flights.append("B")
+
+    code, found = findings(lethe)
+
+    assert code == 1
+    assert found.keys() >= {"BareHead", "UnsortedFiles"}
+    assert "1 of 1 data files" in found["UnsortedFiles"]
+
+
+def test_a_table_as_others_make_them_is_not_prepared(catalog: Catalog, lethe: Lethe) -> None:
+    other = Kept(catalog.create_table("air.flights", SCHEMA, properties={"format-version": "2"}))
+    other.append("2013-01-01T00:00:00Z.UA", "2013-01-01T00:00:00Z.WN")
+
+    code, found = findings(lethe)
+
+    assert code == 1
+    assert found.keys() >= {"NotSorted", "MetricsTruncated", "BoundsTruncated", "NoLedger"}
+
+
+def test_a_ledger_file_that_is_gone_and_one_that_nobody_needs_are_named(flights: Kept, lethe: Lethe) -> None:
+    prepare(flights)
+    flights.commit("A")
+    stray = flights.folder / "00000009-lost-race-tombstones.avro"
+    stray.touch()
+    os.utime(stray, (0, 0))
+    gone = flights.ledger_file("00000001-*-tombstones.avro")
+    gone.unlink()
+
+    code, found = findings(lethe)
+
+    assert code == 1
+    assert gone.name in found["LedgerFileMissing"]
+    assert stray.name in found["LedgerFileOrphaned"]
+    young = flights.folder / "00000009-under-way-tombstones.avro"
+    young.touch()
+    assert young.name not in findings(lethe)[1]["LedgerFileOrphaned"]
+    assert young.name in findings(lethe, "--grace-hours", "0")[1]["LedgerFileOrphaned"]
+
+
+def test_a_root_that_is_damaged_is_told_and_hides_no_other_finding(flights: Kept, lethe: Lethe) -> None:
+    prepare(flights)
+    flights.commit("A")
+    flights.ledger_file("*-root.json").write_text("{}")
+    flights.append("B")
+
+    code, found = findings(lethe)
+
+    assert code == 1
+    assert found.keys() >= {"LedgerUnreadable", "BareHead"}
+
+
+def test_a_renamed_batch_column_is_found_by_its_field_id(flights: Kept, lethe: Lethe) -> None:
+    prepare(flights)
+    flights.commit("A")
+    with flights.table.update_schema() as update:
+        update.rename_column("batch_id", "load")
+
+    assert "is called load now, not batch_id" in findings(lethe)[1]["BatchColumnRenamed"]
+
+
+def test_people_are_told_what_to_do(flights: Kept, lethe: Lethe) -> None:
+    flights.append("A")
+
+    told = lethe("doctor", NAME)
+
+    assert told.exit_code == 1
+    assert "warning NotSorted: " in told.output
+    assert "prepare=True" in told.output
+
+
+def test_a_table_that_is_empty_and_was_never_written_is_no_error(flights: Kept, lethe: Lethe) -> None:
+    prepare(flights)
+    assert flights.table.current_snapshot() is None
+
+    assert findings(lethe)[0] == 0

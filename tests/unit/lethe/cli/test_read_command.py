@@ -1,0 +1,146 @@
+"""`lethe read` prints what is not deleted, in each of its formats; and how errors of any command look."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from lethe.cli import read as read_module
+from pyiceberg.catalog import Catalog
+
+from tests.unit.lethe.cli.conftest import NAME, Kept
+
+Lethe = Callable[..., Result]
+
+
+def values(told: Result) -> list[int]:
+    assert told.exit_code == 0, told.output
+    return sorted(json.loads(line)["v"] for line in told.output.splitlines())
+
+
+def test_rows_of_batches_taken_back_are_left_out(flights: Kept, lethe: Lethe) -> None:
+    before = flights.append("A", "B", None)
+    flights.commit("A")
+
+    assert values(lethe("read", NAME, "--format", "json")) == [1, 2]
+    assert values(lethe("read", NAME, "--format", "json", "--snapshot", before)) == [0, 1, 2]
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    assert values(lethe("read", NAME, "--format", "json", "--as-of", later)) == [1, 2]
+
+
+def test_columns_rows_and_their_number_may_be_chosen(flights: Kept, lethe: Lethe) -> None:
+    flights.append("A", "B", "C")
+
+    told = lethe("read", NAME, "--format", "json", "--columns", "batch_id", "--filter", "v >= 1", "--limit", "1")
+
+    assert told.output.splitlines() == ['{"batch_id": "B"}']
+
+
+def test_csv_is_what_a_csv_reader_reads(flights: Kept, lethe: Lethe) -> None:
+    flights.append('quoted "A", with a comma', "B")
+
+    found = list(csv.DictReader(io.StringIO(lethe("read", NAME, "--format", "csv").output)))
+
+    assert found == [{"v": "0", "batch_id": 'quoted "A", with a comma'}, {"v": "1", "batch_id": "B"}]
+
+
+def test_parquet_goes_into_a_file(flights: Kept, lethe: Lethe, tmp_path: Path) -> None:
+    flights.append("A", "B")
+    flights.commit("A")
+    file = tmp_path / "out.parquet"
+
+    assert lethe("read", NAME, "--format", "parquet", "--output", file).exit_code == 0
+
+    assert pq.read_table(file).to_pylist() == [{"v": 1, "batch_id": "B"}]
+
+
+def test_text_goes_into_a_file_too(flights: Kept, lethe: Lethe, tmp_path: Path) -> None:
+    flights.append("A")
+    file = tmp_path / "out.json"
+
+    assert lethe("read", NAME, "--format", "json", "--output", file).output == ""
+
+    assert file.read_text() == '{"v": 0, "batch_id": "A"}\n'
+
+
+def test_a_table_for_people_says_when_it_shows_only_a_part(
+    flights: Kept, lethe: Lethe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_module, "SHOWN", 2)
+    flights.append("A", "[bold]B", "C")
+
+    told = lethe("read", NAME)
+
+    assert "[bold]B" in told.output
+    assert "2 of 3 rows" in told.output
+
+
+WRONG = {
+    "two moments": (["--snapshot", "1", "--since", "1"], 2, "give one of --snapshot"),
+    "an end without a beginning": (["--until", "1"], 2, "--until and --rows belong to --since"),
+    "a time without a zone": (["--as-of", "2026-03-01T12:00:00"], 2, "has no time zone"),
+    "parquet to the terminal": (["--format", "parquet"], 2, "needs --output"),
+    "an unknown column": (["--columns", "v,w"], 10, "lethe: UnknownColumn: lite.air.flights has no column w;"),
+    "a filter on an unknown column": (["--filter", "w = 'secret'"], 10, "lethe: InvalidFilter: "),
+    "a filter that is none": (["--filter", "v ="], 10, "lethe: InvalidFilter: "),
+    "an unknown snapshot": (["--snapshot", "5"], 10, "lethe: SnapshotNotFound: "),
+}
+
+
+@pytest.mark.parametrize(("options", "code", "says"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_one_line_that_says_what_to_do(
+    flights: Kept, lethe: Lethe, options: list[str], code: int, says: str
+) -> None:
+    flights.append("A")
+
+    told = lethe("read", NAME, *options)
+
+    assert (told.exit_code, says in told.output) == (code, True), told.output
+    assert "Traceback" not in told.output
+    assert "secret" not in told.output
+    assert code == 2 or len(told.output.splitlines()) == 1
+
+
+def test_a_name_that_leads_nowhere_says_which_part_of_it(catalog: Catalog, lethe: Lethe) -> None:
+    assert catalog.name == "lite"
+
+    for name, says in {
+        "air.flights": "InvalidRead: 'air.flights': expected catalog.namespace.table.",
+        "nope.air.flights": "UnknownCatalog: there is no catalog 'nope'",
+        "lite.air.nope": "TableNotFound: catalog lite has no table air.nope.",
+        "lite.nope.nope": "TableNotFound: catalog lite has no table nope.nope.",
+    }.items():
+        told = lethe("ledger", "show", name)
+        assert (told.exit_code, says in told.output) == (10, True), told.output
+
+
+def test_a_ledger_that_cannot_be_read_stops_the_read(flights: Kept, lethe: Lethe) -> None:
+    """Rows without it would be deleted ones."""
+    flights.append("A", "B")
+    flights.commit("A")
+    flights.ledger_file("*-tombstones.avro").unlink()
+
+    told = lethe("read", NAME, "--format", "json")
+
+    assert (told.exit_code, "lethe: LedgerMissing: " in told.output) == (10, True)
+    assert '"v"' not in told.output
+
+
+def test_a_catalog_that_is_away_is_for_later_and_its_address_stays_unsaid(
+    catalog: Catalog, lethe: Lethe, tmp_path: Path
+) -> None:
+    assert catalog.name == "lite"
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        "catalog:\n  lite:\n    type: sql\n    uri: postgresql+psycopg2://me:pass-word@127.0.0.1:9/ice\n"
+    )
+
+    told = lethe("ledger", "show", NAME)
+
+    assert (told.exit_code, "CatalogOrStorageAway" in told.output) == (20, True), told.output
+    assert "pass-word" not in told.output
+    assert len(told.output.splitlines()) == 1
