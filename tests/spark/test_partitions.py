@@ -2,7 +2,7 @@
 manifest; and what is remembered of batches names every partition that holds a row of theirs."""
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_the_driver_and_the_manifest_say_the_same_partition(
     """Also of a row whose partition values are all null, and of files that wait in a staged snapshot."""
     flights = make_flights(schema=SCHEMA, partition_by=partition_by)
     rows: list[tuple[Any, ...]] = [
-        (1, 'U"é/A', date(1960, 1, 1), True, datetime(1969, 12, 30, 5), "A", Decimal("1.50")),
+        (1, 'U"é/A', date(1960, 1, 1), True, datetime(1969, 12, 30, 5, tzinfo=UTC), "A", Decimal("1.50")),
         (None, None, None, None, None, "B", None),
     ]
     frame = flights.spark.createDataFrame(rows, SCHEMA)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.typedef import Record
@@ -140,19 +140,24 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[File
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
                 continue
-            f = entry.data_file
-            nulls = (f.null_value_counts or {}).get(field_id)
-            yield FileBounds(
-                path=f.file_path,
-                records=f.record_count,
-                size=f.file_size_in_bytes,
-                lower=_text((f.lower_bounds or {}).get(field_id)),
-                upper=_text((f.upper_bounds or {}).get(field_id)),
-                null_count=nulls,
-                has_deletes=manifest.partition_spec_id in deleted_in,
-                partition=partition_text(manifest.partition_spec_id, _values(f.partition)),
-                added_by=entry.snapshot_id,
-            )
+            deletes = manifest.partition_spec_id in deleted_in
+            yield bounds_of(entry.data_file, field_id, deletes, entry.snapshot_id)
+
+
+def bounds_of(f: DataFile, field_id: int | None, has_deletes: bool, added_by: int | None = None) -> FileBounds:
+    """What a manifest says of a data file; bounds of the string column `field_id`, unknown when that is None."""
+    at = -1 if field_id is None else field_id
+    return FileBounds(
+        path=f.file_path,
+        records=f.record_count,
+        size=f.file_size_in_bytes,
+        lower=_text((f.lower_bounds or {}).get(at)),
+        upper=_text((f.upper_bounds or {}).get(at)),
+        null_count=(f.null_value_counts or {}).get(at),
+        has_deletes=has_deletes,
+        partition=partition_text(f.spec_id, _values(f.partition)),
+        added_by=added_by,
+    )
 
 
 def _values(partition: Record) -> list[Any]:

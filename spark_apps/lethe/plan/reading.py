@@ -1,0 +1,97 @@
+"""What a read does with each data file: takes it plain, filters it, or leaves it alone. Pure.
+
+Invariant: a file is taken plain only if its metadata proves that no tombstoned row is in it, by the bounds of the batch
+column or by its partition.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lethe.ledger.parts import Interval, Ranges
+from lethe.ledger.tombstone import Tombstone
+from lethe.plan.bounds import FileBounds, IdIndex
+from lethe.plan.partitions import spec_of
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """`plain`: read as they are; `filtered`: without the rows of `ids`; `skipped`: every row is tombstoned. Together all
+    files, each in the order given. `ids` are the tombstoned ones within the bounds of `filtered`."""
+
+    plain: tuple[FileBounds, ...]
+    filtered: tuple[FileBounds, ...]
+    skipped: tuple[FileBounds, ...]
+    ids: frozenset[str]
+
+
+def covered_by(files: Iterable[FileBounds]) -> tuple[Interval, ...]:
+    """The ground that files cover: intervals of the batch column, both ends inclusive, None open; in order, apart."""
+    return Ranges((f.lower, f.upper) for f in files).intervals
+
+
+def unsure_of(files: Iterable[FileBounds], foreign: Collection[str] | None) -> tuple[FileBounds, ...]:
+    """The same files; those whose path is in `foreign` (None: all) without their partition, which then proves nothing.
+
+    Another writer may add rows of an old batch to a partition in which nobody remembers it.
+    """
+    return tuple(replace(f, partition=None) if foreign is None or f.path in foreign else f for f in files)
+
+
+def plan_read(files: Sequence[FileBounds], tombstones: Iterable[Tombstone]) -> ReadPlan:
+    """Say what to do with each file.
+
+    Args:
+        files: Of one snapshot; `partition` None where it proves nothing.
+        tombstones: Of the batch column: all that lie within the bounds of the files, or more.
+    """
+    index = _Index(tombstones)
+    plain: list[FileBounds] = []
+    filtered: list[FileBounds] = []
+    skipped: list[FileBounds] = []
+    for f in files:
+        if index.ids.must_hold(f):
+            skipped.append(f)
+        elif index.might_hold(f):
+            filtered.append(f)
+        else:
+            plain.append(f)
+    return ReadPlan(tuple(plain), tuple(filtered), tuple(skipped), frozenset(index.ids.covered(filtered)))
+
+
+class _Index:
+    """Tombstones asked by file: sorted by id, and by the partitions they are limited to.
+
+    A tombstone rules a file out only if it remembers partitions of the file's own spec alone, and not the file's: what
+    was written under another partitioning may have been rewritten into any partition of this one.
+    """
+
+    def __init__(self, tombstones: Iterable[Tombstone]) -> None:
+        every: list[str] = []
+        self._anywhere: list[str] = []
+        self._in_partition: dict[str, list[str]] = {}
+        self._of_spec: dict[str, list[str]] = {}
+        for t in tombstones:
+            every.append(t.id)
+            if t.partitions is None:
+                self._anywhere.append(t.id)
+                continue
+            for p in t.partitions:
+                self._in_partition.setdefault(p, []).append(t.id)
+            for spec in {spec_of(p) for p in t.partitions}:
+                self._of_spec.setdefault(spec, []).append(t.id)
+        self.ids = IdIndex(every)
+        self._by_partition: dict[str, IdIndex] = {}
+        self._besides_spec: dict[str, IdIndex] = {}
+
+    def might_hold(self, file: FileBounds) -> bool:
+        if file.partition is None or not self._in_partition:
+            return self.ids.might_hold(file)
+        spec = spec_of(file.partition)
+        if spec not in self._besides_spec:
+            others = (i for s, ids in self._of_spec.items() if s != spec for i in ids)
+            self._besides_spec[spec] = IdIndex({*self._anywhere, *others})
+        if self._besides_spec[spec].might_hold(file):
+            return True
+        if file.partition not in self._by_partition:
+            self._by_partition[file.partition] = IdIndex(self._in_partition.get(file.partition, ()))
+        return self._by_partition[file.partition].might_hold(file)

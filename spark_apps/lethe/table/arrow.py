@@ -1,0 +1,99 @@
+"""Rows of planned data files as Arrow, with or without those of some batches. I/O: reads data."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask
+
+from lethe.plan.bounds import IdIndex, split_by_bounds
+from lethe.plan.reading import ReadPlan
+from lethe.table.files import Lens, Planned
+
+# PyIceberg reads all files it is given at once and keeps what it has read: so many at a time bound the memory.
+FILES_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files to read. With `ids`: only the rows of these batches if `of_ids`, else all the others."""
+
+    tasks: tuple[FileScanTask, ...]
+    ids: frozenset[str] = frozenset()
+    of_ids: bool = False
+
+    @property
+    def takes_all(self) -> bool:
+        return not self.ids and not self.of_ids
+
+
+def all_of(files: Sequence[Planned]) -> tuple[Part, ...]:
+    return (Part(tuple(f.task for f in files)),) if files else ()
+
+
+def others(files: Sequence[Planned], plan: ReadPlan) -> tuple[Part, ...]:
+    """What a plan reads of these files."""
+    tasks = {f.bounds.path: f.task for f in files}
+    parts = (
+        Part(tuple(tasks[f.path] for f in plan.plain)),
+        Part(tuple(tasks[f.path] for f in plan.filtered), plan.ids),
+    )
+    return tuple(p for p in parts if p.tasks)
+
+
+def of_batches(files: Sequence[Planned], ids: Collection[str]) -> tuple[Part, ...]:
+    """The rows of these batches only, from the files that may hold them."""
+    index = IdIndex(ids)
+    whole = tuple(f.task for f in files if index.must_hold(f.bounds))
+    mixed = tuple(f.task for f in files if index.might_hold(f.bounds) and not index.must_hold(f.bounds))
+    parts = (Part(whole), Part(mixed, frozenset(ids), of_ids=True))
+    return tuple(p for p in parts if p.tasks)
+
+
+def without_batches(files: Sequence[Planned], ids: Collection[str]) -> tuple[Part, ...]:
+    """All rows but those of these batches."""
+    split = split_by_bounds([f.bounds for f in files], ids)
+    return others(files, ReadPlan(split.cannot, split.might, split.must, frozenset(ids)))
+
+
+def read(lens: Lens, parts: Sequence[Part], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of all parts, in these columns, as many batches as there are."""
+    batch_column = lens.schema.find_column_name(lens.field_id) if lens.field_id is not None else None
+    for part in parts:
+        needed = tuple(dict.fromkeys((*columns, batch_column))) if batch_column and not part.takes_all else columns
+        deleted = pa.array(sorted(part.ids), pa.string())
+        for batch in _rows(lens, part.tasks, needed):
+            if part.takes_all or batch_column is None:
+                yield batch
+                continue
+            # A null batch id is of no batch: is_in answers False for it.
+            hit = pc.is_in(batch.column(batch_column).cast(pa.string()), value_set=deleted)
+            kept = batch.filter(hit if part.of_ids else pc.invert(hit))
+            if kept.num_rows:
+                yield kept.select(list(columns))
+
+
+def count(lens: Lens, parts: Sequence[Part]) -> int:
+    """How many rows. Of files that are taken whole, their metadata says it."""
+    total = 0
+    to_read: list[Part] = []
+    for part in parts:
+        unknown: list[FileScanTask] = []
+        for task in part.tasks:
+            if part.takes_all and isinstance(task.residual, AlwaysTrue) and not task.delete_files:
+                total += task.file.record_count
+            else:
+                unknown.append(task)
+        to_read.append(Part(tuple(unknown), part.ids, part.of_ids))
+    name = lens.schema.find_column_name(lens.field_id) if lens.field_id is not None else lens.schema.fields[0].name
+    return total + sum(b.num_rows for b in read(lens, to_read, (name or "",)))
+
+
+def _rows(lens: Lens, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    projected = lens.schema.select(*columns)
+    scan = ArrowScan(lens.metadata, lens.io, projected, lens._planner.row_filter)
+    for n in range(0, len(tasks), FILES_AT_ONCE):
+        yield from scan.to_record_batches(tasks[n : n + FILES_AT_ONCE])

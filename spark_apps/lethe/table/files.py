@@ -1,0 +1,114 @@
+"""The data files of a snapshot that a read is about, as PyIceberg plans them. I/O: reads manifests, no data."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from lethe.ledger.lineage import Resolution
+from lethe.plan.bounds import FileBounds
+from lethe.plan.since import Files
+from lethe.table.facts import bounds_of
+from lethe.table.snapshots import schema_of
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A data file with what its metadata says, and PyIceberg's task to read it, deletes of other engines included."""
+
+    bounds: FileBounds
+    task: FileScanTask
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A table looked at with the columns of one moment and a filter. `field_id` is the batch column's, None when there
+    is none."""
+
+    metadata: TableMetadata
+    io: FileIO
+    field_id: int | None
+    filter: str | BooleanExpression
+
+    @classmethod
+    def on(
+        cls,
+        table: Table,
+        field_id: int | None,
+        columns_of: int | None = None,
+        filter: str | BooleanExpression | None = None,
+    ) -> "Lens":
+        """`columns_of`: the snapshot whose columns the filter and the rows have; None: those of now."""
+        # PyIceberg binds filters to the current schema, whatever snapshot is read.
+        metadata = table.metadata.model_copy(update={"current_schema_id": schema_of(table, columns_of).schema_id})
+        return cls(metadata, table.io, field_id, AlwaysTrue() if filter is None else filter)
+
+    @property
+    def schema(self) -> Schema:
+        return self.metadata.schema()
+
+    @cached_property
+    def _planner(self) -> ManifestGroupPlanner:
+        return ManifestGroupPlanner(self.metadata, self.io, self.filter)
+
+    def files(self, which: Files, snapshot_id: int) -> list[Planned]:
+        """Those that the filter does not rule out. A removed file is as it was before the snapshot."""
+        match which:
+            case Files.LIVE:
+                return self._planned(self._manifests(snapshot_id))
+            case Files.ADDED:
+                manifests = self._manifests(snapshot_id)
+                own = [m for m in manifests if _is_data(m) and m.added_snapshot_id == snapshot_id]
+                deletes = [m for m in manifests if not _is_data(m)] if own else []
+                return self._planned(own + deletes, lambda e: e.snapshot_id == snapshot_id)
+            case Files.REMOVED:
+                gone = frozenset(
+                    e.data_file.file_path
+                    for m in self._manifests(snapshot_id)
+                    if _is_data(m) and m.added_snapshot_id == snapshot_id
+                    for e in m.fetch_manifest_entry(self.io, discard_deleted=False)
+                    if e.status is ManifestEntryStatus.DELETED and e.snapshot_id == snapshot_id
+                )
+                snapshot = self.metadata.snapshot_by_id(snapshot_id)
+                before = snapshot.parent_snapshot_id if snapshot is not None else None
+                if not gone or before is None:
+                    return []
+                return self._planned(self._manifests(before), lambda e: e.data_file.file_path in gone)
+
+    def foreign(self, snapshot_id: int, resolution: Resolution) -> frozenset[str] | None:
+        """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one."""
+        if not resolution.bare:
+            return frozenset()
+        if resolution.carrier_id is None or self.metadata.snapshot_by_id(resolution.carrier_id) is None:
+            return None  # some of the snapshots in between have expired, and nobody knows what they added
+        bare = frozenset(resolution.bare)
+        return frozenset(
+            e.data_file.file_path
+            for m in self._manifests(snapshot_id)
+            if _is_data(m) and m.added_snapshot_id in bare
+            for e in m.fetch_manifest_entry(self.io)
+            if e.snapshot_id in bare
+        )
+
+    def _manifests(self, snapshot_id: int) -> list[ManifestFile]:
+        snapshot = self.metadata.snapshot_by_id(snapshot_id)
+        return snapshot.manifests(self.io) if snapshot is not None else []
+
+    def _planned(
+        self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
+    ) -> list[Planned]:
+        def chosen(entry: ManifestEntry) -> bool:
+            return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
+
+        tasks = self._planner.plan_files(manifests, chosen)
+        return [Planned(bounds_of(t.file, self.field_id, bool(t.delete_files)), t) for t in tasks]
+
+
+def _is_data(manifest: ManifestFile) -> bool:
+    return manifest.content is ManifestContent.DATA
