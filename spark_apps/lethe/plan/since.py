@@ -115,7 +115,7 @@ def _kind(snapshot: Snapshot, table: str) -> str:
 def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     """Rows that came: in files that the range added, and in old files whose batches were seen again (an undo)."""
     came = tuple(Rows(Files.ADDED, a, ids.since & ids.hidden(a, within.order), of_ids=False) for a in within.appends)
-    seen_again = ids.since - ids.hidden(None, within.order)
+    seen_again = ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
     return (*came, Rows(Files.LIVE, within.since, seen_again, of_ids=True)) if seen_again else came
 
 

@@ -1,0 +1,232 @@
+"""Rows at the end are the rows at the beginning, plus the appended, minus the deleted: whatever happened in between."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lethe.errors import InputError
+from lethe.ledger.lineage import Snapshot
+from lethe.plan.since import Files, Rows, Tombstoned, appended, deleted, plan_range
+
+from tests.builders import a_history, a_snapshot
+
+
+def ours(id: int, parent: int | None, operation: str = "append", **keys: str) -> Snapshot:
+    return a_snapshot(id, parent, ledger=f"L{id}", operation=operation, **keys)
+
+
+def test_each_snapshot_counts_as_what_it_did() -> None:
+    history = a_history(
+        ours(1, None),
+        ours(2, 1),
+        a_snapshot(3, 2, operation="append"),
+        a_snapshot(4, 3, operation="replace"),
+        ours(5, 4, "replace", tombstone__vacuum__file="v5"),
+        ours(6, 5, "delete", tombstone__vacuum__file="v6"),
+        ours(7, 6),
+        ours(8, 7),
+    )
+
+    within = plan_range(history, 1, 7)
+
+    assert (within.appends, within.vacuums) == ((2, 3, 7), (5, 6))
+    assert plan_range(history, 7, 7).appends == ()
+
+
+def test_files_of_the_beginning_are_looked_at_only_when_something_may_have_been_seen_again() -> None:
+    quiet = a_history(
+        ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="0"), a_snapshot(3, 2, operation="append")
+    )
+    undone = a_history(ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="2"))
+    vacuumed = a_history(
+        ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="2", tombstone__vacuum__file="v2")
+    )
+
+    assert not plan_range(quiet, 1, 3).undoes
+    assert plan_range(undone, 1, 2).undoes
+    assert not plan_range(vacuumed, 1, 2).undoes
+
+
+REFUSED = {
+    "a later snapshot": ((5, 3), "NotAnAncestor"),
+    "one of another branch": ((6, 3), "NotAnAncestor"),
+    "a range that lost a snapshot": ((0, 3), "SnapshotNotFound"),
+    "another writer's delete": ((3, 4), "ForeignChange"),
+    "another writer's overwrite": ((4, 5), "ForeignChange"),
+}
+
+
+@pytest.mark.parametrize(("ends", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_range_that_cannot_be_told_is_refused(ends: tuple[int, int], reason: str) -> None:
+    root = a_snapshot(1, None, operation="append")
+    history = a_history(
+        root,
+        ours(3, 1),
+        a_snapshot(4, 3, operation="delete"),
+        a_snapshot(5, 4, operation="overwrite"),
+        a_snapshot(6, 1, operation="append"),
+    )
+    if reason == "SnapshotNotFound":
+        history = a_history(ours(3, 2), a_snapshot(0, None, operation="append"))
+
+    with pytest.raises(InputError) as refused:
+        plan_range(history, *ends, table="air.flights")
+
+    assert refused.value.reason == reason
+    assert "air.flights" in refused.value.message
+
+
+# --- a table in memory, to count with ---------------------------------------------------------------------------------
+
+Row = tuple[str, int]  # batch id, number of the row
+
+
+@dataclass
+class Memory:
+    """A table of files and tombstones that remembers every snapshot whole."""
+
+    files: dict[int, tuple[Row, ...]] = field(default_factory=dict)
+    active: frozenset[str] = frozenset()
+    purged: frozenset[str] = frozenset()  # in part at least: what an undo may not bring back
+    history: list[Snapshot] = field(default_factory=list)
+    states: list[tuple[dict[int, tuple[Row, ...]], frozenset[str]]] = field(default_factory=list)
+    vacuumed: dict[int, frozenset[str]] = field(default_factory=dict)
+    numbers: int = 0
+
+    def commit(self, operation: str, ledger: bool = True, **keys: str) -> None:
+        id = len(self.history)
+        parent = id - 1 if id else None
+        self.history.append(a_snapshot(id, parent, ledger=f"L{id}" if ledger else None, operation=operation, **keys))
+        self.states.append((dict(self.files), self.active))
+
+    def add(self, rows: list[Row]) -> None:
+        self.numbers += 1
+        if rows:
+            self.files[self.numbers] = tuple(rows)
+
+    def append(self, batches: str, ledger: bool) -> None:
+        self.numbers += 1
+        self.add([(b, self.numbers * 100 + n) for n, b in enumerate(batches)])
+        self.commit("append", ledger, **({"tombstone__metrics__deleted__count": "0"} if ledger else {}))
+
+    def revert(self, batches: str) -> None:
+        self.active |= frozenset(batches)
+        self.commit("append", tombstone__metrics__deleted__count="0")
+
+    def undo(self, batch: str) -> None:
+        if batch in self.active and batch not in self.purged:
+            self.active -= {batch}
+            self.commit("append", tombstone__metrics__deleted__count="1")
+
+    def compact(self) -> None:
+        rows = [r for f in self.files.values() for r in f]
+        self.files.clear()
+        self.add(rows)
+        self.commit("replace", ledger=False)
+
+    def vacuum(self, chosen: str, only: int | None) -> None:
+        """Of the chosen batches, in all files that hold them or only in one."""
+        ids = self.active & frozenset(chosen)
+        touched = [n for n, rows in self.files.items() if any(b in ids for b, _ in rows)]
+        touched = touched if only is None else touched[only : only + 1]
+        applied = frozenset(b for n in touched for b, _ in self.files[n] if b in ids)
+        survivors = [r for n in touched for r in self.files.pop(n) if r[0] not in ids]
+        self.add(survivors)
+        still = frozenset(b for rows in self.files.values() for b, _ in rows)
+        self.purged |= applied
+        gone = ids - still
+        self.active -= gone
+        self.purged -= gone
+        self.vacuumed[len(self.history)] = applied
+        count = str(len(gone))
+        self.commit("replace", tombstone__vacuum__file="v", tombstone__metrics__deleted__count=count)
+
+    def visible(self, at: int) -> Counter[Row]:
+        files, active = self.states[at]
+        return Counter(r for rows in files.values() for r in rows if r[0] not in active)
+
+    def read(self, wanted: Rows) -> Counter[Row]:
+        at = wanted.snapshot_id
+        now, before = self.states[at][0], self.states[at - 1][0] if at else {}
+        files = {
+            Files.LIVE: now,
+            Files.ADDED: {n: f for n, f in now.items() if n not in before},
+            Files.REMOVED: {n: f for n, f in before.items() if n not in now},
+        }[wanted.files]
+        return Counter(r for rows in files.values() for r in rows if (r[0] in wanted.ids) is wanted.of_ids)
+
+    def check(self, since: int, until: int) -> None:
+        within = plan_range({s.id: s for s in self.history}, since, until)
+        ids = Tombstoned(self.states[since][1], self.states[until][1], {v: self.vacuumed[v] for v in within.vacuums})
+        plus = sum((self.read(r) for r in appended(within, ids)), Counter())
+        minus = sum((self.read(r) for r in deleted(within, ids)), Counter())
+        assert self.visible(until) + minus == self.visible(since) + plus, (since, until, plus, minus)
+        if not within.undoes:
+            assert all(r.files is Files.ADDED for r in appended(within, ids))
+
+
+STORIES = {
+    "appended and reverted within the range": ["append AB", "revert A"],
+    "reverted before, purged within": ["append AB", "revert A", "vacuum A"],
+    "reverted and purged within": ["append AB", "vacuum B", "revert A", "vacuum A"],
+    "purged in part, then whole": ["append AB", "append AB", "revert A", "vacuum-one A", "vacuum A"],
+    "undone": ["append AB", "revert A", "undo A"],
+    "undone and reverted again": ["append AB", "revert A", "undo A", "revert A"],
+    "late rows of a tombstoned batch": ["append AB", "revert A", "stranger A", "vacuum A"],
+    "late rows after the purge, armed again": [
+        "append AB",
+        "revert A",
+        "vacuum A",
+        "stranger A",
+        "revert A",
+        "vacuum A",
+    ],
+    "compacted by another between revert and purge": ["append AB", "revert A", "compact", "vacuum A"],
+    "compacted, then undone": ["append AB", "stranger A", "revert A", "compact", "undo A", "compact"],
+}
+
+
+def play(story: list[str]) -> Memory:
+    memory = Memory()
+    memory.append("", ledger=True)
+    for act in story:
+        verb, _, batches = act.partition(" ")
+        match verb:
+            case "append" | "stranger":
+                memory.append(batches, ledger=verb == "append")
+            case "revert":
+                memory.revert(batches)
+            case "undo":
+                memory.undo(batches)
+            case "compact":
+                memory.compact()
+            case "vacuum":
+                memory.vacuum(batches, None)
+            case "vacuum-one":
+                memory.vacuum(batches, 0)
+    return memory
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_the_increment_makes_up_the_difference_in_every_range_of(story: list[str]) -> None:
+    memory = play(story)
+
+    for until in range(len(memory.history)):
+        for since in range(until + 1):
+            memory.check(since, until)
+
+
+some = st.text("ABC", min_size=1, max_size=3)
+verbs = st.sampled_from(["append", "stranger", "revert", "undo", "vacuum", "vacuum-one", "compact"])
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(verbs, some), max_size=10))
+def test_the_increment_makes_up_the_difference_whatever_happens(acts: list[tuple[str, str]]) -> None:
+    memory = play([f"{verb} {batches[:1] if verb == 'undo' else batches}" for verb, batches in acts])
+
+    for until in range(len(memory.history)):
+        for since in range(until + 1):
+            memory.check(since, until)
