@@ -39,6 +39,15 @@ class Reason(StrEnum):
         "TableNotPrepared",
         "An existing table lacks the sort order or the metrics mode, and spec.table.adopt is false.",
     )
+    TABLE_ROLLED_BACK = (
+        "TableRolledBack",
+        "The head that was seen last is no ancestor of the table's head. Everything stops until the annotation "
+        "lethe.dev/accept-head names the head, or the table is brought back.",
+    )
+    HEAD_ACCEPTED = (
+        "HeadAccepted",
+        "The annotation lethe.dev/accept-head was heard; work goes on from the head it names.",
+    )
     BUFFER_OVERLAPS_TABLE = (
         "BufferOverlapsTable",
         "The buffer lies inside the table's location, or the other way round.",
@@ -50,6 +59,10 @@ class Reason(StrEnum):
     # --- a run -----------------------------------------------------------------------------------------------------
     RUN_STARTED = "RunStarted", "A Job was created for a run."
     RUN_SUCCEEDED = "RunSucceeded", "A run ended well; the message says what it did."
+    HEAD_REANCHORED = (
+        "HeadReanchored",
+        "Another writer had committed; a run gave the table's head a ledger of its own again.",
+    )
     RUN_FAILED = "RunFailed", "A run ended badly and said no reason of its own."
     OOM_KILLED = "OOMKilled", "The driver went over its memory limit. Raise runTemplate.driver.memory."
     DEADLINE_EXCEEDED = "DeadlineExceeded", "A run took longer than a run may and was stopped."
@@ -70,6 +83,19 @@ class Reason(StrEnum):
     CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."
     CANCELLED = "Cancelled", "spec.cancel was set before it was committed; nothing was changed."
     DATASET_NOT_FOUND = "DatasetNotFound", "There is no Dataset of that name in the namespace; it is waited for."
+    ROLLED_BACK = (
+        "RolledBack",
+        "The request was committed, and the table does not know it any more: it was rolled back to before it, or made anew. "
+        "The condition Succeeded turns False, since what it promised is not true any more.",
+    )
+    UNDONE_RESTATEMENT_NOT_FOUND = (
+        "UndoneRestatementNotFound",
+        "spec.undoes names no Restatement of the same Dataset that is there; it is waited for.",
+    )
+    UNDONE_RESTATEMENT_NOT_COMMITTED = (
+        "UndoneRestatementNotCommitted",
+        "The Restatement that spec.undoes names ended without a commit, so there is nothing to take back.",
+    )
     REPLACEMENT_IN_BUFFER = (
         "ReplacementInBuffer",
         "The replacement lies in the buffer and would be loaded a second time.",

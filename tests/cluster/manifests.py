@@ -174,6 +174,10 @@ REFUSED = {
         "replacement.batchId must be a new id, it cannot be one of the replaced batchIds",
     ),
     "an Undo of nothing": (a_restatement("Undo", undoes=None), "undoes is required when operation is Undo"),
+    "an Undo of itself": (
+        named("undo-a", a_restatement("Undo", undoes={"name": "undo-a"})),
+        "undoes must name another Restatement",
+    ),
     "a Revert that undoes": (a_restatement(undoes={"name": "x"}), "undoes is required when operation is Undo"),
     "an Undo of some batches": (
         a_restatement("Undo", batchIds=["a"]),

@@ -58,12 +58,12 @@ def test_what_this_version_cannot_do_is_refused_by_name(cluster: Cluster, begin:
     """Datasets, Restatements and VacuumPolicies alike: a field without effect would be a promise that is not kept."""
     story = begin("bad-wish")
     policy = {"triggers": {"activeTombstones": 1}, "approval": "Manual"}
-    undo = story.a_restatement("undo", "Undo", undoes={"name": "x"})
-    story.apply(story.a_dataset(deletes="EqualityDeletes"), undo, story.a_policy(**policy))
+    erase = story.a_restatement("erase", "Erase", batchIds=["a"])
+    story.apply(story.a_dataset(deletes="EqualityDeletes"), erase, story.a_policy(**policy))
 
     for ref, field in [
         (story.dataset, "spec.deletes"),
-        (story.restatement("undo"), "spec.operation"),
+        (story.restatement("erase"), "spec.operation"),
         (f"vacuumpolicies.lethe.dev/{story.name}", "spec.approval"),
     ]:
         body = cluster.wait_for_condition(ref, "Stalled", reason="NotSupported", within_seconds=SOON)

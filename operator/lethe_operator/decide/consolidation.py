@@ -86,7 +86,7 @@ def decide_consolidation(dataset: Dataset, world: World, now: datetime, settings
     """
     generation = dataset.meta.generation
     ledger = ledger_of(world)
-    runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION), key=_age)
+    runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION and not r.reanchors), key=age)
     latest = runs[-1] if runs else None
     stands = judge(latest, generation, settings) if latest else None
     if isinstance(stands, Going) or not isinstance(world.buffer, BufferView):
@@ -105,9 +105,9 @@ def decide_consolidation(dataset: Dataset, world: World, now: datetime, settings
         return ConsolidationVerdict(None, stands, latest, ripe, abandoned)
     batches = chosen(waiting, dataset.spec.consolidation)
     run = run_specs.consolidation(dataset, batches)
-    pause = _pause(runs, run.run_id, stands, settings)
-    if pause is None or pause > now:
-        return ConsolidationVerdict(None, stands, latest, earliest(pause, ripe), abandoned)
+    not_before = pause(runs, run.run_id, stands, settings)
+    if not_before is None or not_before > now:
+        return ConsolidationVerdict(None, stands, latest, earliest(not_before, ripe), abandoned)
     earlier = next((r for r in runs if r.run_id == run.run_id), None)
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
     launch = Launch(
@@ -147,7 +147,7 @@ def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:
     return known is not None and (known.blocks_promotion or known.run == run_id)
 
 
-def _pause(runs: Sequence[Run], run_id: str, stands: Verdict | None, settings: Settings) -> datetime | None:
+def pause(runs: Sequence[Run], run_id: str, stands: Verdict | None, settings: Settings) -> datetime | None:
     """From when on a new intent may start: at once, but for what failed for good or ended without settling its batches.
     None: not before something changes."""
     same = next((r for r in runs if r.run_id == run_id), None)
@@ -161,6 +161,6 @@ def _pause(runs: Sequence[Run], run_id: str, stands: Verdict | None, settings: S
     return _BEGINNING
 
 
-def _age(run: Run) -> tuple[bool, datetime]:
+def age(run: Run) -> tuple[bool, datetime]:
     """By the last attempt; an intent without one is the newest, since it is stored just before its Job."""
     return (run.last is None, run.last.created if run.last else _BEGINNING)

@@ -1,8 +1,7 @@
 """The status of a Dataset from what was observed. Pure."""
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,9 +9,9 @@ from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 from lethe.plan.batches import BufferedBatch
 from lethe.run import LISTED_AT_MOST
 
-from lethe_operator.decide import conditions
+from lethe_operator.decide import conditions, rollback
 from lethe_operator.decide.conditions import Condition, timestamp
-from lethe_operator.decide.consolidation import ConsolidationVerdict, promotable
+from lethe_operator.decide.consolidation import promotable
 from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
@@ -28,8 +27,7 @@ def status(
     dataset: Dataset,
     world: World,
     blocker: Blocker | None,
-    consolidation: ConsolidationVerdict,
-    vacuum: Verdict | None,
+    latest: Sequence[Verdict | None],
     runs: Sequence[Any],
     unexpected: Sequence[str],
     now: datetime,
@@ -37,6 +35,7 @@ def status(
     """The whole status. What cannot be observed now is shown as it was seen last.
 
     Args:
+        latest: How the newest run of each kind stands, the most telling first.
         runs: `status.runs`, made already.
         unexpected: Keys of objects that were added to a promoted batch's folder.
     """
@@ -45,7 +44,7 @@ def status(
         "observedGeneration": dataset.meta.generation,
         "conditions": conditions.as_status(
             old.get("conditions") or (),
-            _conditions(dataset, world, blocker, consolidation, vacuum),
+            _conditions(dataset, world, blocker, latest),
             dataset.meta.generation,
             now,
         ),
@@ -57,14 +56,16 @@ def status(
     ledger = Ledger()
     if isinstance(view, TableView):
         ledger = view.ledger
-        document["table"] = _table(view)
-        document["tombstones"] = _tombstones(view)
+        document["table"] = rollback.table_status(dataset, view, _table(view))
+        document["tombstones"] = _tombstones(ledger)
     elif isinstance(view, Unavailable):
         document.update({k: old[k] for k in ("table", "tombstones") if k in old})
+    elif "table" in old:
+        document["table"] = old["table"]  # one that comes back under its name must still be what it was
     if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferView):
         document.update({k: old[k] for k in ("buffer", "batches") if k in old})
         if isinstance(view, TableView):
-            document["batches"] = _batches(ledger, ())
+            document["batches"] = {**_as_seen_before(old.get("batches") or {}), **_counts(ledger)}
     else:
         document["buffer"] = _buffer(world.buffer, ledger, unexpected)
         document["batches"] = _batches(ledger, world.buffer.batches)
@@ -75,10 +76,9 @@ def _conditions(
     dataset: Dataset,
     world: World,
     blocker: Blocker | None,
-    consolidation: ConsolidationVerdict,
-    vacuum: Verdict | None,
+    latest: Sequence[Verdict | None],
 ) -> list[Condition]:
-    found = list(_main(dataset, world, blocker, (consolidation.latest, vacuum)))
+    found = list(_main(dataset, world, blocker, latest))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: nothing is started, what runs goes on."
         found.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
@@ -126,8 +126,7 @@ def _retrying(reason: str, text: str, failures: int) -> tuple[Condition, ...]:
 
 def _available(world: World) -> str:
     text = "The table and the buffer can be read; runs start when they are due."
-    refused = world.table.ledger.batches.values() if isinstance(world.table, TableView) else ()
-    count = sum(b.state is BatchState.REFUSED for b in refused)
+    count = world.table.ledger.states.get(BatchState.REFUSED, 0) if isinstance(world.table, TableView) else 0
     return f"{text} {count} batches are refused: see status.batches.refusedBatches." if count else text
 
 
@@ -135,19 +134,19 @@ def _table(view: TableView) -> dict[str, Any]:
     document: dict[str, Any] = {"uuid": view.uuid, "location": view.location, "formatVersion": view.format_version}
     if view.head_id is not None:
         document["snapshotId"] = view.head_id
+        document["sequenceNumber"] = view.head_sequence_number
     if view.head_time is not None:
         document["snapshotTime"] = timestamp(view.head_time)
     return document
 
 
-def _tombstones(view: TableView) -> dict[str, Any]:
-    tombstones = view.ledger.tombstones.values()
-    document: dict[str, Any] = {"active": len(tombstones)}
-    deadlines = [t.evict_by for t in tombstones if t.evict_by is not None]
-    if tombstones:
-        document["oldestTime"] = timestamp(min(t.added_on for t in tombstones))
-    if deadlines:
-        document["nextEvictByTime"] = timestamp(min(deadlines))
+def _tombstones(ledger: Ledger) -> dict[str, Any]:
+    document: dict[str, Any] = {"active": len(ledger.tombstones)}
+    statistics = ledger.statistics
+    if statistics.oldest_added_on is not None:
+        document["oldestTime"] = timestamp(statistics.oldest_added_on)
+    if statistics.next_evict_by is not None:
+        document["nextEvictByTime"] = timestamp(statistics.next_evict_by)
     return document
 
 
@@ -170,17 +169,29 @@ def _buffer(buffer: BufferView, ledger: Ledger, unexpected: Sequence[str]) -> di
 
 
 def _batches(ledger: Ledger, buffered: Sequence[BufferedBatch]) -> dict[str, Any]:
-    states = Counter(b.state for b in ledger.batches.values())
-    refused = sorted((b for b in ledger.batches.values() if b.state is BatchState.REFUSED), key=lambda b: b.id)
-    document: dict[str, Any] = {
-        "promoted": states[BatchState.PROMOTED],
-        "reverted": states[BatchState.REVERTED] + states[BatchState.REPLACED] + states[BatchState.ERASED],
-        "withheld": sum(b.complete and _withheld(ledger.batches.get(b.id)) for b in buffered),
-        "refused": len(refused),
-    }
+    """The refused ones are named as long as they lie in the buffer, where somebody can put them right."""
+    known = [(b, ledger.batches.get(b.id)) for b in buffered]
+    refused = sorted((e for _, e in known if e is not None and e.state is BatchState.REFUSED), key=lambda e: e.id)
+    document = _counts(ledger)
+    document["withheld"] = sum(b.complete and _withheld(entry) for b, entry in known)
     if refused:
         document["refusedBatches"] = [_refusal(b) for b in refused[:LISTED_AT_MOST]]
     return document
+
+
+def _counts(ledger: Ledger) -> dict[str, Any]:
+    states = ledger.states
+    gone = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
+    return {
+        "promoted": states.get(BatchState.PROMOTED, 0),
+        "reverted": sum(states.get(s, 0) for s in gone),
+        "refused": states.get(BatchState.REFUSED, 0),
+    }
+
+
+def _as_seen_before(batches: Mapping[str, Any]) -> dict[str, Any]:
+    """What only the buffer tells, while it cannot be asked."""
+    return {"withheld": 0, **{k: batches[k] for k in ("withheld", "refusedBatches") if k in batches}}
 
 
 def _withheld(entry: BatchEntry | None) -> bool:

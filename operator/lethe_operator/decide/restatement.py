@@ -1,9 +1,8 @@
-"""How one Restatement stands, and in which order those of a Dataset go. Pure."""
+"""How one Restatement stands. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
 from typing import Any
 
 from lethe.plan.places import overlap
@@ -14,6 +13,7 @@ from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
+from lethe_operator.decide.undo import undone
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -25,7 +25,8 @@ from lethe_operator.settings import Settings
 @dataclass(frozen=True)
 class Standing:
     """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `launch` may start
-    when its turn comes; `cancel_job`: a run to stop; `waits`: others may depend on it and it will go on by itself."""
+    when its turn comes; `cancel_job`: a run to stop; `waits`: others may depend on it and it will go on by itself; `undoes`:
+    the key of the request that an Undo takes back."""
 
     phase: str
     succeeded: str
@@ -39,6 +40,7 @@ class Standing:
     look_again: datetime | None = None
     cancel_job: str | None = None
     finished_time: datetime | None = None
+    undoes: str = ""
 
     @property
     def finished(self) -> bool:
@@ -49,36 +51,10 @@ class Standing:
         return not self.finished and not self.stalled
 
 
-def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
-    """Dependencies first (a replacement id among another's batchIds), then by creation, then by name. O(n log n)."""
-    oldest_first = sorted(restatements, key=lambda r: (r.created, r.meta.name))
-    made_by = {r.spec.replacement.batch_id: n for n, r in enumerate(oldest_first) if r.spec.replacement}
-    waits_for = [{made_by[i] for i in r.spec.batch_ids if i in made_by} - {n} for n, r in enumerate(oldest_first)]
-    freed_by: dict[int, list[int]] = {}
-    for n, others in enumerate(waits_for):
-        for other in others:
-            freed_by.setdefault(other, []).append(n)
-    free = [n for n, others in enumerate(waits_for) if not others]  # sorted, so a heap
-    left = dict.fromkeys(range(len(oldest_first)))
-    ordered: list[Restatement] = []
-    while left:
-        # A circle: nobody can be right, so the oldest goes.
-        chosen = heappop(free) if free else next(iter(left))
-        if chosen not in left:
-            continue
-        del left[chosen]
-        ordered.append(oldest_first[chosen])
-        for n in freed_by.get(chosen, ()):
-            waits_for[n].discard(chosen)
-            if not waits_for[n] and n in left:
-                heappush(free, n)
-    return tuple(ordered)
-
-
 def unsupported_field(restatement: Restatement) -> str | None:
     spec, name = restatement.spec, restatement.meta.name
-    if spec.operation not in ("Replay", "Revert"):
-        return f"Restatement {name}: spec.operation {spec.operation} is not supported yet, only Replay and Revert are."
+    if spec.operation not in ("Replay", "Revert", "Undo"):
+        return f"Restatement {name}: spec.operation {spec.operation} is not supported yet. Replay, Revert and Undo are."
     if spec.dry_run:
         return f"Restatement {name}: spec.dryRun is not supported yet. Nothing was changed."
     if spec.batch_ids_from is not None:
@@ -102,7 +78,7 @@ def stand(
         return known
     final = finished_before(restatement)
     if final is not None:
-        return final
+        return _rolled_back(dataset, world, final) or final
     unsupported = unsupported_field(restatement)
     if unsupported:
         return _stalled(Reason.NOT_SUPPORTED, unsupported)
@@ -117,7 +93,14 @@ def stand(
     refused = _refused(restatement, dataset, world) if going is None else None
     if refused is not None:
         return refused
-    return _by_run(restatement, dataset, world, run, now, settings)
+    if restatement.spec.undoes is None:
+        return _by_run(restatement, dataset, world, run, now, settings)
+    target = undone(restatement, world, run)
+    if target.key or going is not None:
+        return _undoing(_by_run(restatement, dataset, world, run, now, settings), target.key)
+    if target.waits:
+        return Standing("Queued", UNKNOWN, target.reason, target.message)
+    return _stalled(target.reason, target.message, target.final)
 
 
 def finished_before(restatement: Restatement) -> Standing | None:
@@ -157,7 +140,13 @@ def _in_ledger(restatement: Restatement, world: World) -> Standing | None:
 def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Standing:
     """The standing of a committed request, in numbers."""
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-    fields = ("snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize")
+    fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
+    text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
+    if result.operation == "Undo":
+        fields += ["tombstonesRemoved", "rowsRestored"]
+        text = f"{result.rows_restored} rows are seen again, {result.tombstones_removed} tombstones removed."
+    if result.undone_by:
+        text += f" Restatement {result.undone_by.rpartition('/')[0]} took it back afterwards."
     unknown = (
         f" {result.unknown_batch_ids_count} batch ids were not known to the table; should such a batch arrive later, it "
         "is not promoted."
@@ -168,7 +157,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
         "Succeeded",
         TRUE,
         Reason.SUCCEEDED,
-        f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones.{unknown}",
+        f"{text}{unknown}",
         result={f: wire[f] for f in fields if f in wire},
         plan={
             "batches": batches,
@@ -176,6 +165,25 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
             "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
         },
         finished_time=since,
+    )
+
+
+def _rolled_back(dataset: Dataset, world: World, final: Standing) -> Standing | None:
+    """A ledger never forgets a request; one that does not know this one is of before it."""
+    view = world.table
+    if final.succeeded != TRUE or not isinstance(view, TableView) or view.claim not in (None, dataset.claim):
+        return None
+    snapshot = (final.result or {}).get("snapshotId", "unknown")
+    return Standing(
+        "RolledBack",
+        FALSE,
+        Reason.ROLLED_BACK,
+        f"It was committed in snapshot {snapshot}, but the table {dataset.spec.table.name} does not know it any more: the table "
+        "was rolled back to before that, or made anew, and what this Restatement changed is as it was. To have it carried out "
+        "again, delete it and create it again.",
+        stalled=True,
+        result=final.result,
+        plan=final.plan,
     )
 
 
@@ -258,15 +266,24 @@ def _queued(
     restatement: Restatement, dataset: Dataset, world: World, number: int, reason: str, message: str
 ) -> Standing:
     run = run_specs.restatement(dataset, restatement).model_copy(update={"attempt": number})
+    spec = restatement.spec
+    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {len(spec.batch_ids)} batches"
     launch = Launch(
         run,
         bytes=_bytes(restatement, world),
         generation=dataset.meta.generation,
-        why=f"Restatement {restatement.meta.name}: {restatement.spec.operation} of "
-        f"{len(restatement.spec.batch_ids)} batches, attempt {number}",
+        why=f"Restatement {restatement.meta.name}: {what}, attempt {number}",
         for_uid=restatement.meta.uid,
     )
     return Standing("Queued", UNKNOWN, reason, message, launch=launch)
+
+
+def _undoing(standing: Standing, key: str) -> Standing:
+    """With the request to take back told to whatever starts."""
+    launch = standing.launch
+    if launch is not None:
+        launch = replace(launch, run=run_specs.undoing(launch.run, key))
+    return replace(standing, launch=launch, undoes=key)
 
 
 def _bytes(restatement: Restatement, world: World) -> int:
@@ -285,17 +302,3 @@ def _stalled(reason: str, message: str, final: bool = False) -> Standing:
 
 def _time(text: Any) -> datetime | None:
     return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
-
-
-def depends_on(restatement: Restatement, earlier: Sequence[tuple[Restatement, Standing]]) -> Restatement | None:
-    """The Restatement before this one whose replacement this one restates, while it still waits or runs."""
-    return next(
-        (
-            other
-            for other, standing in earlier
-            if standing.waits
-            and other.spec.replacement
-            and other.spec.replacement.batch_id in restatement.spec.batch_ids
-        ),
-        None,
-    )

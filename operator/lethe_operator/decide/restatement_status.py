@@ -24,6 +24,9 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     }
     if standing.progress:
         document["progress"] = standing.progress
+    undoes = standing.undoes or old.get("undoesKey")
+    if undoes:
+        document["undoesKey"] = undoes
     for name, value in (("plan", standing.plan or old.get("plan")), ("result", standing.result)):
         if value:
             document[name] = dict(value)

@@ -91,7 +91,9 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
     reason, message = failure(last)
     ended = last.finished or last.created
     same_generation = [a for a in counted if a.generation == generation]
-    if last.exit_code == EXIT_INPUT and not last.oom and same_generation:
+    # Whether the table is still rolled back is the Dataset's to tell; once it may go on, so may its runs.
+    final = last.exit_code == EXIT_INPUT and not last.oom and reason != Reason.TABLE_ROLLED_BACK
+    if final and same_generation:
         return GivenUp(last, reason, message, permanent=True)
     if sum(a.oom for a in same_generation) >= OOM_ATTEMPTS:
         hint = f"{message} It was tried {OOM_ATTEMPTS} times. Raise spec.runTemplate.driver.memory of the Dataset."

@@ -11,7 +11,7 @@ from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.retry import failure
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import EXECUTOR_KEY, RUN_KEY
+from lethe_operator.resources.common import EXECUTOR_KEY, FOR_HEAD, RUN_KEY
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
 
 KEPT_OF_A_KIND: Final = 3
@@ -29,8 +29,10 @@ def entries(runs: Iterable[Run], view: TableView | None, old: Sequence[Mapping[s
     Args:
         old: What the status shows now. An ended run whose Job somebody deleted stays in view for as long.
     """
+    succeeded = {e.get("name") for e in old if e.get("phase") == Phase.SUCCEEDED.value}
     shown = [
-        entry(a, a is r.last and view is not None and view.has_committed(r.run_id), now)
+        # Once seen committed: what tells so may be gone, its snapshot expired and its run.json dropped.
+        entry(a, a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)), now)
         for r in runs
         for a in r.attempts
     ]
@@ -69,6 +71,9 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
                 document["message"] = progress.message or f"{progress.rows} rows"
         case AttemptState.SUCCEEDED:
             document.update(phase=Phase.SUCCEEDED.value, message=outcome(attempt.result))
+            if attempt.for_uid == FOR_HEAD and attempt.result is not None and attempt.result.outcome != "NothingToDo":
+                text = "The head, another writer's commit, has a ledger of its own again."
+                document.update(reason=Reason.HEAD_REANCHORED.value, message=text)
         case AttemptState.FAILED if committed:
             text = f"Committed; its pod ended badly afterwards: {failure(attempt)[1]}"
             document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
@@ -113,7 +118,7 @@ def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping
         text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
         if e.get("phase") in _ENDS and was.get("phase") != e["phase"]:
             ok = e["phase"] == Phase.SUCCEEDED.value
-            reason = Reason.RUN_SUCCEEDED.value if ok else str(e.get("reason") or Reason.RUN_FAILED)
+            reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
             found.append(Event("Dataset", dataset, reason, text, warning=not ok))
         elif e.get("reason") == Reason.POD_WAITING.value and was.get("reason") != Reason.POD_WAITING.value:
             found.append(Event("Dataset", dataset, Reason.POD_WAITING.value, text, warning=True))

@@ -36,6 +36,12 @@ def consolidation(dataset: Dataset, batches: Iterable[BufferedBatch]) -> RunSpec
     return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
 
 
+def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
+    """A run over no batches: all it does is to give this head a ledger of its own."""
+    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=())
+    return _run(dataset, RunKind.CONSOLIDATION, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
+
+
 def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
     return run_id(dataset.meta.uid, RunKind.RESTATEMENT, [restatement.key])
 
@@ -59,16 +65,16 @@ def restatement(dataset: Dataset, restatement: Restatement) -> RunSpec:
     return _run(dataset, RunKind.RESTATEMENT, [restatement.key]).model_copy(update={"restatement": group})
 
 
+def undoing(run: RunSpec, key: str) -> RunSpec:
+    """The run of an Undo, told the key of the request that it takes back."""
+    assert run.restatement is not None
+    requests = tuple(r.model_copy(update={"undoes": key}) for r in run.restatement.requests)
+    return run.model_copy(update={"restatement": RestatementSpec(requests=requests)})
+
+
 def vacuum(dataset: Dataset, policy: str, expire_snapshots: bool, key: str) -> RunSpec:
     """`key` names the cause: one vacuum per snapshot, one per value of the annotation."""
-    limits = dataset.spec.snapshots
-    spec = VacuumSpec(
-        policy=policy,
-        expire_snapshots=expire_snapshots,
-        snapshots=SnapshotLimits(
-            max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count
-        ),
-    )
+    spec = VacuumSpec(policy=policy, expire_snapshots=expire_snapshots, snapshots=_limits(dataset))
     return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": spec})
 
 
@@ -94,4 +100,12 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
         ),
         batch_column=spec.batch_column,
         buffer=BufferRef(uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout),
+        snapshots=_limits(dataset),
+    )
+
+
+def _limits(dataset: Dataset) -> SnapshotLimits:
+    limits = dataset.spec.snapshots
+    return SnapshotLimits(
+        max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count
     )

@@ -4,7 +4,7 @@ Committing runs of one Dataset never overlap; Restatements go before consolidati
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,9 @@ from lethe.run import RunKind
 from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, decide_consolidation
-from lethe_operator.decide.restatement import Standing, depends_on, finished_before, in_order, stand
+from lethe_operator.decide.reanchor import decide_reanchor
+from lethe_operator.decide.restatement import Standing, finished_before, stand
+from lethe_operator.decide.restatement_order import depends_on, in_order
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
 from lethe_operator.decide.run_specs import restatement_run_id
 from lethe_operator.decide.run_specs import vacuum as vacuum_run
@@ -48,23 +50,26 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     held = stops or paused
     standings = _standings(dataset, world, held, now, settings)
     consolidation = decide_consolidation(dataset, world, now, settings)
+    reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
-    turns = _turns(world, standings, consolidation, vacuum, may_start)
+    turns = _turns(world, standings, consolidation, vacuum, reanchor, may_start)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
     old_runs = dataset.status.get("runs") or ()
     runs = run_history.entries(world.runs, view, old_runs, now)
     unexpected = [o.key for o in sweep.unexpected]
-    status = dataset_status.status(dataset, world, stops, consolidation, vacuum.latest, runs, unexpected, now)
+    latest = (consolidation.latest, vacuum.latest, reanchor.latest)
+    status = dataset_status.status(dataset, world, stops, latest, runs, unexpected, now)
     statuses = {r.meta.name: restatement_status.status(r, s, now) for r, s in standings}
 
-    abandoned = frozenset({*consolidation.abandoned, *vacuum.abandoned, *_orphaned(dataset, world, standings)})
+    orphaned = _orphaned(dataset, world, standings)
+    abandoned = frozenset({*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *orphaned})
     if isinstance(world.table, Unavailable):  # then nobody can say what is done with
         abandoned = frozenset()
     prunable = run_history.prunable(
-        world.runs, old_runs, _needed(dataset, world, standings, consolidation, vacuum.latest)
+        world.runs, old_runs, _needed(dataset, world, standings, (consolidation, reanchor), vacuum.latest)
     )
     expiries = {r.meta.name: restatement_status.expires(r, s, now) for r, s in standings}
     expired = tuple(name for name, at in expiries.items() if at is not None and at <= now)
@@ -79,6 +84,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         delete_restatements=expired,
         events=(
             *_dataset_events(dataset, status),
+            *_accepted(dataset, status),
             *run_history.events(dataset.meta.name, old_runs, runs),
             *(e for r, _ in standings for e in restatement_status.events(r.meta.name, r.status, statuses[r.meta.name])),
         ),
@@ -127,7 +133,12 @@ def _standings(
 
 
 def _turns(
-    world: World, standings: Standings, consolidation: ConsolidationVerdict, vacuum: VacuumVerdict, may_start: bool
+    world: World,
+    standings: Standings,
+    consolidation: ConsolidationVerdict,
+    vacuum: VacuumVerdict,
+    reanchor: ConsolidationVerdict,
+    may_start: bool,
 ) -> _Turns:
     if not may_start:
         return _Turns((), None)
@@ -139,8 +150,20 @@ def _turns(
             launches.append(committing)
     if vacuum.launch is not None:
         launches.append(vacuum.launch)
-    times = (consolidation.look_again, vacuum.look_again, *(s.look_again for _, s in standings))
-    return _Turns(tuple(launches), earliest(*times))
+    if reanchor.launch is not None and not launches and not any(r.active for r in world.runs):
+        launches.append(reanchor.launch)
+    verdicts = (consolidation, vacuum, reanchor)
+    times = (*(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
+    return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times))
+
+
+def _seeing(world: World, launch: Launch) -> Launch:
+    """With the head that this decision rests on: the run looks whether the table was rolled back meanwhile."""
+    view = world.table
+    if not isinstance(view, TableView):
+        return launch
+    seen = {"seen_snapshot_id": view.head_id, "seen_sequence_number": view.head_sequence_number}
+    return replace(launch, run=launch.run.model_copy(update=seen))
 
 
 def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
@@ -161,14 +184,13 @@ def _needed(
     dataset: Dataset,
     world: World,
     standings: Standings,
-    consolidation: ConsolidationVerdict,
+    consolidations: Sequence[ConsolidationVerdict],
     vacuum: Verdict | None,
 ) -> frozenset[str]:
     """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
     unsettled = Again | GivenUp | Fresh
     needed = {restatement_run_id(dataset, r) for r, _ in standings if finished_before(r) is None}
-    if consolidation.latest_run is not None and isinstance(consolidation.latest, unsettled):
-        needed.add(consolidation.latest_run.run_id)
+    needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
     vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
     if vacuums and isinstance(vacuum, unsettled):
         needed.add(max(vacuums, key=_started).run_id)
@@ -191,3 +213,12 @@ def _dataset_events(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ..
         return ()
     warning = now["status"] != conditions.TRUE
     return (Event("Dataset", dataset.meta.name, now["reason"], now["message"], warning),)
+
+
+def _accepted(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
+    before, after = dataset.status.get("table") or {}, status.get("table") or {}
+    head = after.get("acceptedHead")
+    if head is None or head == before.get("acceptedHead"):
+        return ()
+    text = f"Work goes on from snapshot {head}; before, snapshot {before.get('snapshotId')} had been seen."
+    return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)

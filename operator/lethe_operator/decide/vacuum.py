@@ -146,7 +146,7 @@ def _new(
 def _retry(
     run: Run, verdict: Fresh | Again, view: TableView, dataset: Dataset, now: datetime
 ) -> tuple[tuple[str, str, str], Launch | None, datetime | None]:
-    if view.has_committed(run.run_id) or not view.ledger.tombstones:
+    if view.has_committed(run) or not view.ledger.tombstones:
         return ("Abandoned", "", ""), None, None
     assert run.intent is not None
     if isinstance(verdict, Again) and verdict.at > now:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from lethe.plan.places import overlap
 
+from lethe_operator.decide import rollback
 from lethe_operator.decide.pod_template import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -106,6 +107,9 @@ def _with_table(dataset: Dataset, view: TableView) -> Blocker | None:
             "Dataset is gone for good.",
             transient=False,
         )
+    stopped = rollback.stopped(dataset, view)
+    if stopped:
+        return Blocker(Reason.TABLE_ROLLED_BACK, stopped, transient=False)
     if view.batch_field_id is None:
         return Blocker(
             Reason.BATCH_COLUMN_MISSING,

@@ -6,11 +6,13 @@ names immutable content.
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe import names
 from lethe.buffer import Buffer, open_buffer
+from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.run import RunPointer
 from lethe.table import catalogs, facts, ledger_store
 from pyiceberg.catalog import Catalog
@@ -18,6 +20,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 
 from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.ledgers import Asked, Lookup
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import BufferView, NoTable, TableView, Unavailable
@@ -35,6 +38,15 @@ class _Kept:
     view: BufferView
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A table as it was at one metadata location, and what was looked up in its ledger since."""
+
+    found: tuple[str, str]  # the Dataset's UID and the location
+    view: TableView
+    lookup: Lookup = field(default_factory=Lookup)
+
+
 class Tables:
     """Reads tables and buffers. One per operator, shared by its threads."""
 
@@ -42,11 +54,12 @@ class Tables:
         self._limiter = limiter or Limiter()
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
-        self._views: dict[str, tuple[tuple[str, str], TableView]] = {}
+        self._views: dict[str, _Seen] = {}
         self._listings: dict[str, _Kept] = {}
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
-        """The table now. Never raises: what went wrong is part of what is observed."""
+        """The table now; its ledger is yet to be read, see `known`. Never raises: what went wrong is part of what is
+        observed."""
         spec = dataset.spec.table
         properties: dict[str, str] = {}
         try:
@@ -57,6 +70,21 @@ class Tables:
         except Exception as e:
             self._forget(spec.catalog)
             return unavailable(e, f"Table {spec.name} of catalog {spec.catalog}", properties, storage=False)
+
+    def known(self, dataset: Dataset, view: TableView, asked: Asked) -> TableView | Unavailable:
+        """The table with those entries of its ledger that may be asked for. Never raises."""
+        spec = dataset.spec.table
+        seen = self._views.get(dataset.meta.full_name)
+        lookup = seen.lookup if seen is not None and seen.view is view else Lookup()
+        properties: dict[str, str] = {}
+        try:
+            properties = catalogs.properties(spec.catalog)
+            ledger = self._limiter.call(
+                f"ledger of {dataset.meta.full_name}", TABLE_SECONDS, lambda: lookup.known(view.ledger, asked)
+            )
+        except Exception as e:
+            return unavailable(e, f"The ledger of table {spec.name}", properties, storage=True)
+        return replace(view, ledger=ledger)
 
     def buffer(self, dataset: Dataset, fresh: bool) -> BufferView | Unavailable:
         """The buffer now, or as it was some seconds ago unless `fresh`. Never raises."""
@@ -98,10 +126,10 @@ class Tables:
             return NoTable(properties.get("warehouse", ""))
         found = (dataset.meta.uid, table.metadata_location)
         kept = self._views.get(dataset.meta.full_name)
-        if kept is not None and kept[0] == found:
-            return kept[1]
+        if kept is not None and kept.found == found:
+            return kept.view
         view = view_of(facts.observe(table, dataset.spec.batch_column), table.io)
-        self._views[dataset.meta.full_name] = (found, view)
+        self._views[dataset.meta.full_name] = _Seen(found, view)
         return view
 
     def _list(self, dataset: Dataset, properties: dict[str, str]) -> BufferView:
@@ -126,8 +154,10 @@ class Tables:
 
 
 def view_of(found: facts.TableFacts, io: Any) -> TableView:
-    """What decisions need of a table. Reads its ledger. Raises: LedgerError; what the store raises."""
-    head = found.snapshots.get(found.head_id) if found.head_id is not None else None
+    """What decisions need of a table. Reads its ledger's root. Raises: LedgerError; what the store raises."""
+    ancestry = _ancestry(found)
+    head = ancestry.get(found.head_id) if found.head_id is not None else None
+    loaded = ledger_store.load(io, found)
     return TableView(
         uuid=found.uuid,
         location=found.location,
@@ -137,18 +167,29 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         claim=found.claim,
         batch_field_id=found.batch_field_id,
         prepared=found.sorted_by_batch and found.metrics_full,
-        ledger=ledger_store.load(io, found).ledger,
-        run_ids=_run_ids(found),
+        head_sequence_number=head.sequence_number if head is not None else 0,
+        bare_since=_bare_since(ancestry, loaded.resolution),
+        # Their summaries would fill the memory.
+        ancestry={i: replace(s, summary={}) for i, s in ancestry.items()},
+        ledger=loaded.ledger,
+        run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if s.summary.get(names.RUN_ID)),
         total_bytes=int(head.summary.get("total-files-size", 0)) if head is not None else 0,
     )
 
 
-def _run_ids(found: facts.TableFacts) -> frozenset[str]:
-    """Of the head and its ancestors only: a staged snapshot names its run too, and is not committed."""
-    ids: set[str] = set()
+def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:
+    """The head and its retained ancestors, the newest first: a staged snapshot names its run too, and is not committed."""
+    line: dict[int, Snapshot] = {}
     current = found.head_id
     while current is not None and (snapshot := found.snapshots.get(current)) is not None:
-        if run := snapshot.summary.get(names.RUN_ID):
-            ids.add(run)
+        line[current] = snapshot
         current = snapshot.parent_id
-    return frozenset(ids)
+    return line
+
+
+def _bare_since(ancestry: dict[int, Snapshot], resolution: Resolution) -> datetime | None:
+    """A table that never had a ledger has none to lose."""
+    if resolution.pointer is None or not resolution.bare:
+        return None
+    first = ancestry[resolution.bare[-1]]
+    return datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)

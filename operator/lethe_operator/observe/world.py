@@ -20,11 +20,12 @@ from lethe_operator.kube import (
     NotFound,
 )
 from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import AttemptState, BufferView, Run, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, BufferView, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 
@@ -73,6 +74,8 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
         a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job) for run in runs for a in run.attempts
     )
     buffer = tables.buffer(dataset, fresh=ended)
+    if isinstance(table, TableView):
+        table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
     world = World(restatements, policies, runs, table, buffer, _neighbours(kube, dataset.meta))
     return Observed(dataset, world, (*invalid, *unreadable))
 

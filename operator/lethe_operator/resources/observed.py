@@ -1,13 +1,16 @@
 """What is observed of the world at one moment, as frozen values: the second argument of every decision. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from lethe.ledger.ledger import EMPTY, Ledger
+from lethe.ledger.lineage import Snapshot
 from lethe.plan.batches import BufferedBatch
 from lethe.run import Progress, RunKind, RunResult, RunSpec
 
+from lethe_operator.resources.common import FOR_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -31,8 +34,14 @@ class NoTable:
 
 @dataclass(frozen=True)
 class TableView:
-    """The table at one moment. `run_ids`: runs whose commit is among the retained snapshots; `total_bytes`: live data
-    files of the head; `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does."""
+    """The table at one moment.
+
+    `head_sequence_number` is 0 in format version 1; `bare_since`: since when the head has no ledger of its own, None while it
+    has, or while the table has none at all; `ancestry`: the head and its retained ancestors, without their summaries;
+    `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does; `ledger`: of its batches and requests
+    only those that a decision may ask for, with the statistics of all; `run_ids`: runs whose commit is among the retained
+    snapshots; `total_bytes`: live data files of the head.
+    """
 
     uuid: str
     location: str
@@ -42,12 +51,23 @@ class TableView:
     claim: str | None
     batch_field_id: int | None
     prepared: bool
+    head_sequence_number: int = 0
+    bare_since: datetime | None = None
+    ancestry: Mapping[int, Snapshot] = field(default_factory=dict)
     ledger: Ledger = EMPTY
     run_ids: frozenset[str] = frozenset()
     total_bytes: int = 0
 
-    def has_committed(self, run_id: str) -> bool:
-        return run_id in self.run_ids or self.ledger.knows_run(run_id)
+    def has_committed(self, run: "Run") -> bool:
+        """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell."""
+        if run.run_id in self.run_ids or run.run_id == self.ledger.pending_run:
+            return True
+        if run.intent is None:
+            return False
+        batches = run.intent.consolidation.batch_ids if run.intent.consolidation else ()
+        requests = run.intent.restatement.requests if run.intent.restatement else ()
+        known = (*map(self.ledger.batches.get, batches), *(self.ledger.requests.get(r.key) for r in requests))
+        return any(entry is not None and entry.run == run.run_id for entry in known)
 
 
 @dataclass(frozen=True)
@@ -66,9 +86,9 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One Job. `generation` is the Dataset's when it was launched, `for_uid` the UID of the Restatement it serves, if any;
-    `exit_code` and `oom` are the driver container's, None and False when its pod is gone; `waiting` says why the pod does
-    not run yet."""
+    """One Job. `generation` is the Dataset's when it was launched, `for_uid` the UID of the Restatement it serves, FOR_HEAD
+    if it serves the head, "" otherwise; `exit_code` and `oom` are the driver container's, None and False when its pod is
+    gone; `waiting` says why the pod does not run yet."""
 
     job: str
     run_id: str
@@ -103,6 +123,13 @@ class Run:
     @property
     def last(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def reanchors(self) -> bool:
+        """Whether it only gives a bare head a ledger of its own: a consolidation of no batches."""
+        if self.intent is not None and self.intent.consolidation is not None:
+            return not self.intent.consolidation.batch_ids
+        return any(a.for_uid == FOR_HEAD for a in self.attempts)
 
     @property
     def active(self) -> bool:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lethe.ledger.ledger import BufferedObject, Ledger
+from lethe.ledger.lineage import Snapshot
 from lethe.plan.batches import BufferedBatch
 from lethe.run import RequestResult, RunKind, RunResult, RunSpec
 from lethe_operator.build import names
@@ -103,7 +104,11 @@ def a_table(ledger: Ledger | None = None, **changes: Any) -> TableView:
         "prepared": True,
         "ledger": ledger if ledger is not None else a_ledger(),
     }
-    return TableView(**{**defaults, **changes})
+    wanted = {**defaults, **changes}
+    head, number = wanted["head_id"], wanted.setdefault("head_sequence_number", 9)
+    if head is not None:
+        wanted.setdefault("ancestry", {head: Snapshot(head, None, number, 0)})
+    return TableView(**wanted)
 
 
 def a_world(*buffered: BufferedBatch, **changes: Any) -> World:

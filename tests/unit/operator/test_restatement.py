@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from lethe.run import Phase, Progress, RequestResult
 from lethe_operator.decide import restatement_status
-from lethe_operator.decide.restatement import Standing, in_order, stand
+from lethe_operator.decide.restatement import Standing, stand
+from lethe_operator.decide.restatement_order import in_order
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.resources.observed import AttemptState, NoTable, Run, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
@@ -97,7 +98,6 @@ def test_unknown_batch_ids_are_reported() -> None:
     ("spec", "field"),
     [
         ({"operation": "Erase"}, "spec.operation Erase"),
-        ({"operation": "Undo", "undoes": {"name": "x"}}, "spec.operation Undo"),
         ({"dryRun": True}, "spec.dryRun"),
         ({"batchIds": None, "batchIdsFrom": {"uri": "s3://x/y"}}, "spec.batchIdsFrom"),
     ],
@@ -225,14 +225,18 @@ def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> No
     assert late.launch.run.attempt == 2  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("status", ["True", "False"])
-def test_what_has_ended_stays_ended(status: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "table"),
+    [("False", a_table()), ("True", NoTable()), ("True", Unavailable("CatalogUnavailable", "away"))],
+)
+def test_what_has_ended_stays_ended(status: str, table: Any) -> None:
+    """A request ends once; that a table does not answer takes nothing back."""
     conditions = [
         {"type": "Succeeded", "status": status, "reason": "R", "message": "m", "lastTransitionTime": NOW.isoformat()}
     ]
     ended = a_restatement(status={"phase": "P", "conditions": conditions, "result": {"rowsDeleted": 1}})
 
-    found = standing(ended)
+    found = standing(ended, table=table)
 
     assert ("P", status, "R", None, {"rowsDeleted": 1}) == (
         found.phase,
@@ -318,7 +322,7 @@ def test_the_time_to_live_counts_from_the_end_and_only_when_set() -> None:
         at = ago(seconds=100).isoformat()
         conditions = [{"type": "Succeeded", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at}]
         r = a_restatement(status={"phase": "Succeeded", "conditions": conditions}, **spec)
-        return restatement_status.expires(r, standing(r), NOW)
+        return restatement_status.expires(r, standing(r, table=committed(r)), NOW)
 
     assert None is expires(None)
     assert ago(seconds=40) == expires(60)

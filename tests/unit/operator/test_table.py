@@ -189,6 +189,7 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
         a_buffered("W"),
         a_buffered("I", complete=False),
         a_buffered("R"),
+        *(a_buffered(f"F{i:02}") for i in range(25)),
     ]
 
     status = decided(a_world(*buffered, table=table)).dataset_status
@@ -210,7 +211,7 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
         "message": "col x is int",
     }
     assert status["tombstones"] == {"active": 2, "oldestTime": "2026-03-01T12:00:00Z"}
-    assert status["table"]["snapshotId"] == 7423456789012345678
+    assert (status["table"]["snapshotId"], status["table"]["sequenceNumber"]) == (7423456789012345678, 9)
 
 
 @pytest.mark.parametrize(

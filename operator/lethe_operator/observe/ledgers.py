@@ -1,0 +1,63 @@
+"""What decisions need of a ledger: its statistics, and the entries that they may ask for, looked up by key. I/O.
+
+A ledger may hold a million entries in many files and is never read whole here. Decisions get plain values, so that they read
+nothing themselves.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry
+from lethe.ledger.parts import get_many
+
+from lethe_operator.resources.observed import BufferView, Run, Unavailable
+from lethe_operator.resources.restatement import Restatement
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Keys that a decision may look up."""
+
+    batch_ids: frozenset[str] = frozenset()
+    request_keys: frozenset[str] = frozenset()
+
+
+def asked_by(restatements: Collection[Restatement], runs: Collection[Run], buffer: BufferView | Unavailable) -> Asked:
+    """What the decision about these may look up: every batch that is buffered, restated or to be promoted; every request."""
+    batch_ids = {b.id for b in buffer.batches} if isinstance(buffer, BufferView) else set()
+    keys = {r.key for r in restatements}
+    for r in restatements:
+        if r.spec.replacement is not None:  # whose size follows from what it replaces
+            batch_ids |= set(r.spec.batch_ids)
+    for intent in (r.intent for r in runs if r.intent is not None):
+        batch_ids |= set(intent.consolidation.batch_ids if intent.consolidation else ())
+        keys |= {request.key for request in (intent.restatement.requests if intent.restatement else ())}
+    return Asked(frozenset(batch_ids), frozenset(keys))
+
+
+@dataclass
+class Lookup:
+    """Entries of one ledger that were looked up already: the ledger at one metadata location never changes."""
+
+    batches: dict[str, BatchEntry | None] = field(default_factory=dict)
+    requests: dict[str, RequestEntry | None] = field(default_factory=dict)
+
+    def known(self, ledger: Ledger, asked: Asked) -> Ledger:
+        """The ledger with just those of its batches and requests, and the statistics of all.
+
+        Raises: LedgerError; what the store raises.
+        """
+        batches = _looked_up(self.batches, ledger.batches, asked.batch_ids)
+        requests = _looked_up(self.requests, ledger.requests, asked.request_keys)
+        return replace(ledger, batches=batches, requests=requests, recorded=ledger.statistics)
+
+
+def _looked_up(kept: dict[str, E | None], part: Mapping[str, E], keys: Collection[str]) -> dict[str, E]:
+    new = [k for k in keys if k not in kept]
+    if new:
+        found = get_many(part, new)
+        kept.update({k: found.get(k) for k in new})
+    return {k: e for k in keys if (e := kept[k]) is not None}
