@@ -12,6 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from lethe.errors import InputError
@@ -47,7 +48,7 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        found = self.lens.schema.select(*self.columns).as_arrow()
+        found = schema_to_pyarrow(self.lens.schema.select(*self.columns), include_field_ids=False)
         return pa.schema([found.field(name) for name in self.columns])
 
     def to_arrow(self) -> pa.Table:

@@ -9,54 +9,11 @@ import lethe
 import pyarrow as pa
 import pytest
 from lethe.errors import InputError
-from lethe.ledger.ledger import Delta
-from lethe.ledger.summary import summary
-from lethe.table import ledger_store
-from lethe.table.facts import TableFacts, data_files, observe
-from pyiceberg.catalog import Catalog, load_catalog
+from lethe.table.facts import data_files, observe
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import RUN, a_tombstone
-
-SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
-
-
-@pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        f"catalog:\n  lite:\n    type: sql\n    uri: sqlite:///{tmp_path}/c.db\n    warehouse: file://{tmp_path}/wh\n"
-    )
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = load_catalog("lite", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    made.create_namespace("air")
-    return made
-
-
-@pytest.fixture
-def table(catalog: Catalog) -> Table:
-    return catalog.create_table(
-        "air.flights", SCHEMA, properties={"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
-    )
-
-
-def rows(*batches: str | None, start: int = 0) -> pa.Table:
-    return pa.table({"v": range(start, start + len(batches)), "batch_id": list(batches)}, SCHEMA)
-
-
-def revert(table: Table, *ids: str) -> None:
-    """A ledger commit without Spark: a snapshot of a summary and no rows."""
-    facts: TableFacts = observe(table, "batch_id")
-    base = ledger_store.load(table.io, facts)
-    assert facts.batch_field_id is not None
-    delta = Delta(RUN, add_tombstones=tuple(a_tombstone(i, namespace=facts.batch_field_id) for i in ids))
-    keys = summary(ledger_store.write(table.io, facts, base, delta), RUN, "Restatement")
-    table.append(SCHEMA.empty_table(), snapshot_properties=keys)
-
-
-def values(scan: lethe.Scan) -> list[int]:
-    found = scan.to_arrow()
-    assert scan.count() == found.num_rows
-    return sorted(found["v"].to_pylist())
+from tests.unit.lethe.table.lake import in_days, kinds, partitioned, revert, rows, values
 
 
 def test_tombstoned_rows_are_left_out_of_files_that_hold_none_some_or_nothing_else(table: Table) -> None:
@@ -196,3 +153,88 @@ def test_the_past_has_the_columns_of_then_and_the_head_those_of_now(table: Table
 
     assert lethe.scan(table).to_arrow().column_names == ["w", "batch_id"]
     assert lethe.scan(table, snapshot_id=before.snapshot_id).to_arrow().column_names == ["v", "batch_id"]
+
+
+# --- what is opened ---------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_that_leaves_no_file_with_a_tombstone_loads_no_tombstone(table: Table, opened: list[str]) -> None:
+    table.append(rows("A", "B"))
+    table.append(rows("K", "L", start=10))
+    revert(table, "A")
+    opened.clear()
+
+    assert values(lethe.scan(table, filter="v >= 10")) == [10, 11]
+    assert kinds(opened) == {"roots": 1, "chunks": 0, "data": 2}  # the rows are read once, and counted once
+
+    opened.clear()
+    assert lethe.scan(table, filter="v < 10").to_arrow()["v"].to_pylist() == [1]
+    assert kinds(opened) == {"roots": 1, "chunks": 1, "data": 1}
+
+
+def test_counting_opens_only_files_that_may_hold_a_tombstone(table: Table, opened: list[str]) -> None:
+    table.append(rows("A", "B"))
+    table.append(rows("K", "L", "M", start=10))
+    revert(table, "A")
+    opened.clear()
+
+    assert lethe.scan(table).count() == 4
+    assert kinds(opened)["data"] == 1
+
+
+def test_a_tombstone_that_knows_its_partitions_costs_the_other_partitions_nothing(
+    catalog: Catalog, opened: list[str]
+) -> None:
+    """Both files have the batch between their bounds; in one of them nobody remembers it."""
+    table = partitioned(catalog)
+    table.append(in_days("A", "B", "C", day=1))
+    table.append(in_days("A", "C", day=2, start=10))
+    revert(table, "B", partitions=("1/[1]",))
+    opened.clear()
+
+    scan = lethe.scan(table)
+
+    assert scan.count() == 4
+    assert kinds(opened)["data"] == 1
+    assert values(scan) == [0, 2, 10, 11]
+
+
+def test_rows_that_another_writer_adds_to_a_partition_in_which_nobody_knows_the_batch_stay_hidden(
+    catalog: Catalog,
+) -> None:
+    table = partitioned(catalog)
+    table.append(in_days("A", "B", "C", day=1))
+    revert(table, "B", partitions=("1/[1]",))
+    table.append(in_days("A", "B", "C", day=2, start=10))
+
+    assert values(lethe.scan(table)) == [0, 2, 10, 12]
+
+
+def test_a_filter_on_the_past_speaks_of_the_columns_of_then(table: Table) -> None:
+    table.append(rows("A", "B"))
+    before = table.current_snapshot()
+    with table.update_schema() as update:
+        update.rename_column("v", "w")
+    assert before is not None
+
+    assert values(lethe.scan(table, snapshot_id=before.snapshot_id, filter="v > 0")) == [1]
+    assert lethe.scan(table, filter="w > 0").to_arrow()["w"].to_pylist() == [1]
+
+
+def test_rows_come_batch_by_batch_for_tables_that_do_not_fit_into_memory(table: Table) -> None:
+    for n in range(20):
+        table.append(rows("A", f"B{n:02d}", start=10 * n))
+    revert(table, "A", "B07")
+
+    found = [v for b in lethe.scan(table, columns=["v"]).to_batches() for v in b.column("v").to_pylist()]
+
+    assert sorted(found) == [10 * n + 1 for n in range(20) if n != 7]
+
+
+def test_deletes_of_other_engines_apply_as_well(table: Table) -> None:
+    """PyIceberg rewrites files to delete; Spark's position deletes are tested with Spark."""
+    table.append(rows("A", "B", "C"))
+    revert(table, "A")
+    table.delete("v = 1")
+
+    assert values(lethe.scan(table)) == [2]
