@@ -1,9 +1,9 @@
 """The bytes of a chunk: an Avro file, sorted by key, whose header tells where a key would be. Pure: bytes in, bytes out.
 
 Any Avro reader reads it from end to end. A large one is cut into blocks of a few hundred entries, and its header's metadata
-holds an index, so that looking up a key decodes one block, and mostly none: `lethe.blocks`, the first key and the offset
-(from the end of the header) of each block, and `lethe.crc32`, the sorted CRC-32 of all keys (differences, big-endian,
-deflated, base64), which says "not here" without decoding anything.
+holds an index, so that looking up a key decodes one block, and mostly none: `lethe.blocks`, JSON, the first key and the
+offset (from the end of the header) of each block, and `lethe.crc32`, the sorted CRC-32 of all keys (differences,
+big-endian), which says "not here" without decoding anything. Both are deflated (zlib) and in base64.
 """
 
 import base64
@@ -21,7 +21,7 @@ from fastavro.write import Writer
 
 from lethe.ledger.parts import Ranges
 
-ENTRIES_PER_BLOCK: Final = 256
+ENTRIES_PER_BLOCK: Final = 64
 INDEXED_FROM: Final = 1024  # entries; a smaller file is decoded whole faster than its index is read
 SYNC_BYTES: Final = 16
 _BLOCKS: Final = "lethe.blocks"
@@ -56,7 +56,8 @@ def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
     if not indexed:
         return Encoded(content, plain_header)
     header = io.BytesIO()
-    metadata = {_BLOCKS: json.dumps(firsts, ensure_ascii=False, separators=(",", ":")), _HASHES: _packed(keys)}
+    blocks = json.dumps(firsts, ensure_ascii=False, separators=(",", ":")).encode()
+    metadata = {_BLOCKS: _deflated(blocks), _HASHES: _deflated(_differences(keys))}
     Writer(
         header,
         schema,
@@ -83,10 +84,10 @@ class Index:
         bare = io.BytesIO()
         Writer(bare, reader.writer_schema, codec=metadata["avro.codec"], sync_marker=self._sync)
         self._header = bare.getvalue()
-        blocks = json.loads(metadata[_BLOCKS]) if _BLOCKS in metadata else []
+        blocks = json.loads(_inflated(metadata[_BLOCKS])) if _BLOCKS in metadata else []
         self._firsts = [str(first) for first, _ in blocks]
         self.offsets = [int(offset) for _, offset in blocks]
-        self._hashes = _unpacked(metadata[_HASHES]) if _HASHES in metadata else None
+        self._hashes = _hashes(_inflated(metadata[_HASHES])) if _HASHES in metadata else None
 
     @property
     def is_there(self) -> bool:
@@ -136,12 +137,18 @@ def _crc32(key: str) -> int:
     return zlib.crc32(key.encode())
 
 
-def _packed(keys: Sequence[str]) -> str:
+def _differences(keys: Sequence[str]) -> bytes:
     hashes = np.sort(np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys)))
-    differences = np.diff(hashes, prepend=np.uint32(0)).astype(">u4")
-    return base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
+    return np.diff(hashes, prepend=np.uint32(0)).astype(">u4").tobytes()
 
 
-def _unpacked(text: str) -> Any:
-    differences = np.frombuffer(zlib.decompress(base64.b64decode(text)), ">u4")
-    return np.cumsum(differences, dtype=np.uint32)
+def _hashes(differences: bytes) -> Any:
+    return np.cumsum(np.frombuffer(differences, ">u4"), dtype=np.uint32)
+
+
+def _deflated(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content, 1)).decode()
+
+
+def _inflated(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))

@@ -82,7 +82,8 @@ class ChunkReader(Generic[K, T]):
         inside = [k for k in keys if self.chunk.may_hold(text := self._format.text(k), text)]
         if not inside:
             return {}
-        if self._entries is None and self._indexed and len(inside) < self.chunk.records // 4:
+        there: dict[K, T]
+        if self._entries is None and self._indexed:
             self.fetch()
             assert self._index is not None
             texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
@@ -100,8 +101,7 @@ class ChunkReader(Generic[K, T]):
         if self._entries is None and self._indexed and not ranges.is_everything:
             self.fetch()
             assert self._index is not None
-            blocks = self._index.blocks_within(ranges)
-            there = self._blocks(blocks) if len(blocks) < len(self._index.offsets) // 2 else self.entries()
+            there = self._blocks(self._index.blocks_within(ranges))
         else:
             there = self.entries()
         return {k: e for k, e in there.items() if self._format.text(k) in ranges}
@@ -111,8 +111,10 @@ class ChunkReader(Generic[K, T]):
         return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
 
     def _blocks(self, blocks: Sequence[int]) -> dict[K, T]:
-        found: dict[K, T] = {}
         assert self._index is not None
+        if len(blocks) > len(self._index.offsets) // 2:
+            return self.entries()
+        found: dict[K, T] = {}
         for block in blocks:
             start, end = self._index.span(block, self.chunk.bytes - self.chunk.header_bytes)
             content = self._range(self.chunk.header_bytes + start, self.chunk.header_bytes + end)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lethe.errors import LedgerError
+from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK
 from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, apply, counted
 from lethe.ledger.lineage import Resolution
 from lethe.ledger.merge import Thresholds
@@ -139,7 +140,7 @@ def test_looking_up_a_few_keys_among_many_decodes_a_few_blocks(table: Table, mon
     found = get_many(ledger.batches, [*known, *(f"stranger-{n}" for n in range(50))])
 
     assert set(found) == set(known)
-    assert counting.decoded <= 5 * 256
+    assert counting.decoded <= 5 * ENTRIES_PER_BLOCK
     assert "nobody" not in ledger.requests
 
 
@@ -151,7 +152,7 @@ def test_a_range_of_ids_decodes_only_the_blocks_it_reaches_into(table: Table, mo
 
     assert len(found) > 10
     assert all("id-0500000" <= t.id <= "id-0502000" for t in found)
-    assert counting.decoded <= 3 * 256
+    assert counting.decoded <= 3 * ENTRIES_PER_BLOCK
 
 
 def test_a_large_chunk_is_read_by_ranges(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
