@@ -146,7 +146,7 @@ def test_columns_and_rows_of_an_increment_may_be_chosen(table: Table) -> None:
     assert lethe.scan(table, since=first, columns=["batch_id"], filter="v > 11").to_arrow().to_pylist() == [
         {"batch_id": "D"}
     ]
-    assert lethe.scan(table, since=first, filter="v > 99").to_arrow().schema == SCHEMA
+    assert lethe.scan(table, since=first, filter="v > 99").to_arrow().column_names == SCHEMA.names
 
 
 def test_an_increment_has_the_columns_of_its_end(table: Table) -> None:
