@@ -18,7 +18,7 @@ from lethe.table.facts import TableFacts, data_files, files_added_by, observe
 from pyiceberg.table import StaticTable
 from pyspark.sql.types import StructType
 
-from lethe_spark.context import RunContext
+from lethe_spark.context import Committer, RunContext
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.table import IcebergTable
 
@@ -57,14 +57,14 @@ class Base:
         return rearmed(self.ledger, added, self.field_id, run, datetime.now(UTC))
 
 
-def observe_base(context: RunContext, table: IcebergTable) -> Base:
+def observe_base(context: Committer, table: IcebergTable) -> Base:
     """The table's newest state and its ledger.
 
     Raises: InputError (TableClaimed, TableRolledBack, BatchColumnMissing), LedgerError.
     """
     table.refresh()
     iceberg = static_table(table.metadata_location, context.catalog_properties)
-    facts = observe(iceberg, context.spec.batch_column, name=context.spec.table.name)
+    facts = observe(iceberg, context.batch_column, name=context.table_name)
     _check_claim(context, facts.claim)
     _check_head(context, facts)
     if facts.batch_field_id is None:
@@ -146,30 +146,30 @@ def _with_batch_column(context: RunContext) -> CreateTable:
     return create.model_copy(update={"table_schema": f"{create.table_schema.rstrip().rstrip(',')}, {quoted} STRING"})
 
 
-def _check_claim(context: RunContext, claim: str | None) -> None:
-    if claim is not None and claim != context.spec.dataset.claim:
+def _check_claim(context: Committer, claim: str | None) -> None:
+    if claim is not None and context.claim not in (None, claim):
         raise InputError(
             "TableClaimed",
-            f"{context.spec.table.name} belongs to Dataset {claim} (table property {names.CLAIM}). Point this Dataset at "
+            f"{context.table_name} belongs to Dataset {claim} (table property {names.CLAIM}). Point this Dataset at "
             f"another table, or, if {claim} is gone for good, unset that property.",
         )
 
 
-def _check_head(context: RunContext, facts: TableFacts) -> None:
+def _check_head(context: Committer, facts: TableFacts) -> None:
     """Between the look of whoever asked for this run and now, the table may have been rolled back."""
-    seen = context.spec.seen_snapshot_id
-    if is_rolled_back(facts.snapshots, facts.head_id, seen, context.spec.seen_sequence_number):
+    seen = context.seen_snapshot_id
+    if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
         raise InputError(
             "TableRolledBack",
-            f"{context.spec.table.name} was rolled back or made anew: its head is snapshot {facts.head_id or 'none'}, which "
+            f"{context.table_name} was rolled back or made anew: its head is snapshot {facts.head_id or 'none'}, which "
             f"does not descend from snapshot {seen}, the head when this run was asked for. Nothing was committed. Accept the "
             "head (the Dataset's condition Ready says how), or bring the table back to that snapshot.",
         )
 
 
-def _no_batch_column(context: RunContext, columns: tuple[str, ...]) -> InputError:
+def _no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
     return InputError(
         "BatchColumnMissing",
-        f"{context.spec.table.name} has no column {context.spec.batch_column} (spec.batchColumn); its columns are "
+        f"{context.table_name} has no column {context.batch_column} (spec.batchColumn); its columns are "
         f"{', '.join(columns)}. Add a string column of that name, or correct spec.batchColumn.",
     )

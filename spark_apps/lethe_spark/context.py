@@ -1,13 +1,13 @@
-"""What a job is given: the session, its run, where to report, and the points at which it may be stopped."""
+"""On whose behalf tables are changed: a run with its session, its reports and the points at which it may be stopped."""
 
 import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from lethe.errors import TransientError
-from lethe.run import RunSpec
+from lethe.run import Phase, RunSpec
 from pyspark.sql import SparkSession
 
 from lethe_spark.progress import Reporter
@@ -25,9 +25,52 @@ class Cancelled(TransientError):
         )
 
 
+class Reports(Protocol):
+    """Where to say how far the work is."""
+
+    def phase(self, phase: Phase, message: str = "") -> None: ...
+
+
+class Committer(Protocol):
+    """Who commits, and to which table: all that a commit knows of a run. A user's own Spark job is one, too.
+
+    `table_name` is "namespace.table"; `claim` what the table's claim must be if it has one, None for any; `seen_…` the head
+    that was there when the commit was asked for, None when nobody looked; `catalog_properties` are PyIceberg's, for the
+    catalog and its FileIO.
+    """
+
+    @property
+    def spark(self) -> SparkSession: ...
+    @property
+    def catalog_properties(self) -> Mapping[str, str]: ...
+    @property
+    def reporter(self) -> Reports: ...
+    @property
+    def table_name(self) -> str: ...
+    @property
+    def batch_column(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def run_kind(self) -> str: ...
+    @property
+    def claim(self) -> str | None: ...
+    @property
+    def seen_snapshot_id(self) -> int | None: ...
+    @property
+    def seen_sequence_number(self) -> int | None: ...
+    def step(self, name: str) -> None: ...
+
+
+def crash_point(name: str) -> None:
+    """Fault injection, for tests: with LETHE_CRASH_AT=<name> the process dies here, as if it had been killed."""
+    if os.environ.get(CRASH_AT) == name:
+        os._exit(KILLED)
+
+
 @dataclass(frozen=True)
 class RunContext:
-    """One run of one job. `catalog_properties` are PyIceberg's, for the catalog and its FileIO."""
+    """One run of one job, a `Committer` by its `run.json`."""
 
     spark: SparkSession
     spec: RunSpec
@@ -35,12 +78,36 @@ class RunContext:
     catalog_properties: Mapping[str, str]
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def step(self, name: str) -> None:
-        """Mark that a step is done: a place to stop when asked to. Raises: Cancelled.
+    @property
+    def table_name(self) -> str:
+        return self.spec.table.name
 
-        Fault injection, for tests: with LETHE_CRASH_AT=<name> the process dies here, as if it had been killed.
-        """
-        if os.environ.get(CRASH_AT) == name:
-            os._exit(KILLED)
+    @property
+    def batch_column(self) -> str:
+        return self.spec.batch_column
+
+    @property
+    def run_id(self) -> str:
+        return self.spec.run_id
+
+    @property
+    def run_kind(self) -> str:
+        return str(self.spec.kind)
+
+    @property
+    def claim(self) -> str:
+        return self.spec.dataset.claim
+
+    @property
+    def seen_snapshot_id(self) -> int | None:
+        return self.spec.seen_snapshot_id
+
+    @property
+    def seen_sequence_number(self) -> int | None:
+        return self.spec.seen_sequence_number
+
+    def step(self, name: str) -> None:
+        """Mark that a step is done: a place to stop when asked to. Raises: Cancelled."""
+        crash_point(name)
         if self.cancelled.is_set():
             raise Cancelled

@@ -1,6 +1,6 @@
 """One way to change a table: plan on its newest ledger, write the next ledger, compare-and-set, plan anew on a lost race.
 
-I/O. Every commit of every run goes through `commit_on_ledger`.
+I/O. Every commit, of a run or of a user's own Spark job, goes through `commit_on_ledger`.
 """
 
 import logging
@@ -20,7 +20,7 @@ from lethe.run import Phase
 from lethe.table import ledger_store
 
 from lethe_spark.base import Base, observe_base
-from lethe_spark.context import RunContext
+from lethe_spark.context import Committer
 from lethe_spark.jvm.commit import Change, commit
 from lethe_spark.jvm.table import IcebergTable
 
@@ -56,7 +56,7 @@ class Committed(Generic[T]):
 
 
 def commit_on_ledger(
-    context: RunContext, table: IcebergTable, plan: Callable[[Base], Intent[T] | NothingToCommit[T]]
+    context: Committer, table: IcebergTable, plan: Callable[[Base], Intent[T] | NothingToCommit[T]]
 ) -> Committed[T]:
     """Commit what `plan` wants on the newest ledger; `plan` is asked again whenever the table moved before the commit.
 
@@ -85,12 +85,11 @@ def commit_on_ledger(
     raise AssertionError("unreachable")
 
 
-def _try_once(context: RunContext, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
-    spec = context.spec
-    delta = replace(wanted.delta, add_tombstones=(*wanted.delta.add_tombstones, *base.rearmed(spec.run_id)))
+def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
+    delta = replace(wanted.delta, add_tombstones=(*wanted.delta.add_tombstones, *base.rearmed(context.run_id)))
     carriers = needed_carriers(base.facts.snapshots, base.ledger.carriers)
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
-    keys = summary(written, spec.run_id, str(spec.kind))
+    keys = summary(written, context.run_id, context.run_kind)
     if wanted.publishes is not None:
         keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
     context.step("before-commit")
