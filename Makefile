@@ -66,7 +66,7 @@ jars: venv
 	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test
 
 ##@ Check it
-.PHONY: lint test test-unit test-spark test-cluster test-all test-up format
+.PHONY: lint test test-unit test-spark test-cluster test-model test-all test-up format bench-ledger docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## write the formatting that lint asks for
@@ -81,5 +81,12 @@ test-spark: venv jars ## tests of the Spark applications on local files
 	@$(PYTEST) -m 'not long' tests/spark
 test-cluster: ## tests on a cluster
 	@LINT=0 dev/test.sh -m 'not long' tests/cluster
+test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1
+	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) $(PYTEST) -s -m long tests/model
+bench-ledger: venv jars ## measure the ledger: rewrites docs/benchmarks and the tables in docs/benchmarks.md (25 minutes)
+	@$(BIN)/python -m bench.ledger --scale $(or $(SCALE),full)
+docs: venv ## write the generated pages anew
+	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python docs/generate_cli.py
 test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
