@@ -25,7 +25,7 @@ from lethe.plan.partitions import partition_text
 @dataclass(frozen=True)
 class TableFacts:
     """`head_time` an aware datetime; `refs` name -> snapshot id, of branches and tags; `batch_field_id` None when the
-    table has no such column; `sorted_by_batch` and `metrics_full`: prepared for proofs by bounds."""
+    table has no such column (any more); `sorted_by_batch` and `metrics_full`: prepared for proofs by bounds."""
 
     name: str
     uuid: str
@@ -48,6 +48,11 @@ class TableFacts:
         """The last sequence number before the first ledger; None when the table does not say."""
         since = self.properties.get(names.LEDGER_SINCE, "")
         return int(since) if since.isdigit() else None
+
+    @property
+    def remembered_field_id(self) -> int | None:
+        """The batch column's field id as the table keeps it: of now or, of a column that was dropped, of then."""
+        return _remembered(self.properties)
 
     @property
     def claim(self) -> str | None:
@@ -88,14 +93,32 @@ def observe(table: Table, batch_column: str, name: str | None = None) -> TableFa
     )
 
 
+def _remembered(properties: Mapping[str, str]) -> int | None:
+    text = properties.get(names.BATCH_COLUMN, "")
+    return int(text) if text.isdigit() else None
+
+
+def column_dropped(facts: TableFacts, what: str) -> InputError:
+    """Why `what` (a snapshot, or the table) cannot be read or changed without its batch column."""
+    return InputError(
+        "BatchColumnDropped",
+        f"{facts.name}: {what} lacks the batch column (table property {names.BATCH_COLUMN}: field "
+        f"{facts.remembered_field_id}), so that tombstones cannot be matched with rows. Make a schema that has it the table's "
+        "current one again; a new column cannot stand in for it, whatever its name.",
+    )
+
+
 def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
-    """The field id of the batch column: the one remembered in the table, so that a rename is survived, else by name."""
-    remembered = table.metadata.properties.get(names.BATCH_COLUMN)
+    """The field id of the batch column: the one remembered in the table, so that a rename is survived, else by name.
+
+    Once remembered, no other column will do: a new one of the old name is not what the tombstones mean.
+    """
+    remembered = _remembered(table.metadata.properties)
     schema = table.schema()
     found: Any = None
-    if remembered is not None and remembered.isdigit():
-        found = next((f for f in schema.fields if f.field_id == int(remembered)), None)
-    if found is None:
+    if remembered is not None:
+        found = next((f for f in schema.fields if f.field_id == remembered), None)
+    else:
         found = next((f for f in schema.fields if f.name == batch_column), None)
     if found is None:
         return None

@@ -20,7 +20,7 @@ from lethe.plan.reading import covered_by, plan_read, unsure_of
 from lethe.plan.since import Files, Range
 from lethe.table import arrow, ledger_store
 from lethe.table.arrow import Part
-from lethe.table.facts import TableFacts, observe
+from lethe.table.facts import TableFacts, column_dropped, observe
 from lethe.table.files import Lens
 from lethe.table.increment import Moment, Which, find_rows, resolve_range
 from lethe.table.snapshots import load_table, resolve_snapshot, schema_of
@@ -91,8 +91,8 @@ def scan(
         since: Read the increment after this snapshot (id) or moment (aware datetime). Excludes the two above.
         until: Where the increment ends, with what that snapshot did; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
-    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange), LedgerError if a ledger cannot be
-        read.
+    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, BatchColumnDropped), LedgerError if
+        a ledger cannot be read.
     """
     loaded = table if isinstance(table, Table) else load_table(table, catalog)
     facts = observe(loaded, batch_column="batch_id")
@@ -101,7 +101,9 @@ def scan(
             raise InputError("InvalidRead", "since reads an increment; snapshot_id and as_of read a whole table.")
         within = resolve_range(facts, loaded, since, until)
         of = within.until if within is not None and until is not None else None
-        lens = Lens.on(loaded, facts.batch_field_id, of, filter)
+        lens = Lens.on(loaded, facts.remembered_field_id or facts.batch_field_id, of, filter)
+        if lens.field_id is not None and _lacks_batch_column(lens):
+            raise column_dropped(facts, "the table" if of is None else f"snapshot {of}")
         wanted: Which = rows or "appended"
         end = within.until if within is not None else None
         return Scan(loaded, facts, end, _columns(lens, columns), lens, _of_range(lens, facts, within, wanted))
@@ -109,7 +111,7 @@ def scan(
         raise InputError("InvalidRead", "until and rows belong to since: say from where on.")
     chosen = resolve_snapshot(facts, loaded, snapshot_id, as_of)
     past = snapshot_id is not None or as_of is not None
-    lens = Lens.on(loaded, facts.batch_field_id, chosen if past else None, filter)
+    lens = Lens.on(loaded, facts.remembered_field_id or facts.batch_field_id, chosen if past else None, filter)
     return Scan(loaded, facts, chosen, _columns(lens, columns), lens, _of_snapshot(lens, facts, chosen))
 
 
@@ -117,10 +119,17 @@ def _columns(lens: Lens, columns: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(f.name for f in lens.schema.fields) if columns is None else tuple(columns)
 
 
+def _lacks_batch_column(lens: Lens) -> bool:
+    """Whether the batch column is not known, or not among the columns that are read with."""
+    return lens.field_id is None or lens.schema.find_column_name(lens.field_id) is None
+
+
 def _of_snapshot(lens: Lens, facts: TableFacts, snapshot_id: int | None) -> Callable[[], tuple[Part, ...]]:
     if snapshot_id is None:
         return tuple
     loaded = ledger_store.load(lens.io, facts, snapshot_id)
+    if _lacks_batch_column(lens) and loaded.ledger.tombstones:
+        raise column_dropped(facts, f"the schema that snapshot {snapshot_id} is read with")
 
     def plan() -> tuple[Part, ...]:
         files = lens.files(Files.LIVE, snapshot_id)
