@@ -90,3 +90,8 @@ docs: venv ## write the generated pages anew
 	@$(BIN)/python docs/generate_cli.py
 test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
+
+##@ Measure it
+.PHONY: bench-ledger
+bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 25 minutes on a quiet machine (ARGS="--scale small")
+	@$(BIN)/python -m bench.ledger $(ARGS)

@@ -1,0 +1,176 @@
+"""The catalog, the session and the tables that the benchmark works on: SQLite and local files. I/O.
+
+The rows of a table are written once, as Parquet files of a base table; every table that is measured is a clone of it
+whose metadata names the same files. Nothing here ever deletes a data file.
+"""
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lethe import names
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe.run import (
+    BufferRef,
+    CreateTable,
+    DatasetRef,
+    Phase,
+    Progress,
+    RestatementRequest,
+    RestatementSpec,
+    RunKind,
+    RunSpec,
+    TableRef,
+)
+from lethe.table import catalogs
+from lethe_spark.context import RunContext
+from lethe_spark.jobs import restate
+from lethe_spark.jvm.commit import Append, Change
+from lethe_spark.jvm.gateway import each_of
+from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.progress import Reporter
+from lethe_spark.session import make_session
+from pyspark.sql import SparkSession
+
+from bench.scales import BATCH_COLUMN, PARTITION, SCHEMA, Size
+
+CATALOG = "lite"
+DATASET = DatasetRef(namespace="bench", name="flights", uid="bench")
+METRICS = {names.METRICS_MODE.format(column=BATCH_COLUMN): "full"}
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A warehouse under `home`, with a session on it."""
+
+    home: Path
+    spark: SparkSession
+
+    @classmethod
+    def open(cls, home: Path, memory: str, confs: dict[str, str] | None = None) -> "Lake":
+        """Start Spark with two cores on the warehouse under `home`, which is made when it is not there."""
+        home.mkdir(parents=True, exist_ok=True)
+        (home / ".pyiceberg.yaml").write_text(
+            f"catalog:\n  {CATALOG}:\n    type: sql\n    uri: sqlite:///{home}/catalog.db\n"
+            f"    warehouse: file://{home}/warehouse\n"
+        )
+        os.environ["PYICEBERG_HOME"] = str(home)
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "scratch"))
+        Path(os.environ["SPARK_LOCAL_DIRS"]).mkdir(parents=True, exist_ok=True)
+        catalogs.load(CATALOG)  # makes the SQL catalog's tables
+        wanted = {
+            "spark.master": "local[2]",
+            "spark.driver.memory": memory,
+            "spark.sql.shuffle.partitions": "8",
+            "spark.log.level": "ERROR",
+        }
+        return cls(home, make_session(CATALOG, wanted | (confs or {})))
+
+    def load(self, name: str) -> IcebergTable | None:
+        return IcebergTable.load(self.spark, CATALOG, name)
+
+    def create(
+        self, name: str, *, version: int = 2, ordered: bool = True, properties: dict[str, str] | None = None
+    ) -> IcebergTable:
+        """An empty table for flights; `ordered`: with the batch column as sort order."""
+        wanted = CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,), format_version=version)
+        table = IcebergTable.create(self.spark, CATALOG, name, wanted, METRICS | (properties or {}))
+        if ordered:
+            table.ensure_layout(BATCH_COLUMN)
+        return table
+
+    @contextmanager
+    def context(self, kind: RunKind, table: str, requests: Sequence[RestatementRequest] = ()) -> Iterator[RunContext]:
+        """What the product gives a run, with nobody listening to its progress."""
+        spec = RunSpec(
+            kind=kind,
+            run_id=uuid.uuid4().hex,
+            dataset=DATASET,
+            table=TableRef(catalog=CATALOG, name=table, adopt=True),
+            batch_column=BATCH_COLUMN,
+            buffer=BufferRef(uri=f"file://{self.home}/buffer"),
+            restatement=RestatementSpec(requests=tuple(requests)) if requests else None,
+        )
+        reporter = Reporter(spec, _nobody)
+        try:
+            yield RunContext(self.spark, spec, reporter, catalogs.properties(CATALOG))
+        finally:
+            reporter.close(Phase.SUCCEEDED)
+
+
+def _nobody(progress: Progress) -> None:
+    """Nobody listens to the progress of what is measured."""
+
+
+def our_properties() -> dict[str, str]:
+    return {names.CLAIM: DATASET.claim, names.LEDGER_SINCE: "0"}
+
+
+def files_of(table: IcebergTable) -> tuple[DataFile, ...]:
+    """The live data files, with their metrics."""
+    planned = each_of(table.java.newScan().includeColumnStats().planFiles())
+    return tuple(DataFile.of(task.file().copy()) for task in planned)
+
+
+def append_files(table: IcebergTable, files: Iterable[DataFile]) -> None:
+    """Name existing data files in a table, as any writer would; without a ledger."""
+    update = table.java.newAppend()
+    for file in files:
+        update = update.appendFile(file.java)
+    update.commit()
+    table.refresh()
+
+
+def promote(lake: Lake, table: IcebergTable, size: Size, files: Sequence[DataFile]) -> None:
+    """The same as a consolidation leaves behind: the files, and every batch in the ledger."""
+    entries = [entry(size.batch_id(i), BatchState.PROMOTED, size.rows, size.month(i)) for i in range(size.all_batches)]
+    commit(lake, table, Append(tuple(files)), lambda run: Delta(run, set_batches=tuple(entries)))
+
+
+def entry(batch_id: str, state: BatchState, rows: int, month: int = 1) -> BatchEntry:
+    """A batch as the ledger remembers it, with the partition of its rows."""
+    return BatchEntry(
+        batch_id,
+        state,
+        "0" * 32,
+        datetime(2026, 1, 1, tzinfo=UTC),
+        rows=rows,
+        bytes=rows * 60,
+        partitions=(f"0/[{month}]",),
+    )
+
+
+def commit(lake: Lake, table: IcebergTable, change: Change, delta: Any) -> int:
+    """One commit through the product's own path; `delta` makes the Delta of a run id."""
+    with lake.context(RunKind.RESTATEMENT, table.name) as context:
+        run = context.spec.run_id
+        done = commit_on_ledger(context, table, lambda _: Intent(delta(run), change, None))
+    if done.snapshot_id is None:
+        raise RuntimeError(f"{table.full_name}: nothing was committed")
+    return done.snapshot_id
+
+
+def revert_request(batch_ids: Sequence[str]) -> RestatementRequest:
+    name = f"bench/{uuid.uuid4().hex[:12]}"
+    return RestatementRequest(
+        key=f"{name}/{uuid.uuid4().hex}",
+        name=name,
+        operation="Revert",
+        batch_ids=tuple(batch_ids),
+        reason="measured",
+        creation_time=datetime.now(UTC),
+    )
+
+
+def revert(context: RunContext) -> None:
+    """Carry out the restatement of a context, and insist on its success."""
+    result = restate.run(context)
+    if result.outcome != "Committed":
+        raise RuntimeError(f"the revert ended as {result.outcome}: {result.reason} {result.message}")

@@ -1,0 +1,62 @@
+"""What a benchmark ran on and of: without it, its figures say nothing. I/O: asks the operating system and git."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lethe_spark.jvm.gateway import jvm
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def describe(spark: SparkSession) -> dict[str, Any]:
+    system = jvm(spark).java.lang.System
+    return {
+        "cores": os.cpu_count(),
+        "processor": _first(Path("/proc/cpuinfo"), "model name"),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "load_before": [round(x, 2) for x in os.getloadavg()],
+        "master": spark.sparkContext.master,
+        "driver_memory": spark.conf.get("spark.driver.memory"),
+        "catalog": "SQLite, local files",
+        "versions": {
+            "python": platform.python_version(),
+            "java": str(system.getProperty("java.version")),
+            "spark": spark.version,
+            "iceberg": str(jvm(spark).org.apache.iceberg.IcebergBuild.version()),
+            "pyiceberg": version("pyiceberg"),
+            "fastavro": version("fastavro"),
+        },
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """The commit of Lethe that was measured; a plus when files had been changed since."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--", "spark_apps", "bench") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def command() -> str:
+    return " ".join(["python -m bench.ledger", *sys.argv[1:]])
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _first(file: Path, key: str) -> str:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")

@@ -1,0 +1,120 @@
+"""The same figures as pictures: SVG, the same bytes for the same figures. I/O: writes files."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import matplotlib
+import matplotlib.pyplot as plt
+
+from bench import rivals
+from bench.report import find, median
+
+COLOURS = {
+    rivals.LEDGER: "#1b6ca8",
+    rivals.PLAIN: "#888888",
+    rivals.COPY_ON_WRITE: "#b5442e",
+    rivals.POSITION_DELETES: "#d98e04",
+    rivals.DELETION_VECTORS: "#5a8f3d",
+    rivals.EQUALITY_DELETES: "#7a4f9e",
+}
+
+
+def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Write a picture for each group of parts that was measured. Returns: file names by group."""
+    matplotlib.rcParams.update({"svg.hashsalt": "lethe", "svg.fonttype": "path", "font.size": 9})
+    parts = document["parts"]
+    drawn: dict[str, str] = {}
+    if "commits" in parts:
+        drawn["commits"] = _save(_commits(parts["commits"]), folder / "commits.svg")
+    reads = [parts[p] for p in ("reads-sorted", "reads-unsorted") if p in parts]
+    if reads:
+        drawn["reads"] = _save(_reads(reads), folder / "reads.svg")
+    reverts = [parts[p] for p in ("reverts-small", "reverts-full", "reverts-unsorted") if p in parts]
+    if reverts:
+        drawn["reverts"] = _save(_reverts(reverts), folder / "reverts.svg")
+    return drawn
+
+
+def _save(figure: Any, file: Path) -> str:
+    figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    plt.close(figure)
+    return file.name
+
+
+def _commits(part: Mapping[str, Any]) -> Any:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+    for what, marker in (("commit", "o"), ("restatement", "s")):
+        found = [r for r in part["results"] if r["what"] == what and "seconds" in r]
+        sizes = [r["active"] for r in found]
+        for axis, quantity in ((left, "seconds"), (right, "bytes")):
+            middle = [r[quantity]["median"] for r in found]
+            below = [m - r[quantity]["min"] for m, r in zip(middle, found, strict=True)]
+            above = [r[quantity]["max"] - m for m, r in zip(middle, found, strict=True)]
+            axis.errorbar(sizes, middle, yerr=[below, above], marker=marker, capsize=3, label=what)
+    for axis, label in ((left, "seconds"), (right, "bytes written")):
+        axis.set_xscale("log")
+        axis.set_xlabel("active tombstones")
+        axis.set_ylabel(label)
+        axis.grid(alpha=0.3, which="both")
+    left.set_ylim(bottom=0)
+    right.set_yscale("log")
+    left.legend()
+    figure.suptitle(f"A commit that adds {part['added']} tombstones: median, least and most")
+    return figure
+
+
+def _reads(parts: Sequence[Mapping[str, Any]]) -> Any:
+    heights = [len(p["results"]) for p in parts]
+    figure, axes = plt.subplots(
+        len(parts), 1, figsize=(8, 0.9 + 0.27 * sum(heights)), gridspec_kw={"height_ratios": heights}, squeeze=False
+    )
+    for part, axis in zip(parts, axes[:, 0], strict=True):
+        plain = median(find(part["results"], kind=rivals.PLAIN))
+        found = sorted(
+            (r for r in part["results"] if "seconds" in r and "error" not in r),
+            key=lambda r: (r["deleted"], r["kind"] != rivals.LEDGER, r["kind"]),
+            reverse=True,
+        )
+        names = [f"{r['kind']}{_deleted(r)}" for r in found]
+        middle = [r["seconds"]["median"] for r in found]
+        low = [m - r["seconds"]["min"] for m, r in zip(middle, found, strict=True)]
+        high = [r["seconds"]["max"] - m for m, r in zip(middle, found, strict=True)]
+        axis.barh(names, middle, xerr=[low, high], color=[COLOURS[r["kind"]] for r in found], capsize=2)
+        if plain is not None:
+            axis.axvline(plain, color=COLOURS[rivals.PLAIN], linestyle="--", linewidth=1)
+        axis.set_title("sorted by batch" if part["table"]["sorted"] else "unsorted", loc="left")
+        axis.set_xlim(left=0)
+        axis.grid(alpha=0.3, axis="x")
+    axes[-1, 0].set_xlabel("seconds to read all rows; the dashed line is the plain scan")
+    figure.tight_layout()
+    return figure
+
+
+def _deleted(result: Mapping[str, Any]) -> str:
+    if result["kind"] == rivals.PLAIN:
+        return ""
+    where = " together" if result["where"] == "clustered" else ""
+    return f", {result['deleted']:,}{where}"
+
+
+def _reverts(parts: Sequence[Mapping[str, Any]]) -> Any:
+    figure, axes = plt.subplots(1, len(parts), figsize=(3.6 * len(parts) + 1, 3.6), sharey=True, squeeze=False)
+    for part, axis in zip(parts, axes[0], strict=True):
+        counts = sorted({r["batches"] for r in part["results"]})
+        for kind in dict.fromkeys(r["kind"] for r in part["results"]):
+            found = [(n, find(part["results"], kind=kind, batches=n)) for n in counts]
+            points = [(n, median(r)) for n, r in found if median(r) is not None]
+            axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind], label=kind) if points else None
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("batches taken back")
+        layout = "" if part["table"]["sorted"] else ", unsorted"
+        axis.set_title(f"{part['table']['rows'] / 1e6:g} million rows{layout}", loc="left")
+        axis.grid(alpha=0.3, which="both")
+    axes[0][0].set_ylabel("seconds")
+    axes[0][-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure

