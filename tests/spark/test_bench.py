@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench import report, rivals
 
 ROOT = Path(__file__).parents[2]
