@@ -38,9 +38,9 @@ def stopped(dataset: Dataset, view: TableView) -> str:
         f"Dataset {meta.name}: the head of {dataset.spec.table.name} is snapshot {head_name(view)}, which does not descend from "
         f"snapshot {seen.get('snapshotId')}, the head that was seen before: the table was rolled back. No run is started, "
         "nothing is deleted from the buffer and no snapshot expires. Either bring the table back to that snapshot, or accept "
-        "this head: batches that are no longer in the table are promoted again as far as the buffer still has them, and "
-        "Restatements that are no longer in it say RolledBack. To accept: "
-        f"kubectl annotate datasets.lethe.dev {meta.name} -n {meta.namespace} --overwrite {ACCEPT_HEAD}={word}"
+        f"this head by kubectl annotate datasets.lethe.dev {meta.name} -n {meta.namespace} --overwrite {ACCEPT_HEAD}={word} "
+        "(batches that are no longer in the table are then promoted again as far as the buffer still has them; Restatements "
+        "that are no longer in it say RolledBack)."
     )
 
 
