@@ -140,9 +140,13 @@ class ChunkReader(Generic[K, T]):
         try:
             with self._io.new_input(self.uri).open(seekable=True) as stream:
                 stream.seek(start)
-                return bytes(stream.read(end - start))
+                content = bytes(stream.read(end - start))
         except FileNotFoundError as e:
             raise _missing(self.uri) from e
+        # A file that ends too early, between two blocks, would else look like one with fewer entries.
+        if len(content) != end - start:
+            raise self._unreadable(f"{len(content)} bytes from {start} on, its root says {end - start}")
+        return content
 
     def _whole(self) -> bytes:
         content = read_file(self._io, self.uri)

@@ -5,8 +5,9 @@ failed attempt never harms a ledger that somebody reads. A commit writes what it
 """
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,11 +51,18 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
         resolution = resolve(facts.snapshots, start, newest_carriers(io, facts), facts.name, since)
     if resolution.pointer is None:
         return Loaded(EMPTY, resolution)
-    try:
+    with naming(facts, start):
         root = read_root(io, facts, resolution.pointer)
         return Loaded(_ledger(io, resolution.pointer, root, resolution.carrier_id), resolution, root)
+
+
+@contextmanager
+def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
+    """Let what is wrong with a ledger file also say of which table and snapshot it is."""
+    try:
+        yield
     except LedgerError as e:
-        raise LedgerError(e.reason, f"{facts.name}, snapshot {start}: {e.message}") from e
+        raise LedgerError(e.reason, f"{facts.name}, snapshot {snapshot_id}: {e.message}") from e
 
 
 def read_root(io: FileIO, facts: TableFacts, pointer: str) -> Root:

@@ -135,7 +135,8 @@ def _of_snapshot(lens: Lens, facts: TableFacts, snapshot_id: int | None) -> Call
         files = lens.files(Files.LIVE, snapshot_id)
         if lens.field_id is None or not files:
             return arrow.all_of(files)
-        tombstones = loaded.ledger.tombstones_within(lens.field_id, covered_by(f.bounds for f in files))
+        with ledger_store.naming(facts, snapshot_id):
+            tombstones = loaded.ledger.tombstones_within(lens.field_id, covered_by(f.bounds for f in files))
         if not tombstones:
             return arrow.all_of(files)
         foreign = lens.foreign(snapshot_id, loaded.resolution)
