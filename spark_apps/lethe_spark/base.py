@@ -14,7 +14,7 @@ from lethe.plan.places import overlap
 from lethe.plan.rearm import rearmed
 from lethe.run import CreateTable
 from lethe.table import ledger_store
-from lethe.table.facts import TableFacts, data_files, files_added_by, observe
+from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
 from pyiceberg.table import StaticTable
 from pyspark.sql.types import StructType
 
@@ -67,6 +67,8 @@ def observe_base(context: Committer, table: IcebergTable) -> Base:
     facts = observe(iceberg, context.batch_column, name=context.table_name)
     _check_claim(context, facts.claim)
     _check_head(context, facts)
+    if facts.batch_field_id is None and facts.remembered_field_id is not None:
+        raise column_dropped(facts, "the table")
     if facts.batch_field_id is None:
         raise _no_batch_column(context, facts.columns)
     return Base(iceberg, facts, ledger_store.load(iceberg.io, facts), facts.batch_field_id)
@@ -106,7 +108,12 @@ def open_table(context: RunContext) -> IcebergTable:
             f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
             "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
         )
-    facts = observe(static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column)
+    facts = observe(
+        static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column, name=wanted.name
+    )
+    if facts.batch_field_id is None:
+        # Before anything is prepared: that would make a new column of the old name the batch column.
+        raise column_dropped(facts, "the table")
     if facts.format_version < 2:
         raise InputError(
             "FormatVersionTooOld",
@@ -124,7 +131,8 @@ def open_table(context: RunContext) -> IcebergTable:
         # What is there now was written before any ledger: it is read as it is, though its ancestors expired long ago.
         claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}
     if not prepared or not ours or names.LEDGER_SINCE in claim:
-        table.ensure_layout(context.spec.batch_column, claim)
+        # By its name of today
+        table.ensure_layout(table.column_name(facts.batch_field_id) or context.spec.batch_column, claim)
     return table
 
 

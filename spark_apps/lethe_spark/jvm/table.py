@@ -128,6 +128,11 @@ class IcebergTable:
         found = self.java.schema().findField(column)
         return None if found is None else int(found.fieldId())
 
+    def column_name(self, field_id: int) -> str | None:
+        """The name of today of a column, None when there is no such column (any more)."""
+        found = self.java.schema().findColumnName(field_id)
+        return None if found is None else str(found)
+
     def ensure_layout(self, batch_column: str, properties: Mapping[str, str] | None = None) -> bool:
         """Prepare the table for Lethe in one commit: sorted by the batch column, exact bounds of it, the field's id.
 
