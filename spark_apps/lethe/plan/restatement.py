@@ -1,21 +1,35 @@
 """A restatement planned on a ledger: its tombstones, its batch states, its result, or the reason it is refused. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
-from lethe.ledger.tombstone import META_REASON, META_RESTATEMENTS, META_RUN, Tombstone
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
+from lethe.ledger.parts import get_many
+from lethe.ledger.tombstone import (
+    META_PARTITIONS,
+    META_PURGED_BY,
+    META_REASON,
+    META_RESTATEMENTS,
+    META_RUN,
+    Tombstone,
+)
+from lethe.plan.requests import recalled, remembered, told
+from lethe.plan.undo import plan_undo
 from lethe.run import LISTED_AT_MOST, RequestResult, RestatementRequest
+
+# In META_PURGED_BY, when the vacuum was before this tombstone and is not remembered.
+PURGED_BEFORE = "before"
 
 
 @dataclass(frozen=True)
 class ReplacementRows:
-    """The rows of a replacement as they were written: not yet committed."""
+    """The rows of a replacement as they were written: not yet committed. `partitions` that they lie in; None: any."""
 
     rows: int
     bytes: int
+    partitions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,13 +50,20 @@ class Restated:
 
 def check_request(request: RestatementRequest) -> None:
     """Raises InputError for what no ledger can make right."""
-    if request.operation not in ("Revert", "Replay"):
+    if request.operation not in ("Revert", "Replay", "Undo"):
         raise InputError(
             "NotSupported", f"Restatement {request.name}: spec.operation {request.operation} is not supported yet."
         )
     if (request.operation == "Replay") != (request.replacement is not None):
         raise InputError(
             "InvalidSpec", f"Restatement {request.name}: spec.replacement belongs to Replay, and Replay needs it."
+        )
+    if (request.operation == "Undo") != bool(request.undoes):
+        raise InputError("InvalidSpec", f"Restatement {request.name}: spec.undoes belongs to Undo, and Undo needs it.")
+    if request.operation == "Undo" and request.batch_ids:
+        raise InputError(
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.batchIds does not belong to Undo, which takes a restatement back as a whole.",
         )
     if request.replacement and request.replacement.batch_id in request.batch_ids:
         raise InputError(
@@ -67,25 +88,30 @@ def plan_restatement(
         in_files: Those of the request's ids that some data file might hold (rows older than the ledger).
         field_id: The Iceberg field id of the batch column.
         replacement: What was written for a Replay; None when only asking what would be done.
-    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted.
+    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`.
     """
-    if request.key in ledger.requests:
-        return AlreadyDone(RequestResult.model_validate(dict(ledger.requests[request.key].result)))
+    done = ledger.requests.get(request.key)
+    if done is not None:
+        return AlreadyDone(told(recalled(done)))
     check_request(request)
+    if request.operation == "Undo":
+        undone = plan_undo(ledger, request, field_id, run, now)
+        return Restated(undone.delta, undone.result, False)
     ids = tuple(dict.fromkeys(request.batch_ids))
+    known = get_many(ledger.batches, ids)
+    active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
     add_replacement = False
     if request.replacement is not None:
-        _refuse_doubling(ledger, request)
-        known = ledger.batches.get(request.replacement.batch_id)
+        there = ledger.batches.get(request.replacement.batch_id)
+        _refuse_doubling(known, there, request)
         # A replacement restated before it came (a group in another order) is not added; its tombstones are.
-        add_replacement = known is None or not known.blocks_promotion
-    entries = [_taken_back(ledger.batches.get(i), i, request, run, now) for i in ids]
-    unknown = tuple(i for i in ids if i not in ledger.batches and i not in in_files)
+        add_replacement = there is None or not there.blocks_promotion
     evict_by = now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
-    meta = {META_RESTATEMENTS: request.key, META_RUN: run}
-    if request.reason:
-        meta[META_REASON] = request.reason
-    tombstones = tuple(Tombstone(i, field_id, now, evict_by, meta) for i in ids)
+    entries = [_taken_back(known.get(i), i, request, run, now, evict_by) for i in ids]
+    unknown = tuple(i for i in ids if i not in known and i not in in_files)
+    tombstones = tuple(
+        Tombstone(i, field_id, now, evict_by, _meta(known.get(i), (field_id, i) in active, request, run)) for i in ids
+    )
     if add_replacement and request.replacement is not None and replacement is not None:
         entries.append(
             BatchEntry(
@@ -96,35 +122,47 @@ def plan_restatement(
                 restatement=request.key,
                 rows=replacement.rows,
                 bytes=replacement.bytes,
+                partitions=replacement.partitions,
             )
         )
     result = RequestResult(
         key=request.key,
         name=request.name,
         succeeded=True,
+        operation=request.operation,
         committed_time=now,
-        tombstones_added=sum((field_id, i) not in ledger.tombstones for i in ids),
-        rows_deleted=_rows_hidden(ledger, ids, field_id),
+        tombstones_added=sum((field_id, i) not in active for i in ids),
+        rows_deleted=_rows_hidden(b for b in known.values() if (field_id, b.id) not in active),
         rows_added=replacement.rows if replacement and add_replacement else 0,
         unknown_batch_ids_count=len(unknown),
         unknown_batch_ids=unknown[:LISTED_AT_MOST],
     )
-    remembered = RequestEntry(request.key, run, now, result.model_dump(mode="json", by_alias=True, exclude_none=True))
-    delta = Delta(run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(remembered,))
+    entry = remembered(request, result, run, now)
+    delta = Delta(run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,))
     return Restated(delta, result, add_replacement)
 
 
-def _refuse_doubling(ledger: Ledger, request: RestatementRequest) -> None:
-    assert request.replacement is not None
-    for i in request.batch_ids:
-        entry = ledger.batches.get(i)
-        if entry is not None and entry.state is BatchState.REPLACED:
+def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, run: str) -> dict[str, str]:
+    meta = {META_RESTATEMENTS: request.key, META_RUN: run}
+    if request.reason:
+        meta[META_REASON] = request.reason
+    if known is not None and known.partitions is not None:
+        meta[META_PARTITIONS] = "\n".join(known.partitions)
+    if known is not None and known.blocks_promotion and known.state is not BatchState.PROMOTED and not active:
+        # Taken back before, and its tombstone is gone: its rows were purged. An Undo of this request cannot restore them.
+        meta[META_PURGED_BY] = PURGED_BEFORE
+    return meta
+
+
+def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | None, request: RestatementRequest) -> None:
+    """`restated`: entries of the request's batches; `known`: that of its replacement."""
+    for i, entry in restated.items():
+        if entry.state is BatchState.REPLACED:
             raise InputError(
                 "AlreadyReplaced",
                 f"Restatement {request.name}: batch {i!r} was already replaced by {entry.replaced_by!r}; a second "
                 f"replacement would double its rows. Nothing was added. Replay {entry.replaced_by!r} instead.",
             )
-    known = ledger.batches.get(request.replacement.batch_id)
     if known is not None and known.state is BatchState.PROMOTED:
         raise InputError(
             "ReplacementAlreadyPromoted",
@@ -134,27 +172,30 @@ def _refuse_doubling(ledger: Ledger, request: RestatementRequest) -> None:
 
 
 def _taken_back(
-    known: BatchEntry | None, batch_id: str, request: RestatementRequest, run: str, now: datetime
+    known: BatchEntry | None,
+    batch_id: str,
+    request: RestatementRequest,
+    run: str,
+    now: datetime,
+    evict_by: datetime | None,
 ) -> BatchEntry:
     """The entry of a batch after this request. Unknown ids are remembered too: they block a later promotion."""
     state = BatchState.REPLACED if request.replacement else BatchState.REVERTED
-    if known is not None and known.state is BatchState.REPLACED:
-        return known  # a revert of a replaced batch changes nothing: it stays replaced by what replaced it
     replaced_by = request.replacement.batch_id if request.replacement else None
     if known is None:
-        return BatchEntry(batch_id, state, run, now, restatement=request.key, replaced_by=replaced_by)
+        return BatchEntry(
+            batch_id, state, run, now, restatement=request.key, replaced_by=replaced_by, evict_by=evict_by
+        )
+    deadlines = [d for d in (known.evict_by, evict_by) if d is not None]
+    known = replace(known, evict_by=min(deadlines, default=None))
+    if known.state is BatchState.REPLACED:
+        return known  # a revert of a replaced batch leaves it replaced by what replaced it
     if known.state is BatchState.REFUSED:
         # Its objects were judged, never promoted: retention must not take them for promoted ones.
         known = replace(known, objects=(), refusal=None)
     return replace(known, state=state, run=run, time=now, restatement=request.key, replaced_by=replaced_by)
 
 
-def _rows_hidden(ledger: Ledger, batch_ids: Collection[str], field_id: int) -> int:
+def _rows_hidden(batches: Iterable[BatchEntry]) -> int:
     """Rows that this request takes out of sight: those of promoted batches not hidden already."""
-    hidden = ledger.ids(field_id)
-    entries: Mapping[str, BatchEntry] = ledger.batches
-    return sum(
-        entries[i].rows or 0
-        for i in batch_ids
-        if i in entries and i not in hidden and entries[i].state is BatchState.PROMOTED
-    )
+    return sum(b.rows or 0 for b in batches if b.state is BatchState.PROMOTED)

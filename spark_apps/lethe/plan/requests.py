@@ -1,0 +1,28 @@
+"""What a ledger remembers of a request, and what is told of it. Pure.
+
+The ledger keeps all batch ids of a request: an Undo names the request alone, and the ids are then found without a walk
+over every batch of the table. Whoever is told the result is not told the ids.
+"""
+
+from datetime import datetime
+
+from lethe.ledger.ledger import RequestEntry
+from lethe.run import RequestResult, RestatementRequest
+
+
+def remembered(request: RestatementRequest, result: RequestResult, run: str, now: datetime) -> RequestEntry:
+    """The entry of a request that is being carried out."""
+    kept = result.model_copy(
+        update={"operation": request.operation, "batch_ids": tuple(dict.fromkeys(request.batch_ids))}
+    )
+    return RequestEntry(request.key, run, now, kept.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def recalled(entry: RequestEntry) -> RequestResult:
+    """The whole result as the ledger has it."""
+    return RequestResult.model_validate(dict(entry.result))
+
+
+def told(result: RequestResult) -> RequestResult:
+    """The result without the list of batch ids, which may be long and which the asker knows."""
+    return result.model_copy(update={"batch_ids": ()})

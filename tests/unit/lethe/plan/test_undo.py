@@ -1,0 +1,201 @@
+"""Undo brings back every row of a revert, or nothing and says why."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from lethe.errors import InputError
+from lethe.ledger.ledger import BatchState, Ledger, apply
+from lethe.ledger.tombstone import META_PURGED_BY
+from lethe.plan.consolidation import plan_promotion
+from lethe.plan.restatement import AlreadyDone, Restated, check_request, plan_restatement
+from lethe.plan.vacuum import Purge, plan_purge, plan_vacuum
+from lethe.run import RequestResult, RestatementRequest
+
+from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
+
+LATER = NOW + timedelta(hours=1)
+
+
+def an_undo(of: str = "revert-a", name: str = "undo") -> RestatementRequest:
+    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0")
+
+
+def after(ledger: Ledger, *requests: RestatementRequest) -> Ledger:
+    for n, request in enumerate(requests):
+        ledger = settled(apply(ledger, plan(ledger, request).delta), 99 + n)
+    return ledger
+
+
+def plan(ledger: Ledger, request: RestatementRequest) -> Restated:
+    planned = plan_restatement(ledger, request, (), FIELD, RUN, LATER)
+    assert isinstance(planned, Restated)
+    return planned
+
+
+def vacuumed(ledger: Ledger, *files: Any, keep: Any = ()) -> Ledger:
+    """After a vacuum that removed `files` while the files `keep` stayed."""
+    purge = plan_purge(plan_vacuum(ledger, 1, files, FIELD), ledger, [*files, *keep], "v" * 32)
+    assert isinstance(purge, Purge)
+    return apply(ledger, purge.delta)
+
+
+def states(ledger: Ledger) -> Mapping[str, str]:
+    return {i: str(b.state) for i, b in ledger.batches.items()}
+
+
+LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
+REVERTED = after(LEDGER, a_request(batch_ids=["A", "B"]), a_request("other", batch_ids=["C"]))
+
+
+def test_the_batches_of_a_revert_are_promoted_again_and_its_tombstones_gone() -> None:
+    planned = plan(REVERTED, an_undo())
+
+    ledger = apply(REVERTED, planned.delta)
+    assert ledger.ids(FIELD) == {"C"}
+    assert states(ledger) == {"A": "promoted", "B": "promoted", "C": "reverted"}
+    result = planned.result
+    assert (result.operation, result.undoes, result.tombstones_removed, result.rows_restored) == (
+        "Undo",
+        "ns/revert-a/0",
+        2,
+        6,
+    )
+    assert (ledger.batches["A"].rows, ledger.batches["A"].restatement) == (3, "ns/undo/0")
+
+
+def test_a_batch_taken_back_before_it_came_is_forgotten_and_may_come() -> None:
+    reverted = after(LEDGER, a_request(batch_ids=["A", "late"]))
+    assert plan_promotion(reverted, ["late"]).withheld == ("late",)
+
+    ledger = after(reverted, an_undo())
+
+    assert states(ledger) == {"A": "promoted", "B": "promoted", "C": "promoted"}
+    assert plan_promotion(ledger, ["late", "A"]).promote == ("late",)
+
+
+def test_the_request_that_was_undone_stays_remembered_and_is_not_carried_out_again() -> None:
+    """GitOps applies Revert, Undo and Revert again in any order after a rebuild of the cluster."""
+    ledger = after(REVERTED, an_undo())
+
+    again = plan_restatement(ledger, a_request(batch_ids=["A", "B"]), (), FIELD, "another-run", LATER)
+
+    assert isinstance(again, AlreadyDone)
+    assert (again.result.snapshot_id, again.result.undone_by, again.result.batch_ids) == (99, "ns/undo/0", ())
+    assert isinstance(plan_restatement(ledger, an_undo(), (), FIELD, RUN, LATER), AlreadyDone)
+
+
+def test_a_batch_may_be_reverted_and_undone_and_reverted_and_undone() -> None:
+    ledger = after(REVERTED, an_undo(), a_request("again", batch_ids=["A"]))
+    assert states(ledger)["A"] == "reverted"
+
+    ledger = after(ledger, an_undo("again", "undo-again"))
+
+    assert (states(ledger)["A"], ledger.ids(FIELD)) == ("promoted", {"C"})
+
+
+def test_the_ledger_remembers_every_id_and_the_result_tells_none() -> None:
+    ids = [f"x{n:04}" for n in range(1000)]
+    planned = plan(a_ledger(), a_request(batch_ids=ids))
+
+    (entry,) = planned.delta.set_requests
+    assert RequestResult.model_validate(dict(entry.result)).batch_ids == tuple(ids)
+    assert planned.result.batch_ids == ()
+    ledger = apply(a_ledger(), planned.delta)
+    assert len(plan(ledger, an_undo()).delta.forget_batches) == 1000
+
+
+def replaced_meanwhile() -> Ledger:
+    return after(REVERTED, a_replay("replay", batch_ids=["A"]))
+
+
+REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
+    "never carried out": (LEDGER, an_undo("no-such"), "UnknownRestatement", "ns/no-such, which was never carried out"),
+    "a replay": (after(LEDGER, a_replay("replay")), an_undo("replay"), "NotUndoable", "would double"),
+    "an undo": (after(REVERTED, an_undo()), an_undo("undo", "undo-undo"), "NotUndoable", "is no Revert"),
+    "undone before": (after(REVERTED, an_undo()), an_undo(name="second"), "NotUndoable", "ns/undo took back already"),
+    "held by another, the first": (
+        after(REVERTED, a_request("second", batch_ids=["B"])),
+        an_undo(),
+        "HeldByAnother",
+        "batch 'B' was also taken back by ns/second",
+    ),
+    "held by another, the second": (
+        after(REVERTED, a_request("second", batch_ids=["B"])),
+        an_undo("second"),
+        "HeldByAnother",
+        "batch 'B' was also taken back by ns/revert-a",
+    ),
+    "replaced meanwhile": (replaced_meanwhile(), an_undo(), "AlreadyReplaced", "batch 'A' was replaced by 'A2'"),
+    "purged": (vacuumed(REVERTED, a_file("A", "C")), an_undo(), "AlreadyPurged", "purged its batch 'A'"),
+    "purged in part": (
+        vacuumed(REVERTED, a_file("B", path="f1"), keep=[a_file("A", "C", path="f2")]),
+        an_undo(),
+        "AlreadyPurged",
+        "purged its batch 'B' since, in whole or in part",
+    ),
+    "purged before it was reverted a second time": (
+        after(vacuumed(REVERTED, a_file("A", "C")), a_request("second", batch_ids=["A"])),
+        an_undo("second"),
+        "AlreadyPurged",
+        "'A'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ledger", "undo", "reason", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_undone_as_a_whole_is_refused_and_says_why(
+    ledger: Ledger, undo: RestatementRequest, reason: str, said: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        plan(ledger, undo)
+
+    assert refused.value.reason == reason
+    assert said in refused.value.message
+    assert refused.value.message.startswith(f"Restatement {undo.name}: spec.undoes names ")
+
+
+def test_a_partial_vacuum_that_touched_none_of_its_rows_does_not_stand_in_the_way() -> None:
+    ledger = vacuumed(REVERTED, a_file("C"), keep=[a_file("A", "B")])
+    assert ledger.ids(FIELD) == {"A", "B"}
+
+    assert states(after(ledger, an_undo())) == {"A": "promoted", "B": "promoted", "C": "reverted"}
+
+
+def test_a_mark_of_a_partial_vacuum_survives_whatever_else_happens_to_the_tombstone() -> None:
+    ledger = vacuumed(REVERTED, a_file("B", path="f1"), keep=[a_file("A", "C", path="f2")])
+    ledger = after(ledger, a_request("second", batch_ids=["B"]))
+
+    assert ledger.tombstones[(FIELD, "B")].meta[META_PURGED_BY] == "v" * 32
+    assert META_PURGED_BY not in ledger.tombstones[(FIELD, "A")].meta
+
+
+INVALID = {
+    "names nothing": a_request("x", "Undo", batch_ids=()),
+    "names batches": a_request("x", "Undo", undoes="ns/revert-a/0"),
+    "a revert that undoes": a_request("x", undoes="ns/revert-a/0"),
+}
+
+
+@pytest.mark.parametrize("request_", INVALID.values(), ids=INVALID)
+def test_a_request_that_mixes_undo_with_something_else_is_refused(request_: RestatementRequest) -> None:
+    with pytest.raises(InputError, match=r"Restatement ns/x: spec\.") as refused:
+        check_request(request_)
+
+    assert refused.value.reason == "InvalidSpec"
+
+
+def test_the_ledger_it_was_planned_on_stays_as_it_was() -> None:
+    before = (dict(REVERTED.tombstones), dict(REVERTED.batches), dict(REVERTED.requests))
+
+    plan(REVERTED, an_undo())
+
+    assert before == (dict(REVERTED.tombstones), dict(REVERTED.batches), dict(REVERTED.requests))
+
+
+def test_a_refused_batch_that_was_reverted_may_be_looked_at_again_after_the_undo() -> None:
+    refused = a_batch("A", BatchState.REFUSED, rows=None, refusal="CorruptFile: x")
+    ledger = after(a_ledger(batches=[refused]), a_request())
+
+    assert plan_promotion(after(ledger, an_undo()), ["A"]) == plan_promotion(a_ledger(), ["A"])
