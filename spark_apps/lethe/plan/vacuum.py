@@ -1,39 +1,60 @@
 """What a vacuum does to a table: SCAN by bounds, and at its commit the tombstones that may go. Pure."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from lethe.ledger.ledger import Delta, Ledger
-from lethe.ledger.tombstone import Tombstone
+from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
 from lethe.plan.bounds import FileBounds, IdIndex, split_by_bounds
+from lethe.plan.vacuum_budget import within_budget
 
 
 @dataclass(frozen=True)
 class VacuumPlan:
     """`delete`: files of only tombstoned rows, dropped by metadata; `rewrite`: files written anew without them;
-    `tombstones`: the active ones the plan was made for, every one of which is applied to these files."""
+    `tombstones`: all that were active; `applied`: those of them that the files might hold, and whose rows go;
+    `postponed`: files that were left to the next vacuum."""
 
     snapshot_id: int
     delete: tuple[FileBounds, ...]
     rewrite: tuple[FileBounds, ...]
     tombstones: tuple[Tombstone, ...]
+    applied: tuple[Tombstone, ...]
+    postponed: tuple[FileBounds, ...] = ()
 
     @property
     def touched(self) -> frozenset[str]:
         return frozenset(f.path for f in (*self.delete, *self.rewrite))
 
 
-def plan_vacuum(ledger: Ledger, snapshot_id: int, files: Iterable[FileBounds], field_id: int) -> VacuumPlan:
-    """SCAN: which files of the snapshot can hold a tombstone of the batch column."""
+def plan_vacuum(
+    ledger: Ledger,
+    snapshot_id: int,
+    files: Iterable[FileBounds],
+    field_id: int,
+    max_bytes: int | None = None,
+    due_by: datetime | None = None,
+) -> VacuumPlan:
+    """SCAN: which files of the snapshot can hold a tombstone of the batch column, and which of them go now.
+
+    Args:
+        max_bytes: Of files to rewrite; files of only tombstoned rows cost nothing and always go. None: no limit.
+        due_by: With a limit, files with rows that must be gone by then come first.
+    """
     tombstones = tuple(t for t in ledger.tombstones.values() if t.namespace == field_id)
+    index = IdIndex([t.id for t in tombstones])
     split = split_by_bounds(files, {t.id for t in tombstones})
-    return VacuumPlan(snapshot_id, split.must, split.might, tombstones)
+    rewrite, postponed = within_budget(split.might, tombstones, max_bytes, due_by)
+    ids = index.covered((*split.must, *rewrite))
+    applied = tuple(t for t in tombstones if t.id in ids)
+    return VacuumPlan(snapshot_id, split.must, rewrite, tombstones, applied, postponed)
 
 
 @dataclass(frozen=True)
 class Purge:
-    """Commit the planned files. `delta` removes the tombstones of which no row can be left; `vacuumed` are all that were
-    applied to a removed file, still active or not."""
+    """Commit the planned files. `delta` removes the tombstones of which no row can be left, and marks those that were
+    applied and stay; `vacuumed` are all that were applied to a removed file, still active or not."""
 
     delta: Delta
     vacuumed: tuple[Tombstone, ...]
@@ -58,15 +79,23 @@ def plan_purge(plan: VacuumPlan, ledger: Ledger, files_now: Collection[FileBound
             return PlanAnew(f"{f.path} is no longer part of the table")
         if now.has_deletes and not f.has_deletes:
             return PlanAnew(f"rows of {f.path} were deleted since the plan")
-    for t in plan.tombstones:
-        active = ledger.tombstones.get(t.key)
-        if active is None or not active.same_origin(t):
+    active = ledger.tombstones
+    for t in plan.applied:
+        found = active.get(t.key)
+        if found is None or not found.same_origin(t):
             return PlanAnew("the tombstone of one batch was taken back or set again since the plan")
+    # Counted anew on this head: files that came after the plan might hold an id, whose tombstone then has to stay. So has
+    # one that was no part of the plan, or is not the one that was.
     remaining = [f for f in files_now if f.path not in plan.touched]
-    index = IdIndex([t.id for t in plan.tombstones])
-    # Counted anew on this head: files that came after the plan might hold an id, whose tombstone then has to stay.
-    still_there = {i for f in remaining for i in index.within(f)}
-    gone = frozenset(t.key for t in plan.tombstones if t.id not in still_there)
-    applied = {i for f in (*plan.delete, *plan.rewrite) for i in index.within(f)}
-    vacuumed = tuple(ledger.tombstones[t.key] for t in plan.tombstones if t.id in applied)
-    return Purge(Delta(run, remove_tombstones=gone), vacuumed)
+    still_there = IdIndex([t.id for t in plan.tombstones]).covered(remaining)
+    ended = [t for t in plan.tombstones if t.id not in still_there]
+    gone = frozenset(t.key for t in ended if (found := active.get(t.key)) is not None and found.same_origin(t))
+    vacuumed = tuple(active[t.key] for t in plan.applied)
+    purged_in_part = tuple(
+        replace(t, meta={META_PURGED_BY: run, **t.meta}) for t in vacuumed if t.key not in gone and _unmarked(t)
+    )
+    return Purge(Delta(run, add_tombstones=purged_in_part, remove_tombstones=gone), vacuumed)
+
+
+def _unmarked(tombstone: Tombstone) -> bool:
+    return META_PURGED_BY not in tombstone.meta

@@ -1,11 +1,16 @@
 """A vacuum purges what it planned to purge, on whatever head it commits, or plans anew."""
 
+from datetime import timedelta
+
 import pytest
-from lethe.ledger.ledger import Ledger
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.ledger.ledger import Ledger, apply
+from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.plan.bounds import FileBounds
 from lethe.plan.vacuum import PlanAnew, Purge, VacuumPlan, plan_purge, plan_vacuum
 
-from tests.builders import FIELD, RUN, a_file, a_ledger, a_tombstone, ago
+from tests.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
 
 WHOLE, MIXED, CLEAN = a_file("A"), a_file("A", "C"), a_file("D", "E")
 LEDGER = a_ledger("A", "B")
@@ -129,3 +134,137 @@ def test_deletes_that_were_there_when_the_vacuum_read_the_file_do_not_disturb_it
     file = a_file("A", "C", has_deletes=True)
 
     assert gone(purge(planned(LEDGER, file), LEDGER, file)) == {"A", "B"}
+
+
+# --- partial --------------------------------------------------------------------------------------------------------
+
+
+def marks(result: Purge) -> dict[str, str]:
+    return {t.id: t.meta[META_PURGED_BY] for t in result.delta.add_tombstones}
+
+
+def test_a_partial_vacuum_takes_the_files_with_the_most_tombstones_per_byte_and_leaves_the_rest() -> None:
+    """One of A and one of B lie in each small file; the large one costs ten times as much for three."""
+    ledger = a_ledger("A", "B", "C")
+    small = [a_file("A", "B", path=f"s{n}", size=100) for n in range(3)]
+    large = a_file("A", "C", path="large", size=1000)
+
+    plan = plan_vacuum(ledger, 1, [large, *small], FIELD, max_bytes=250)
+
+    assert [f.path for f in plan.rewrite] == ["s0", "s1"]
+    assert [f.path for f in plan.postponed] == ["large", "s2"]
+    assert {t.id for t in plan.applied} == {"A", "B"}
+
+
+def test_files_of_only_tombstoned_rows_cost_nothing_and_always_go() -> None:
+    plan = plan_vacuum(LEDGER, 1, [WHOLE, MIXED], FIELD, max_bytes=0)
+
+    assert (plan.delete, plan.rewrite) == ((WHOLE,), (MIXED,))
+
+
+def test_a_file_larger_than_the_budget_is_purged_alone() -> None:
+    """Else it would never be."""
+    large, small = a_file("A", "Z", path="large", size=10_000), a_file("D", "E", path="small", size=1)
+
+    assert plan_vacuum(a_ledger("A"), 1, [small, large], FIELD, max_bytes=50).rewrite == (large,)
+
+
+def test_rows_whose_bytes_are_due_go_first_the_earliest_before_the_others() -> None:
+    def due(id: str, days: float) -> object:
+        return a_tombstone(id, evict_by=NOW + timedelta(days=days))
+
+    ledger = a_ledger(due("A", 0.5), due("B", -2), due("C", 30), *"DEFGH")  # type: ignore[arg-type]
+    files = [a_file("D", "I", path="dense", size=1), *(a_file(i, f"{i}x", path=i, size=100) for i in "ABC")]
+
+    def order(max_bytes: int) -> list[str]:
+        plan = plan_vacuum(ledger, 1, files, FIELD, max_bytes, due_by=NOW + timedelta(days=1))
+        return sorted(f.path for f in plan.rewrite)
+
+    assert order(100) == ["B"]
+    assert order(200) == ["A", "B"]
+    assert order(201) == ["A", "B", "dense"]
+    assert order(301) == ["A", "B", "C", "dense"]
+
+
+def test_a_partial_vacuum_ends_no_tombstone_whose_rows_are_left_and_marks_those_it_applied() -> None:
+    """What was purged in part can be finished by another vacuum, and undone by nobody."""
+    first, second = a_file("A", "B", path="f1"), a_file("A", "C", path="f2", size=200)
+    ledger = a_ledger("A", "B", "C")
+    plan = plan_vacuum(ledger, 1, [first, second], FIELD, max_bytes=100)
+    assert plan.rewrite == (first,)
+
+    result = purge(plan, ledger, first, second)
+
+    assert gone(result) == set()
+    assert {t.id for t in result.vacuumed} == {"A", "B"}
+    assert marks(result) == {"A": RUN, "B": RUN}
+    after = apply(ledger, result.delta)
+    assert (after.ids(FIELD), len(after.tombstones)) == ({"A", "B", "C"}, 3)
+
+
+def test_the_vacuum_that_removes_the_last_file_ends_the_tombstone_and_keeps_the_first_mark() -> None:
+    first, second = a_file("A", "B", path="f1"), a_file("A", "C", path="f2", size=200)
+    ledger = a_ledger("A", "B", "C")
+    ledger = apply(ledger, purge(plan_vacuum(ledger, 1, [first, second], FIELD, 100), ledger, first, second).delta)
+
+    result = plan_purge(plan_vacuum(ledger, 2, [second], FIELD, 100), ledger, [second], "another-run")
+
+    assert isinstance(result, Purge)
+    assert gone(result) == {"A", "B", "C"}
+    assert {t.id: t.meta.get(META_PURGED_BY) for t in result.vacuumed} == {"A": RUN, "B": RUN, "C": None}
+
+
+def test_a_tombstone_that_a_late_file_keeps_alive_is_marked_as_purged_in_part() -> None:
+    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, a_file("A", "A", path="late"))
+
+    assert marks(result) == {"A": RUN}
+
+
+def test_an_undo_of_rows_that_the_partial_vacuum_does_not_touch_does_not_disturb_it() -> None:
+    """Only what was left out of the written files must still be deleted."""
+    ledger = a_ledger("A", "Z")
+    plan = plan_vacuum(ledger, 1, [MIXED, a_file("X", "Z", size=10_000)], FIELD, max_bytes=100)
+
+    result = purge(plan, a_ledger("A"), MIXED, a_file("X", "Z", size=10_000))
+
+    assert (gone(result), {t.id for t in result.vacuumed}) == ({"A"}, {"A"})
+
+
+def test_a_tombstone_set_anew_for_an_id_that_no_file_holds_is_not_ended_by_a_plan_that_knew_another() -> None:
+    anew = a_tombstone("Z", added_on=ago(seconds=-5))
+
+    result = purge(plan_vacuum(a_ledger("A", "Z"), 1, [MIXED], FIELD), a_ledger("A", anew), MIXED)
+
+    assert gone(result) == {"A"}
+
+
+ids = st.sampled_from("ABCDEFGH")
+data_files = st.lists(
+    st.builds(
+        lambda a, b, size, n: a_file(min(a, b), max(a, b), path=str(n), size=size),
+        ids,
+        ids,
+        st.integers(1, 100),
+        st.integers(0, 10**9),
+    ),
+    max_size=8,
+    unique_by=lambda f: f.path,
+)
+
+
+@given(files=data_files, tombstoned=st.sets(ids), budget=st.integers(0, 300))
+def test_whatever_the_budget_no_row_comes_back_and_repeating_it_ends_every_tombstone(
+    files: list[FileBounds], tombstoned: set[str], budget: int
+) -> None:
+    """Survivors of a rewritten file hold no tombstoned id, so no file stands for them here."""
+    ledger, now = a_ledger(*tombstoned), {f.path: f for f in files}
+    for turn in range(20):
+        plan = plan_vacuum(ledger, turn, now.values(), FIELD, budget, NOW)
+        assert {*plan.rewrite, *plan.postponed, *plan.delete} <= set(now.values())
+        assert sum(f.size for f in plan.rewrite) <= max(budget, max((f.size for f in plan.rewrite), default=0))
+        result = purge(plan, ledger, *now.values())
+        now = {p: f for p, f in now.items() if p not in plan.touched}
+        # A tombstone goes only with the last file that might hold its id.
+        assert not any(f.lower <= i <= f.upper for i in gone(result) for f in now.values())  # type: ignore[operator]
+        ledger = apply(ledger, result.delta)
+    assert not ledger.tombstones
