@@ -17,6 +17,8 @@ TOMBSTONE_VACUUM_COUNT: Final = "tombstone.metrics.vacuum.count"
 LEDGER: Final = "lethe.ledger"
 RUN_ID: Final = "lethe.run-id"
 RUN_KIND: Final = "lethe.run-kind"
+# "true" once another writer has added data files: rows of a batch may then lie where no run of ours has put them.
+FOREIGN_FILES: Final = "lethe.foreign-files"
 # On a staged (write-audit-publish) snapshot: the URI of the list of batches that its files hold.
 STAGE: Final = "lethe.stage"
 # Iceberg's own: the id of a staged snapshot, and on the published one whence its files came.

@@ -1,15 +1,15 @@
 """The table a run works on and its ledger, seen together at one moment. I/O: opens, claims and prepares the table."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.ledger.ledger import Ledger
+from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import is_rolled_back
-from lethe.ledger.tombstone import Tombstone
 from lethe.plan.bounds import FileBounds
+from lethe.plan.partitions import Partitioned, partitions_of_batches
 from lethe.plan.places import overlap
 from lethe.plan.rearm import rearmed
 from lethe.run import CreateTable
@@ -51,10 +51,35 @@ class Base:
         """The live data files of the head."""
         return data_files(self.iceberg, self.facts.head_id, self.field_id)
 
-    def rearmed(self, run: str) -> tuple[Tombstone, ...]:
-        """Tombstones that what bare snapshots added makes necessary again."""
+    @property
+    def _bare_moves_only(self) -> bool:
+        """Whether the snapshots without a ledger below the head brought no new rows: compactions, deletes of whole files."""
+        operations = {self.facts.snapshots[i].summary.get("operation") for i in self.loaded.resolution.bare}
+        return operations <= {"replace", "delete"}
+
+    @property
+    def has_foreign_files(self) -> bool:
+        """Whether another writer may have added rows, ever. Each commit hands the answer on in its summary."""
+        found = self.loaded.resolution
+        if not self._bare_moves_only:
+            return True
+        if found.pointer is None:
+            return self.facts.ledger_since != 0
+        carrier = self.facts.snapshots.get(found.carrier_id) if found.carrier_id is not None else None
+        return carrier is None or carrier.summary.get(names.FOREIGN_FILES) != "false"
+
+    def partitions_of(
+        self, written: Sequence[Partitioned], batch_ids: Collection[str]
+    ) -> dict[str, tuple[str, ...] | None]:
+        """The partitions that new batches may have rows in: those of the written files and, where another writer may have
+        used an id before, of every file that could hold it."""
+        others: Sequence[Partitioned] = self.files() if self.has_foreign_files else ()
+        return partitions_of_batches([*written, *others], batch_ids)
+
+    def rearmed(self, delta: Delta) -> Delta:
+        """The change with what files of bare snapshots make necessary: see `lethe.plan.rearm`."""
         added = files_added_by(self.iceberg, self.loaded.resolution.bare, self.facts.head_id, self.field_id)
-        return rearmed(self.ledger, added, self.field_id, run, datetime.now(UTC))
+        return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), self._bare_moves_only)
 
 
 def observe_base(context: Committer, table: IcebergTable) -> Base:

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lethe import names
@@ -55,8 +55,18 @@ class Committed(Generic[T]):
     snapshot_id: int | None  # None: nothing was committed
 
 
+@dataclass
+class Attempts:
+    """`in_doubt`: of one attempt nobody knows whether it landed, or may land yet. Its files must not be deleted."""
+
+    in_doubt: bool = False
+
+
 def commit_on_ledger(
-    context: Committer, table: IcebergTable, plan: Callable[[Base], Intent[T] | NothingToCommit[T]]
+    context: Committer,
+    table: IcebergTable,
+    plan: Callable[[Base], Intent[T] | NothingToCommit[T]],
+    attempts: Attempts | None = None,
 ) -> Committed[T]:
     """Commit what `plan` wants on the newest ledger; `plan` is asked again whenever the table moved before the commit.
 
@@ -77,6 +87,8 @@ def commit_on_ledger(
                 raise
             log.info("commit %d of %d lost its race and is planned anew: %s", attempt, ATTEMPTS, e.reason)
         except UnknownCommitState as e:
+            if attempts is not None:
+                attempts.in_doubt = True
             if attempt == ATTEMPTS:
                 raise
             log.warning("commit %d of %d: %s; looking in the ledger", attempt, ATTEMPTS, e.reason)
@@ -86,10 +98,11 @@ def commit_on_ledger(
 
 
 def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
-    delta = replace(wanted.delta, add_tombstones=(*wanted.delta.add_tombstones, *base.rearmed(context.run_id)))
+    delta = base.rearmed(wanted.delta)
     carriers = needed_carriers(base.facts.snapshots, base.ledger.carriers)
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
     keys = summary(written, context.run_id, context.run_kind)
+    keys[names.FOREIGN_FILES] = "true" if base.has_foreign_files else "false"
     if wanted.publishes is not None:
         keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
     context.step("before-commit")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger
+from lethe.ledger.parts import get_many
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,14 @@ class Promotion:
 
 
 def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
+    """Say of each batch whether it may be promoted now. Looks up only these."""
+    wanted = tuple(dict.fromkeys(batch_ids))
+    known = get_many(ledger.batches, wanted)
     promote: list[str] = []
     already: list[str] = []
     withheld: list[str] = []
-    for i in dict.fromkeys(batch_ids):
-        entry = ledger.batches.get(i)
+    for i in wanted:
+        entry = known.get(i)
         if entry is None or not entry.blocks_promotion:
             promote.append(i)
         elif entry.state is BatchState.PROMOTED:
@@ -63,6 +67,7 @@ def plan_publication(
     run: str,
     now: datetime,
     in_table: bool = False,
+    partitions: Mapping[str, tuple[str, ...] | None] | None = None,
 ) -> Publish | WriteAnew:
     """Say whether written files may be committed on this ledger.
 
@@ -70,18 +75,29 @@ def plan_publication(
         written: The batches in the files, by id.
         refused: Batches set aside, by id: the refusal's text and the objects it was judged by.
         in_table: The files are part of the table already, published by somebody else: only the records are wanting.
+        partitions: That the rows of each batch may lie in; anywhere, of a batch not named.
     """
     promotion = plan_promotion(ledger, written)
     if not in_table and (promotion.already or promotion.withheld):
         return WriteAnew(promotion.promote)
     entries = [
-        BatchEntry(b.id, BatchState.PROMOTED, run, now, rows=b.rows, bytes=b.bytes, objects=b.objects)
+        BatchEntry(
+            b.id,
+            BatchState.PROMOTED,
+            run,
+            now,
+            rows=b.rows,
+            bytes=b.bytes,
+            objects=b.objects,
+            partitions=(partitions or {}).get(b.id),
+        )
         for b in (written[i] for i in promotion.promote)
     ]
+    judged = get_many(ledger.batches, refused)
     entries += [
         BatchEntry(i, BatchState.REFUSED, run, now, refusal=text, objects=objects)
         for i, (text, objects) in refused.items()
-        if _is_news(ledger.batches.get(i), text, objects)
+        if _is_news(judged.get(i), text, objects)
     ]
     return Publish(Delta(run, set_batches=tuple(entries)))
 

@@ -12,6 +12,14 @@ from lethe.run import SnapshotLimits
 # What a run staged it is about to commit: a vacuum beside it must not delete the files under it, whatever the limits.
 # Longer than any run lives, its repetitions included.
 STAGED_GRACE_SECONDS = 86_400
+# A history is cut only when it is longer than allowed by a tenth: not at every commit.
+SLACK = 1.1
+
+
+def too_many(snapshots: Mapping[int, Snapshot], limits: SnapshotLimits) -> bool:
+    """Whether a table has so many snapshots that any run should expire some, vacuum or not: each commit writes the list
+    of all of them."""
+    return len(snapshots) > SLACK * limits.max_count
 
 
 def plan_expiry(
@@ -21,8 +29,9 @@ def plan_expiry(
     limits: SnapshotLimits,
     now: datetime,
     carriers: tuple[Carrier, ...] = (),
+    by_age: bool = True,
 ) -> tuple[int, ...]:
-    """Ids to expire, oldest first.
+    """Ids to expire, oldest first. Without `by_age`, only what is too much, though it may be old.
 
     Kept are: the newest `min_to_keep` of the head's lineage; what is younger than `max_age_seconds` up to `max_count`;
     what a branch or tag names, with a branch's whole retained lineage except main's; staged snapshots that no later
@@ -32,7 +41,7 @@ def plan_expiry(
     oldest_kept_ms = (now.timestamp() - limits.max_age_seconds) * 1000
     lineage = _ancestors(snapshots, head_id)
     keep: set[int] = set(lineage[: max(1, limits.min_to_keep)])
-    keep.update(i for i in lineage[: limits.max_count] if snapshots[i].timestamp_ms > oldest_kept_ms)
+    keep.update(i for i in lineage[: limits.max_count] if not by_age or snapshots[i].timestamp_ms > oldest_kept_ms)
     for name, target in refs.items():
         keep.update(_ancestors(snapshots, target) if name != "main" and target not in lineage else (target,))
     on_main = set(lineage)

@@ -22,6 +22,8 @@ from pyiceberg.io import FileIO
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.jobs.reanchor import reanchor
+from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.commit import Append, LedgerOnly, find_staged, stage
 from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
@@ -45,12 +47,22 @@ class Written:
 
 
 def run(context: RunContext) -> RunResult:
-    """Promote the batches that `run.json` names. Raises: InputError, TransientError, ConflictError."""
+    """Promote the batches that `run.json` names. With none named, only do what every run does at its end: give a head of
+    another writer's a ledger, and keep the history short.
+
+    Raises: InputError, TransientError, ConflictError.
+    """
     spec = context.spec.consolidation
     assert spec is not None
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    wanted: tuple[str, ...] = spec.batch_ids
+    if not spec.batch_ids:
+        anchored = reanchor(context, table)
+        return finished(context, table, _result(context, Written((), {}, {}), anchored, 0))
+    return finished(context, table, _promote(context, table, spec.batch_ids))
+
+
+def _promote(context: RunContext, table: IcebergTable, wanted: tuple[str, ...]) -> RunResult:
     staged: Written | None = _staged(context, table)
     for _ in range(WRITES):
         base = observe_base(context, table)
@@ -75,7 +87,10 @@ def _publish(
     published = written.staged is not None and is_published(snapshots, base.facts.head_id, written.staged)
     if written.staged is not None and written.staged not in snapshots and not published:
         return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
-    planned = plan_publication(base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC), published)
+    partitions = base.partitions_of(written.files, written.batches)
+    planned = plan_publication(
+        base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC), published, partitions
+    )
     if not isinstance(planned, Publish):
         return NothingToCommit(None)
     if planned.delta.is_empty:

@@ -1,17 +1,18 @@
-"""Restatement: Revert and Replay. A replay's new data and its tombstones land in one snapshot.
+"""Restatement: Revert, Replay and Undo. A replay's new data and its tombstones land in one snapshot.
 
 I/O; what a request means on a ledger is decided in `lethe.plan.restatement`.
 """
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from lethe import names
 from lethe.buffer import open_store
-from lethe.errors import InputError, LedgerError
+from lethe.errors import ConflictError, InputError, LedgerError
 from lethe.ledger.ledger import BufferedObject
+from lethe.ledger.parts import get_many
 from lethe.plan.batches import is_data
 from lethe.plan.bounds import IdIndex
 from lethe.plan.places import overlap
@@ -22,10 +23,12 @@ from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.frames import named, semi_join
 from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.jobs.tidying import finished
+from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.rewrite import DataFile, scan_files, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.ledger_commit import Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +62,7 @@ def run(context: RunContext) -> RunResult:
                 RequestResult(key=request.key, name=request.name, succeeded=False, reason=e.reason, message=e.message)
             )
     refused = [r for r in results if not r.succeeded]
-    return RunResult(
+    result = RunResult(
         run_id=spec.run_id,
         kind=spec.kind,
         attempt=spec.attempt,
@@ -71,6 +74,7 @@ def run(context: RunContext) -> RunResult:
         requests=tuple(results),
         finished_time=datetime.now(UTC),
     )
+    return finished(context, table, result)
 
 
 def _restate(context: RunContext, table: IcebergTable, request: RestatementRequest) -> Committed[RequestResult]:
@@ -82,7 +86,17 @@ def _restate(context: RunContext, table: IcebergTable, request: RestatementReque
     if isinstance(first, NothingToCommit):
         return Committed(first.outcome, None)
     written = _write_replacement(context, table, request, base.batch_column) if request.replacement else None
-    return commit_on_ledger(context, table, lambda newest: _plan(context, newest, request, in_files, written))
+    attempts = Attempts()
+    try:
+        done = commit_on_ledger(
+            context, table, lambda newest: _plan(context, newest, request, in_files, written), attempts
+        )
+    except (InputError, ConflictError):
+        discard(table, written.files if written else (), attempts)
+        raise
+    if written is not None and (done.snapshot_id is None or not done.outcome.rows_added):
+        discard(table, written.files, attempts)
+    return done
 
 
 def _plan(
@@ -92,14 +106,12 @@ def _plan(
     in_files: Collection[str],
     written: WrittenReplacement | None,
 ) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
+    rows = None
+    if written is not None and request.replacement is not None:
+        new = request.replacement.batch_id
+        rows = replace(written.rows, partitions=base.partitions_of(written.files, [new])[new])
     planned = plan_restatement(
-        base.ledger,
-        request,
-        in_files,
-        base.field_id,
-        context.spec.run_id,
-        datetime.now(UTC),
-        written.rows if written else None,
+        base.ledger, request, in_files, base.field_id, context.spec.run_id, datetime.now(UTC), rows
     )
     if isinstance(planned, AlreadyDone):
         return NothingToCommit(planned.result)
@@ -114,7 +126,8 @@ def _in_files(context: RunContext, table: IcebergTable, base: Base, request: Res
     that one column: bounds alone would call every id known that sorts between two others.
     """
     done = request.key in base.ledger.requests
-    strangers = [] if done else [i for i in request.batch_ids if i not in base.ledger.batches]
+    known = get_many(base.ledger.batches, request.batch_ids)
+    strangers = [] if done else [i for i in request.batch_ids if i not in known]
     index = IdIndex(strangers)
     paths = [f.path for f in base.files() if index.might_hold(f)] if strangers else []
     if not paths or base.facts.head_id is None:

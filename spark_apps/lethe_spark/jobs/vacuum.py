@@ -5,20 +5,24 @@ I/O; which files and which tombstones is decided in `lethe.plan.vacuum`, which s
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from lethe.errors import ConflictError
-from lethe.plan.expiry import plan_expiry
+from lethe.ledger.ledger import Delta
+from lethe.plan.partitions import spec_of
+from lethe.plan.rearm import rearmed
 from lethe.plan.vacuum import PlanAnew, VacuumPlan, plan_purge, plan_vacuum
 from lethe.run import Phase, RunResult
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.frames import anti_join
-from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, expire
+from lethe_spark.jobs.tidying import clean_up, expire_down, finished
+from lethe_spark.jobs.unpublished import discard
+from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite
 from lethe_spark.jvm.rewrite import DataFile, scan_files, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
 
 log = logging.getLogger(__name__)
 # A vacuum whose files keep being rewritten by others under it gives way after so many plans.
@@ -43,7 +47,10 @@ class Outcome:
 
 
 def run(context: RunContext) -> RunResult:
-    """Purge every row that is tombstoned now. Raises: InputError, ConflictError (`DataMoved`), TransientError."""
+    """Purge rows that are tombstoned now: all, or as many as the budget allows.
+
+    Raises: InputError, ConflictError (`DataMoved`), TransientError.
+    """
     spec = context.spec.vacuum
     assert spec is not None
     context.reporter.phase(Phase.PLANNING)
@@ -54,7 +61,7 @@ def run(context: RunContext) -> RunResult:
         purged = _purge_data(context, table)
         if purged is None:
             break
-        done = commit_on_ledger(context, table, lambda base, p=purged: _purge_metadata(context, base, p))  # type: ignore[misc]
+        done = _commit(context, table, purged)
         outcome, snapshot_id = done.outcome, done.snapshot_id
         if outcome.purged is not None:
             break
@@ -62,8 +69,28 @@ def run(context: RunContext) -> RunResult:
         raise ConflictError(
             "DataMoved", f"{table.full_name}: its files kept changing under the vacuum; it is tried later."
         )
-    expired = _expire(context, table) if spec.expire_snapshots else 0
-    return _result(context, outcome, snapshot_id, expired)
+    result = _result(context, outcome, snapshot_id)
+    if spec.expire_snapshots:
+        # Purged files leave the storage only with the last snapshot that names them.
+        result = result.model_copy(
+            update={
+                "snapshots_expired": expire_down(context, table, spec.snapshots, by_age=True),
+                "ledger_files_removed": clean_up(context, table),
+            }
+        )
+    return finished(context, table, result)
+
+
+def _commit(context: RunContext, table: IcebergTable, purged: Purged) -> Committed[Outcome]:
+    attempts = Attempts()
+    try:
+        done = commit_on_ledger(context, table, lambda base: _purge_metadata(context, base, purged), attempts)
+    except ConflictError:
+        discard(table, purged.added, attempts)
+        raise
+    if done.outcome.purged is None:
+        discard(table, purged.added, attempts)
+    return done
 
 
 def _purge_data(context: RunContext, table: IcebergTable) -> Purged | None:
@@ -72,12 +99,16 @@ def _purge_data(context: RunContext, table: IcebergTable) -> Purged | None:
     base = observe_base(context, table)
     if base.facts.head_id is None:
         return None
-    plan = plan_vacuum(base.ledger, base.facts.head_id, base.files(), base.field_id)
+    spec = context.spec.vacuum
+    assert spec is not None
+    due_by = datetime.now(UTC) + timedelta(seconds=spec.evict_by_lead_seconds)
+    plan = plan_vacuum(base.ledger, base.facts.head_id, base.files(), base.field_id, spec.max_bytes, due_by)
     if not plan.tombstones:
         return None
     size = sum(f.size for f in plan.rewrite)
     context.reporter.phase(
-        Phase.PURGE_DATA, f"{len(plan.rewrite)} files to rewrite ({size} bytes), {len(plan.delete)} to delete"
+        Phase.PURGE_DATA,
+        f"{len(plan.rewrite)} files to rewrite ({size} bytes), {len(plan.delete)} to delete, {len(plan.postponed)} left",
     )
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
@@ -86,7 +117,7 @@ def _purge_data(context: RunContext, table: IcebergTable) -> Purged | None:
             removed += whole.files
     if plan.rewrite:
         with scan_files(table, [f.path for f in plan.rewrite], plan.snapshot_id) as scanned:
-            survivors = anti_join(scanned.frame, base.batch_column, {t.id for t in plan.tombstones})
+            survivors = anti_join(scanned.frame, base.batch_column, {t.id for t in plan.applied})
             added = write_uncommitted(table, survivors, context.spec.run_id)
             removed += scanned.files
     context.step("after-write")
@@ -108,27 +139,20 @@ def _purge_metadata(context: RunContext, base: Base, purged: Purged) -> Intent[O
         change = LedgerOnly()
     if isinstance(change, LedgerOnly) and planned.delta.is_empty:
         return NothingToCommit(Outcome(purged))
-    return Intent(planned.delta, change, Outcome(purged, len(planned.delta.remove_tombstones)), planned.vacuumed)
+    delta = _moved(base, planned.delta, purged)
+    return Intent(delta, change, Outcome(purged, len(delta.remove_tombstones)), planned.vacuumed)
 
 
-def _expire(context: RunContext, table: IcebergTable) -> int:
-    """Expire old snapshots, so that purged files leave the storage too."""
-    assert context.spec.vacuum is not None
-    context.reporter.phase(Phase.EXPIRING)
-    base = observe_base(context, table)
-    facts = base.facts
-    ids = plan_expiry(
-        facts.snapshots,
-        facts.head_id,
-        facts.refs,
-        context.spec.vacuum.snapshots,
-        datetime.now(UTC),
-        base.ledger.carriers,
-    )
-    return expire(table, ids) if ids else 0
+def _moved(base: Base, delta: Delta, purged: Purged) -> Delta:
+    """The change, with new partitions for batches whose rows were written by another partition spec than before."""
+    before = {f.partition and spec_of(f.partition) for f in purged.plan.rewrite}
+    after = {f.partition and spec_of(f.partition) for f in purged.added}
+    if before == after or not purged.added:
+        return delta
+    return rearmed(base.ledger, delta, purged.added, base.field_id, datetime.now(UTC), only_moved=True)
 
 
-def _result(context: RunContext, outcome: Outcome, snapshot_id: int | None, expired: int) -> RunResult:
+def _result(context: RunContext, outcome: Outcome, snapshot_id: int | None) -> RunResult:
     spec, purged = context.spec, outcome.purged
     removed = sum(f.records for f in purged.removed) if purged else 0
     added = sum(f.records for f in purged.added) if purged else 0
@@ -144,6 +168,7 @@ def _result(context: RunContext, outcome: Outcome, snapshot_id: int | None, expi
         bytes_rewritten=sum(f.size for f in purged.plan.rewrite) if purged else 0,
         tombstones_purged=outcome.tombstones,
         rows_purged=removed - added,
-        snapshots_expired=expired,
+        files_left=len(purged.plan.postponed) if purged else 0,
+        bytes_left=sum(f.size for f in purged.plan.postponed) if purged else 0,
         finished_time=datetime.now(UTC),
     )

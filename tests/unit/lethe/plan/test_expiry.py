@@ -2,7 +2,7 @@
 
 import pytest
 from lethe.ledger.lineage import Snapshot
-from lethe.plan.expiry import plan_expiry
+from lethe.plan.expiry import plan_expiry, too_many
 from lethe.run import SnapshotLimits
 
 from tests.builders import NOW, a_carrier, a_history, a_snapshot, ago
@@ -118,3 +118,21 @@ def test_a_staged_snapshot_younger_than_the_last_commit_of_its_run_is_that_runs_
     history = a_history(*a_line(2, 1), published, staged(4, 3, "r", minutes=1))
 
     assert plan_expiry(history, 3, {"main": 3}, limits(), NOW) == ()
+
+
+# --- by number alone ------------------------------------------------------------------------------------------------
+
+
+def test_without_age_only_what_is_too_much_goes_however_old_the_rest_is() -> None:
+    """Old snapshots within the number allowed are somebody's time travel, on a table that no policy vacuums."""
+    history = a_history(*a_line(99, 98, 97, 1))
+
+    assert plan_expiry(history, 4, {"main": 4}, limits(days=5, count=3), NOW, by_age=False) == (1,)
+    assert plan_expiry(history, 4, {"main": 4}, limits(days=5, count=4), NOW, by_age=False) == ()
+
+
+def test_a_history_is_cut_when_it_is_longer_than_allowed_by_a_tenth() -> None:
+    """At every commit would be one expiry for each."""
+    lengths = {n: too_many(a_history(*a_line(*[1] * n)), limits(count=10)) for n in range(9, 14)}
+
+    assert lengths == {9: False, 10: False, 11: False, 12: True, 13: True}

@@ -1,0 +1,39 @@
+"""Re-anchoring: a head that another writer left without a ledger gets one of its own, before an expiry could lose it.
+
+I/O. A ledger commit like any other, with nothing to change: it copies what the ledger holds, names no vacuum's file, and
+arms what the other writer's files make necessary.
+"""
+
+from dataclasses import replace
+
+from lethe.ids import run_id
+from lethe.ledger.ledger import Delta
+from lethe.run import RunKind
+
+from lethe_spark.base import Base
+from lethe_spark.context import RunContext
+from lethe_spark.jvm.commit import LedgerOnly
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+
+
+def reanchor(context: RunContext, table: IcebergTable) -> int | None:
+    """Stamp a bare head. Returns: the new snapshot's id, None when the head has a ledger of its own or there is no head.
+
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    """
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        if not base.loaded.resolution.bare:
+            return NothingToCommit(None)
+        return Intent(Delta(context.run_id), LedgerOnly(), None)
+
+    return commit_on_ledger(context, table, plan).snapshot_id
+
+
+def beside(context: RunContext, head_id: int | None) -> RunContext:
+    """The context for stamping a head beside a run's own work. Its commit must not pass for the run's: who looks for the
+    run in the history would take that for done which was refused. The name is that of a run for this head alone."""
+    spec = context.spec
+    own = run_id(spec.dataset.uid, RunKind.CONSOLIDATION, [f"head\n{head_id}"])
+    return replace(context, spec=spec.model_copy(update={"run_id": own, "kind": RunKind.CONSOLIDATION}))

@@ -1,0 +1,156 @@
+"""What every run does at its end: a head without a ledger is re-anchored, a history that is too long cut, and what the
+snapshots that went had of ledger files is removed.
+
+I/O; which snapshots go is decided in `lethe.plan.expiry`, which files in `lethe.plan.cleanup`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lethe import names
+from lethe.buffer import open_store
+from lethe.errors import LedgerError, LetheError
+from lethe.ledger.root import Root
+from lethe.plan.batches import ListedObject
+from lethe.plan.cleanup import just_superseded, named_files, needed_roots, plan_cleanup
+from lethe.plan.expiry import plan_expiry, too_many
+from lethe.run import Phase, RunResult, SnapshotLimits
+from lethe.table import ledger_store
+
+from lethe_spark.base import Base, observe_base
+from lethe_spark.context import RunContext
+from lethe_spark.jobs.reanchor import beside, reanchor
+from lethe_spark.jvm.commit import expire, remove_files
+from lethe_spark.jvm.table import IcebergTable
+
+log = logging.getLogger(__name__)
+READ_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Tidied:
+    """`anchored`: the snapshot that gave the head a ledger; `expired` snapshots, `removed` files of ledgers."""
+
+    anchored: int | None = None
+    expired: int = 0
+    removed: int = 0
+
+
+def finished(context: RunContext, table: IcebergTable, result: RunResult) -> RunResult:
+    """The result of a run whose own work is done, after tidying up. Never raises: what was committed stays committed,
+    and the next run tidies up as well."""
+    try:
+        tidied = tidy(context, table, committed=result.snapshot_id is not None)
+    except Exception as e:
+        log.warning("tidying up %s is left to the next run: %s", table.full_name, _said(e))
+        return result
+    return result.model_copy(
+        update={
+            "snapshots_expired": result.snapshots_expired + tidied.expired,
+            "ledger_files_removed": result.ledger_files_removed + tidied.removed,
+        }
+    )
+
+
+def tidy(context: RunContext, table: IcebergTable, committed: bool) -> Tidied:
+    """Re-anchor a bare head if this run has committed nothing, and cut a history that has grown too long.
+
+    Raises: ConflictError, TransientError, UnknownCommitState, LedgerError.
+    """
+    limits = context.spec.snapshots or SnapshotLimits()
+    base = observe_base(context, table)
+    long = too_many(base.facts.snapshots, limits)
+    anchored = _anchored(context, table, base) if long or not committed else None
+    if not long:
+        return Tidied(anchored)
+    expired = expire_down(context, table, limits, by_age=False)
+    return Tidied(anchored, expired, clean_up(context, table) if expired else 0)
+
+
+def _anchored(context: RunContext, table: IcebergTable, base: Base) -> int | None:
+    return reanchor(beside(context, base.facts.head_id), table) if base.loaded.resolution.bare else None
+
+
+def expire_down(context: RunContext, table: IcebergTable, limits: SnapshotLimits, by_age: bool) -> int:
+    """Expire what the limits allow to go, with its files; a bare head is re-anchored first. Returns: how many went."""
+    context.reporter.phase(Phase.EXPIRING)
+    _anchored(context, table, observe_base(context, table))
+    base = observe_base(context, table)
+    facts = base.facts
+    ids = plan_expiry(
+        facts.snapshots, facts.head_id, facts.refs, limits, datetime.now(UTC), base.ledger.carriers, by_age=by_age
+    )
+    return expire(table, ids) if ids else 0
+
+
+def clean_up(context: RunContext, table: IcebergTable) -> int:
+    """Remove the ledger files that nobody needs. Returns: how many. Never raises: the next clean-up finds them as well.
+
+    A table of whose history a part cannot be read keeps everything: what nobody can read, somebody may have to mend.
+    """
+    try:
+        return _clean_up(context, table)
+    except Exception as e:
+        log.warning("%s: no ledger file is removed: %s", table.full_name, _said(e))
+        return 0
+
+
+def _clean_up(context: RunContext, table: IcebergTable) -> int:
+    listed = _listed(context, observe_base(context, table))
+    # Looked at after the listing: what was published before it is seen, what came later is young.
+    base = observe_base(context, table)
+    now = datetime.now(UTC)
+    needed = named_files(base.facts.snapshots.values()) | _needed(base)
+    needed |= _names(_roots(base, just_superseded(listed, now), must=False))
+    plan = plan_cleanup(listed, needed, now)
+    context.step("before-cleanup")
+    removed = remove_files(table, plan.roots)
+    context.step("between-cleanups")
+    return removed + remove_files(table, plan.others)
+
+
+def _listed(context: RunContext, base: Base) -> list[ListedObject]:
+    location = base.facts.location.rstrip("/")
+    store = open_store(location, context.catalog_properties)
+    folders = (names.LEDGER_FOLDER, names.RUNS_FOLDER)
+    return [o for folder in folders for o in store.list(f"{location}/{folder}")]
+
+
+def _needed(base: Base) -> frozenset[str]:
+    """The names of the files that retained snapshots lead to. Raises: LedgerError, if one of them cannot be read."""
+    facts = base.facts
+    own = {s.ledger: s.id for s in facts.snapshots.values() if s.ledger is not None}
+    roots = _roots(base, own, must=True)
+    listing = [own[uri] for uri, root in roots.items() if root is not None and root.parts.get("carriers")]
+    carriers = [c for i in listing for c in ledger_store.load(base.iceberg.io, facts, i).ledger.carriers]
+    others = needed_roots(facts.snapshots, carriers, facts.name, facts.ledger_since) - own.keys()
+    return _names(roots) | _names(_roots(base, others, must=True))
+
+
+def _roots(base: Base, uris: Iterable[str], must: bool) -> dict[str, Root | None]:
+    """Roots by their URIs. Raises: LedgerError, if one that `must` be read cannot be."""
+
+    def read(uri: str) -> tuple[str, Root | None]:
+        try:
+            return uri, ledger_store.read_root(base.iceberg.io, base.facts, uri)
+        except LedgerError:
+            if must:
+                raise
+            return uri, None  # never finished, or removed by somebody else: no reader can be at it
+
+    with ThreadPoolExecutor(max_workers=READ_AT_ONCE) as pool:
+        return dict(pool.map(read, uris))
+
+
+def _names(roots: Mapping[str, Root | None]) -> frozenset[str]:
+    """The names of roots and of all their parts."""
+    own = frozenset(uri.rpartition("/")[2] for uri in roots)
+    return own.union(*(root.files for root in roots.values() if root is not None))
+
+
+def _said(error: Exception) -> str:
+    """The text of our own errors; a foreign one may hold a secret."""
+    return str(error) if isinstance(error, LetheError) else type(error).__name__

@@ -1,0 +1,31 @@
+"""Data files that this process wrote and did not publish. I/O."""
+
+import logging
+from collections.abc import Iterable
+
+from lethe.errors import LetheError
+
+from lethe_spark.jvm.commit import remove_files
+from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Attempts
+
+log = logging.getLogger(__name__)
+
+
+def discard(table: IcebergTable, files: Iterable[DataFile], attempts: Attempts) -> None:
+    """Delete files of which it is certain that no snapshot names them, or will.
+
+    That is so of files that this very process wrote, never staged, and tried to commit only in attempts that were refused.
+    After an attempt in doubt they stay: it may land yet. What is left lying is what Iceberg's `remove_orphan_files` is for.
+    """
+    paths = [f.path for f in files]
+    if not paths:
+        return
+    if attempts.in_doubt:
+        log.warning("%d files of a commit of which nobody knows whether it landed stay in storage", len(paths))
+        return
+    try:
+        remove_files(table, paths)
+    except LetheError as e:
+        log.warning("%d unpublished files stay in storage: %s", len(paths), e)
