@@ -85,8 +85,8 @@ class Reason(StrEnum):
     DATASET_NOT_FOUND = "DatasetNotFound", "There is no Dataset of that name in the namespace; it is waited for."
     ROLLED_BACK = (
         "RolledBack",
-        "The request was committed, and the table does not know it any more: it was rolled back to before it, or made anew. "
-        "The condition Succeeded turns False, since what it promised is not true any more.",
+        "The request was committed, and the table was rolled back to before it. The condition Succeeded turns False, since "
+        "what it promised is not true any more, and True again if the table is brought back.",
     )
     UNDONE_RESTATEMENT_NOT_FOUND = (
         "UndoneRestatementNotFound",

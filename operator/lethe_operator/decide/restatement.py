@@ -13,6 +13,7 @@ from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
+from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.undo import undone
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
@@ -169,18 +170,19 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
 
 
 def _rolled_back(dataset: Dataset, world: World, final: Standing) -> Standing | None:
-    """A ledger never forgets a request; one that does not know this one is of before it."""
+    """One that had succeeded and that the table does not know, while it is seen that the table was rolled back. A ledger
+    never forgets a request otherwise."""
     view = world.table
-    if final.succeeded != TRUE or not isinstance(view, TableView) or view.claim not in (None, dataset.claim):
+    if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
         return None
     snapshot = (final.result or {}).get("snapshotId", "unknown")
     return Standing(
         "RolledBack",
         FALSE,
         Reason.ROLLED_BACK,
-        f"It was committed in snapshot {snapshot}, but the table {dataset.spec.table.name} does not know it any more: the table "
-        "was rolled back to before that, or made anew, and what this Restatement changed is as it was. To have it carried out "
-        "again, delete it and create it again.",
+        f"It was committed in snapshot {snapshot}, but the table {dataset.spec.table.name} was rolled back to before that "
+        "and does not know it any more: what this Restatement changed is as it was. To have it carried out again, delete it and "
+        "create it again.",
         stalled=True,
         result=final.result,
         plan=final.plan,
