@@ -185,7 +185,8 @@ class Changes:
 
 
 def changes(ledger: Ledger, delta: Delta) -> Changes:
-    """Resolve a delta. Looks up only the keys that it names, unless the oldest tombstone is among those removed.
+    """Resolve a delta. Looks up only the keys that it names, unless the oldest or the most urgent tombstone is removed:
+    then all are looked at for the next one.
 
     Removal comes before addition, so that a delta may re-arm what it purges.
     """
@@ -203,7 +204,8 @@ def changes(ledger: Ledger, delta: Delta) -> Changes:
     states.update(str(b.state) for b in batches.values())
     before = ledger.statistics
     oldest, due = before.oldest_added_on, before.next_evict_by
-    if any(t.added_on == oldest or (due is not None and t.evict_by == due) for t in known.values()):
+    went = [t for k, t in known.items() if k in delta.remove_tombstones]
+    if any(t.added_on == oldest or (due is not None and t.evict_by == due) for t in went):
         rest = [t for k, t in ledger.tombstones.items() if k not in known]
         oldest, due = _earliest(rest)
     new_oldest, new_due = _earliest(tombstones.values())
