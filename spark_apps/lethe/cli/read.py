@@ -1,22 +1,24 @@
 """`lethe read`: the rows of a table that are not deleted, and increments of them."""
 
+import csv
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 from pyiceberg.expressions import parser, visitors
 
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import Moment, SnapshotOrMoment, table_argument
-from lethe.cli.output import print_table, working
+from lethe.cli.output import print_table, progress, working
 from lethe.errors import InputError
-from lethe.table.scan import resolve_snapshot, scan, schema_of
+from lethe.table.scan import Scan, resolve_snapshot, scan, schema_of
 
 SHOWN = 100  # rows of a table for people, unless --limit says otherwise
 
@@ -48,32 +50,36 @@ def read(table: str, form: str, output: Path | None, limit: int | None, **how: A
     """Print rows as the ledger says: those of batches taken back are left out."""
     _check(how, form, output)
     opened = open_table(table)
-    with working(f"reading {table}"):
-        rows = _rows(opened, how)
-    if form == "table" and limit is None:
-        limit = SHOWN
-    shown = rows if limit is None else rows.slice(0, limit)
-    if output is None:
-        _write(shown, form, None)
-    elif form == "parquet":
-        pq.write_table(shown, output)
-    else:
-        with output.open("w", encoding="utf-8", newline="") as file:
-            _write(shown, form, file)
-    if form == "table" and shown.num_rows < rows.num_rows:
-        click.echo(f"{shown.num_rows} of {rows.num_rows} rows; --limit shows more", err=True)
+    with working(f"planning to read {table}"):
+        rows = _scan(opened, how)
+    if form == "table":
+        _show(rows, SHOWN if limit is None else limit, limit is None)
+        return
+    with _counted(rows, limit) as (schema, batches):
+        if form == "parquet":
+            assert output is not None
+            with pq.ParquetWriter(output, schema) as parquet:
+                for batch in batches:
+                    parquet.write_batch(batch)
+        elif output is None:
+            _text(form, schema, batches, sys.stdout)
+        else:
+            with output.open("w", encoding="utf-8", newline="") as file:
+                _text(form, schema, batches, file)
 
 
 def _check(how: dict[str, Any], form: str, output: Path | None) -> None:
     if form == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE.")
+    if form == "table" and output is not None:
+        raise click.UsageError("--output needs --format csv, json or parquet.")
     if how["since"] is None and (how["until"] is not None or how["rows"] is not None):
         raise click.UsageError("--until and --rows belong to --since.")
     if sum(how[k] is not None for k in ("snapshot_id", "as_of", "since")) > 1:
         raise click.UsageError("give one of --snapshot, --as-of and --since.")
 
 
-def _rows(opened: Opened, how: dict[str, Any]) -> pa.Table:
+def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
     at: datetime | None = how["as_of"]
     chosen = resolve_snapshot(opened.facts, opened.table, how["snapshot_id"], at)
     past = how["snapshot_id"] is not None or at is not None
@@ -100,40 +106,68 @@ def _rows(opened: Opened, how: dict[str, Any]) -> pa.Table:
         wanted |= {"since": how["since"], "until": how["until"], "rows": how["rows"] or "appended"}
     else:
         wanted |= {"snapshot_id": how["snapshot_id"], "as_of": at}
-    return scan(opened.table, **wanted).to_arrow()
+    return scan(opened.table, **wanted)
 
 
-def _write(rows: pa.Table, form: str, file: IO[str] | None) -> None:
-    if form == "table":
-        if file is not None:
-            raise click.UsageError("--output needs --format csv, json or parquet.")
-        print_table(rows.column_names, ([_text(v) for v in row.values()] for row in rows.to_pylist()), _numbers(rows))
-    elif form == "csv":
-        buffer = pa.BufferOutputStream()
-        pa.csv.write_csv(_flat(rows), buffer)
-        click.echo(buffer.getvalue().to_pybytes().decode(), nl=False, file=file)
-    else:
-        for row in rows.to_pylist():
-            click.echo(json.dumps(row, ensure_ascii=False, default=_json), file=file)
+def _limited(rows: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches, with the types that the schema says, cut off after so many rows."""
+    left = limit
+    for batch in rows.to_batches() if left != 0 else ():
+        cut = batch if left is None else batch.slice(0, left)
+        yield from pa.Table.from_batches([cut]).cast(rows.schema).to_batches()
+        if left is not None:
+            left -= cut.num_rows
+            if left == 0:
+                return
 
 
-def _numbers(rows: pa.Table) -> list[str]:
-    return [f.name for f in rows.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+@contextmanager
+def _counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """The schema and the batches, while a bar counts the rows."""
+    with progress() as bar:
+        task = bar.add_task("rows", total=limit)
+
+        def told() -> Iterator[pa.RecordBatch]:
+            for batch in _limited(rows, limit):
+                yield batch
+                bar.advance(task, batch.num_rows)
+
+        yield rows.schema, told()
 
 
-def _flat(rows: pa.Table) -> pa.Table:
-    """CSV has no nested values, and arrow's writer no extension types: they become text, as JSON has them."""
-    for n, f in enumerate(rows.schema):
-        if pa.types.is_nested(f.type):
-            texts = [None if v is None else json.dumps(v, default=_json) for v in rows.column(n).to_pylist()]
-            rows = rows.set_column(n, f.name, pa.array(texts, pa.string()))
-        elif pa.types.is_large_string(f.type):
-            rows = rows.set_column(n, f.name, pc.cast(rows.column(n), pa.string()))
-    return rows
+def _show(rows: Scan, limit: int, by_default: bool) -> None:
+    """A table for people, of at most `limit` rows."""
+    with working("reading"):
+        batches = list(_limited(rows, limit + 1 if by_default else limit))
+    found = pa.Table.from_batches(batches, rows.schema)
+    print_table(
+        found.column_names,
+        ([_cell(v) for v in row.values()] for row in found.slice(0, limit).to_pylist()),
+        [f.name for f in found.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)],
+    )
+    if found.num_rows > limit:
+        click.echo(f"the first {limit} rows that were found; --limit shows more", err=True)
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else value.isoformat() if isinstance(value, datetime) else str(value)
+def _text(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[str]) -> None:
+    if form == "json":
+        for batch in batches:
+            for row in batch.to_pylist():
+                file.write(json.dumps(row, ensure_ascii=False, default=_json) + "\n")
+        return
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(schema.names)
+    for batch in batches:
+        lines.writerows([_field(v) for v in row.values()] for row in batch.to_pylist())
+
+
+def _field(value: Any) -> Any:
+    """CSV knows neither nested values nor bytes: they become what JSON has for them."""
+    return json.dumps(value, ensure_ascii=False, default=_json) if isinstance(value, (dict, list)) else _cell(value)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else str(_json(value))
 
 
 def _json(value: Any) -> Any:

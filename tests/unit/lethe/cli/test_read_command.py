@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
@@ -77,7 +78,38 @@ def test_a_table_for_people_says_when_it_shows_only_a_part(
     told = lethe("read", NAME)
 
     assert "[bold]B" in told.output
-    assert "2 of 3 rows" in told.output
+    assert "the first 2 rows" in told.output
+    assert "the first" not in lethe("read", NAME, "--limit", "3").output
+
+
+def test_an_increment_holds_what_came_or_what_went(flights: Kept, lethe: Lethe) -> None:
+    start = flights.append("A")
+    flights.append("B", start=5)
+    flights.commit("A")
+
+    assert values(lethe("read", NAME, "--format", "json", "--since", start)) == [5]
+    assert values(lethe("read", NAME, "--format", "json", "--since", start, "--rows", "deleted")) == [0]
+
+
+def test_times_bytes_and_nested_values_have_a_form_in_text(catalog: Catalog, lethe: Lethe) -> None:
+    rows = pa.table(
+        {
+            "at": pa.array([datetime(2026, 3, 1, 12, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+            "raw": pa.array([b"\x01\xff"], pa.binary()),
+            "tags": pa.array([["a", "b"]], pa.list_(pa.string())),
+            "nothing": pa.array([None], pa.string()),
+        }
+    )
+    catalog.create_table("air.odd", rows.schema).append(rows)
+
+    assert json.loads(lethe("read", "lite.air.odd", "--format", "json").output) == {
+        "at": "2026-03-01T12:00:00+00:00",
+        "raw": "01ff",
+        "tags": ["a", "b"],
+        "nothing": None,
+    }
+    (found,) = csv.DictReader(io.StringIO(lethe("read", "lite.air.odd", "--format", "csv").output))
+    assert found == {"at": "2026-03-01T12:00:00+00:00", "raw": "01ff", "tags": '["a", "b"]', "nothing": ""}
 
 
 WRONG = {
@@ -85,6 +117,7 @@ WRONG = {
     "an end without a beginning": (["--until", "1"], 2, "--until and --rows belong to --since"),
     "a time without a zone": (["--as-of", "2026-03-01T12:00:00"], 2, "has no time zone"),
     "parquet to the terminal": (["--format", "parquet"], 2, "needs --output"),
+    "a table into a file": (["--output", "x"], 2, "--output needs --format"),
     "an unknown column": (["--columns", "v,w"], 10, "lethe: UnknownColumn: lite.air.flights has no column w;"),
     "a filter on an unknown column": (["--filter", "w = 'secret'"], 10, "lethe: InvalidFilter: "),
     "a filter that is none": (["--filter", "v ="], 10, "lethe: InvalidFilter: "),
