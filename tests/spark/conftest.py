@@ -9,6 +9,7 @@ import pytest
 from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
+from tests.spark import faults, postgres, rest_catalog
 from tests.spark.driver import Driver
 from tests.spark.lake import CATALOG, BufferFolder, Flights, Lake
 
@@ -65,3 +66,27 @@ def buffer(lake: Lake, request: pytest.FixtureRequest) -> BufferFolder:
 def driver(lake: Lake, tmp_path: Path) -> Driver:
     """Runs applications as processes of their own on the test's lake."""
     return Driver(lake, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def pg(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[faults.Switch]:
+    """The catalog `pg`, on a PostgreSQL of the tests' own. Spark reaches it through a proxy that can lose answers."""
+    folder = tmp_path_factory.mktemp("pg")
+    with postgres.running() as server, faults.before_postgres(server.port) as proxy:
+        # A prepared statement would be sent without its text, by which the proxy knows a commit.
+        jdbc = f"jdbc:postgresql://127.0.0.1:{proxy.port}/{postgres.DATABASE}?prepareThreshold=0"
+        lake.add_catalog(
+            "pg", **{"type": "sql", "uri": server.uri, "warehouse": f"file://{folder}/warehouse", "spark.uri": jdbc}
+        )
+        yield proxy.switch
+
+
+@pytest.fixture(scope="session")
+def rest(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[faults.Switch]:
+    """The catalog `rest`, on Iceberg's own REST server. Spark reaches it through a proxy that can lose answers."""
+    with (
+        rest_catalog.running(tmp_path_factory.mktemp("rest") / "server") as server,
+        faults.before_rest(server.port) as proxy,
+    ):
+        lake.add_catalog("rest", **{"type": "rest", "uri": server.uri, "spark.uri": f"http://127.0.0.1:{proxy.port}"})
+        yield proxy.switch

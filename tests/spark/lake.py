@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from lethe import names
 from lethe.buffer import open_buffer
 from lethe.ids import batch_folder
@@ -51,6 +52,13 @@ class Lake:
             f"catalog:\n  {CATALOG}:\n    type: sql\n    uri: sqlite:///{home}/catalog.db\n    warehouse: file://{home}/warehouse\n"
         )
         return cls(home)
+
+    def add_catalog(self, name: str, **properties: str) -> None:
+        """One more catalog in the configuration."""
+        file = self.home / ".pyiceberg.yaml"
+        document = yaml.safe_load(file.read_text())
+        document["catalog"][name] = properties
+        file.write_text(yaml.safe_dump(document))
 
     @property
     def environment(self) -> dict[str, str]:

@@ -1,9 +1,10 @@
-"""A PostgreSQL of the tests' own: a throw-away cluster on the loopback, below a temporary folder."""
+"""A PostgreSQL of the tests' own: a throw-away cluster on the loopback, in a temporary folder."""
 
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -38,17 +39,15 @@ def programs() -> Path:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Postgres]:
+def running() -> Iterator[Postgres]:
     """A server with the database `lake` for as long as the block lasts."""
-    folder.mkdir()
-    # PostgreSQL refuses to run as root: somebody else owns the folder then, and may enter those above it.
+    # Not below pytest's temporary folder: that one lets nobody else in.
+    folder = Path(tempfile.mkdtemp(prefix="lethe-postgres-"))
+    # PostgreSQL refuses to run as root: somebody else owns the folder then.
     user = None
     if os.geteuid() == 0:
         user = "postgres" if subprocess.run(["id", "postgres"], capture_output=True).returncode == 0 else "nobody"
         shutil.chown(folder, user)
-        for parent in folder.parents:
-            if not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
     port, bin, data = free_port(), programs(), folder / "data"
 
     def run(*command: str) -> None:
@@ -65,3 +64,4 @@ def running(folder: Path) -> Iterator[Postgres]:
         yield Postgres(port)
     finally:
         run(f"{bin}/pg_ctl", "-D", str(data), "-w", "-m", "immediate", "stop")
+        shutil.rmtree(folder)

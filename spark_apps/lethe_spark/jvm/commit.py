@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from lethe import names
 from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitState
 
-from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
+from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, listen_for_callbacks
 from lethe_spark.jvm.rewrite import DataFile, described
@@ -75,7 +75,7 @@ def commit(
     Raises: ConflictError (`LedgerMoved`, `DataMoved`, `CommitFailed`), UnknownCommitState (`CommitStateUnknown`).
     """
     pointer = summary[names.LEDGER]
-    check = LedgerCheck(expect)
+    check = LedgerCheck(expect, pointer)
     listen_for_callbacks(table.spark)
     try:
         if properties:
@@ -91,7 +91,7 @@ def commit(
     except JvmError as e:
         if check.error is not None:
             raise check.error from e
-        if refused := _refusal(table, e):
+        if not check.landed and (refused := _refusal(table, e)):
             raise refused from e
         landed = _look_for(table, pointer)
         if landed is not None:
@@ -190,12 +190,16 @@ def _history(table: IcebergTable) -> Iterable[Any]:
 def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: Mapping[str, str]) -> int:
     """Record written files in the table's metadata without showing them: a crash then loses nothing.
 
+    Args:
+        summary: Must hold `lethe.stage`, unique to this attempt.
     Returns: The staged snapshot's id. Raises: ConflictError, UnknownCommitState.
     """
+    check = StagingCheck(lambda: any(s.summary().get(names.STAGE) == summary[names.STAGE] for s in _snapshots(table)))
     update = _update(table.java, Append(tuple(files)), {**summary, names.WAP_ID: wap_id}).stageOnly()
     failure: BaseException | None = None
+    listen_for_callbacks(table.spark)
     try:
-        update.commit()
+        update.validateWith(check).commit()
     except JvmError as e:
         if refused := _refusal(table, e):
             raise refused from e
@@ -204,6 +208,11 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
     if found is None:
         raise _unknown(table, failure or RuntimeError("staged, but the table does not show it")) from failure
     return int(found.snapshotId())
+
+
+def _snapshots(table: IcebergTable) -> Iterable[Any]:
+    """Every retained snapshot of the metadata that Iceberg saw last, staged ones too."""
+    return each(table.java.operations().current().snapshots())
 
 
 @reading("looking for a staged snapshot")
@@ -220,7 +229,7 @@ def find_staged(table: IcebergTable, wap_id: str) -> Staged | None:
 @reading("looking for a staged snapshot")
 def _newest(table: IcebergTable, wap_id: str) -> Any | None:
     table.java.refresh()
-    staged = [s for s in each(table.java.snapshots()) if s.summary().get(names.WAP_ID) == wap_id]
+    staged = [s for s in _snapshots(table) if s.summary().get(names.WAP_ID) == wap_id]
     return max(staged, key=lambda s: int(s.sequenceNumber()), default=None)
 
 

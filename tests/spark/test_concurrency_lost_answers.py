@@ -1,0 +1,129 @@
+"""A catalog that carries a commit out, or does not, and whose answer never arrives: everything happens exactly once, and no
+file that a snapshot needs is removed."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lethe.errors import TransientError, UnknownCommitState
+from lethe_spark.session import make_session
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.faults import Fault, Switch
+from tests.spark.jobs_support import ALL_GONE, Story, local, of_batches
+from tests.spark.lake import Lake
+
+Tell = Callable[[str], tuple[Story, Switch]]
+
+CUT = {"landed": Fault(landed=True), "lost": Fault(landed=False)}
+# A gateway may answer for the server behind it; 503 with Retry-After makes Iceberg's client send the commit again.
+HTTP = {
+    **{f"landed-{s or 'cut'}": Fault(landed=True, answer=s) for s in (0, 503, 504)},
+    **{f"lost-{s or 'cut'}": Fault(landed=False, answer=s) for s in (0, 502)},
+}
+CASES = [
+    *(pytest.param("pg", fault, id=f"pg-{name}") for name, fault in CUT.items()),
+    *(pytest.param("rest", fault, id=f"rest-{name}") for name, fault in HTTP.items()),
+]
+
+
+@pytest.fixture
+def tell(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Tell:
+    """A story on a catalog of that name, and the switch of the proxy before it."""
+
+    def begin(catalog: str) -> tuple[Story, Switch]:
+        switch: Switch = request.getfixturevalue(catalog)
+        make_session(catalog)  # tells the running session about this catalog, too
+        return Story.begin(spark, lake, catalog=catalog), switch
+
+    return begin
+
+
+def runs(story: Story) -> Counter[str]:
+    """How many snapshots of the head's history each run has."""
+    return Counter(story.keys(s).get("lethe.run-id", "") for s in story.snapshots())
+
+
+def check_every_snapshot(story: Story) -> None:
+    """All that retained snapshots name is there: a manifest or a data file that was removed would be missed here."""
+    table = story.table()
+    for snapshot in table.snapshots():
+        for manifest in snapshot.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io):
+                assert Path(local(entry.data_file.file_path)).stat().st_size == entry.data_file.file_size_in_bytes
+
+
+@pytest.mark.parametrize(("catalog", "fault"), CASES)
+def test_a_commit_whose_answer_is_lost_happens_exactly_once(tell: Tell, catalog: str, fault: Fault) -> None:
+    """New data, tombstones alone, and files replaced by others: each by the path of its own job."""
+    story, switch = tell(catalog)
+    story.put("A", "B", "C")
+    story.consolidate("A")
+
+    story.consolidate("B", "C", after_stage=lambda: switch.arm(fault))
+    assert switch.struck == 1
+    assert story.rows_at() == of_batches("A", "B", "C")
+    assert set(runs(story).values()) == {1}
+    check_every_snapshot(story)
+
+    result = story.restate(a_request("revert", batch_ids=("B",)), before_commit=lambda: switch.arm(fault))
+    assert (switch.struck, result.succeeded, result.tombstones_added) == (1, True, 1)
+    assert story.rows_at() == of_batches("A", "C")
+    assert story.states() == {"A": "promoted", "B": "reverted", "C": "promoted"}
+    assert set(runs(story).values()) == {1}
+    check_every_snapshot(story)
+
+    story.vacuum(before_commit=lambda: switch.arm(fault))
+    assert switch.struck == 1
+    assert story.rows_at() == of_batches("A", "C")
+    assert Counter(b for ids in story.files().values() for b in ids) == {"A": 4, "C": 4}
+    assert not story.ledger().tombstones
+    check_every_snapshot(story)
+    story.check_reads()
+
+
+@pytest.mark.parametrize("catalog", ["pg", "rest"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_staging_whose_answer_is_lost_promotes_once(tell: Tell, catalog: str, landed: bool) -> None:
+    story, switch = tell(catalog)
+    story.put("A", "B")
+    story.consolidate("A")
+
+    try:
+        story.consolidate("B", after_write=lambda: switch.arm(Fault(landed)))
+    except UnknownCommitState:
+        story.consolidate("B")  # as the operator does: the run once more
+
+    assert switch.struck == 1
+    story.check_reads(of_batches("A", "B"))
+    check_every_snapshot(story)
+    # Snapshots of a failed attempt must not stand in the way of expiry.
+    story.vacuum(ALL_GONE)
+    story.check_reads(of_batches("A", "B"))
+
+
+@pytest.mark.parametrize("catalog", ["pg", "rest"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_attempt_finds_out(
+    tell: Tell, catalog: str, landed: bool
+) -> None:
+    story, switch = tell(catalog)
+    story.put("A", "B")
+    story.consolidate("A", "B")
+    request = story.restatement(story.a_replay("A", by="A2"))
+    try:
+        with pytest.raises((TransientError, UnknownCommitState)):
+            story.run(request, before_commit=lambda: switch.arm(Fault(landed, outage=True)))
+        assert switch.struck == 1
+    finally:
+        switch.end_outage()
+    assert story.rows_at() == (of_batches("B") + of_batches("A2", rows=3) if landed else of_batches("A", "B"))
+    check_every_snapshot(story)
+
+    (result,) = story.run(request).requests
+
+    assert (result.succeeded, result.rows_added) == (True, 3)
+    assert set(runs(story).values()) == {1}
+    story.check_reads(of_batches("B") + of_batches("A2", rows=3))
