@@ -148,7 +148,10 @@ def _ledgers(seen: Examined) -> Iterator[Finding]:
         )
     head = seen.snapshots.get(seen.head_id) if seen.head_id is not None else None
     if not carried:
-        yield Finding(Level.NOTE, "NoLedger", "no retained snapshot has a ledger: nothing was ever deleted by Lethe.")
+        if not seen.lost:
+            yield Finding(
+                Level.NOTE, "NoLedger", "no retained snapshot has a ledger: nothing was ever deleted by Lethe."
+            )
     elif head is not None and head.ledger is None:
         above = _bare_above(seen.snapshots, head)
         yield Finding(
