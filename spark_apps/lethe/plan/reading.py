@@ -23,6 +23,17 @@ class ReadPlan:
     skipped: tuple[FileBounds, ...]
     ids: frozenset[str]
 
+    @property
+    def hidden_ids(self) -> frozenset[str]:
+        """The ids to leave out of a read that opens all of the files."""
+        return self.ids | {f.lower for f in self.skipped if f.lower is not None}
+
+    @property
+    def spared_share(self) -> float:
+        """The part of the bytes, 0 to 1, that need not be filtered or not even read."""
+        spared = sum(f.size for f in (*self.plain, *self.skipped))
+        return spared / max(1, spared + sum(f.size for f in self.filtered))
+
 
 def covered_by(files: Iterable[FileBounds]) -> tuple[Interval, ...]:
     """The ground that files cover: intervals of the batch column, both ends inclusive, None open; in order, apart."""

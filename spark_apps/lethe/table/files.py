@@ -1,6 +1,6 @@
 """The data files of a snapshot that a read is about, as PyIceberg plans them. I/O: reads manifests, no data."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
 from pyiceberg.table.metadata import TableMetadata
 
+from lethe.errors import InputError
 from lethe.ledger.lineage import Resolution
 from lethe.plan.bounds import FileBounds
 from lethe.plan.since import Files
@@ -58,7 +59,10 @@ class Lens:
         return ManifestGroupPlanner(self.metadata, self.io, self.filter)
 
     def files(self, which: Files, snapshot_id: int) -> list[Planned]:
-        """Those that the filter does not rule out. A removed file is as it was before the snapshot."""
+        """Those that the filter does not rule out. A removed file is as it was before the snapshot.
+
+        Raises: InputError (`EqualityDeletes`).
+        """
         match which:
             case Files.LIVE:
                 return self._planned(self._manifests(snapshot_id))
@@ -68,18 +72,31 @@ class Lens:
                 deletes = [m for m in manifests if not _is_data(m)] if own else []
                 return self._planned(own + deletes, lambda e: e.snapshot_id == snapshot_id)
             case Files.REMOVED:
-                gone = frozenset(
-                    e.data_file.file_path
-                    for m in self._manifests(snapshot_id)
-                    if _is_data(m) and m.added_snapshot_id == snapshot_id
-                    for e in m.fetch_manifest_entry(self.io, discard_deleted=False)
-                    if e.status is ManifestEntryStatus.DELETED and e.snapshot_id == snapshot_id
-                )
-                snapshot = self.metadata.snapshot_by_id(snapshot_id)
-                before = snapshot.parent_snapshot_id if snapshot is not None else None
+                gone = frozenset(e.data_file.file_path for e in self._removed_by(snapshot_id))
+                before = self._parent(snapshot_id)
                 if not gone or before is None:
                     return []
                 return self._planned(self._manifests(before), lambda e: e.data_file.file_path in gone)
+
+    def bounds(self, which: Files, snapshot_id: int) -> list[FileBounds]:
+        """The same files without a look at the filter or at deletes of other engines, for whoever plans elsewhere."""
+        match which:
+            case Files.LIVE:
+                entries = (
+                    e for m in self._manifests(snapshot_id) if _is_data(m) for e in m.fetch_manifest_entry(self.io)
+                )
+                return [bounds_of(e.data_file, self.field_id, False, e.snapshot_id) for e in entries]
+            case Files.ADDED:
+                added = (
+                    e
+                    for m in self._manifests(snapshot_id)
+                    if _is_data(m) and m.added_snapshot_id == snapshot_id
+                    for e in m.fetch_manifest_entry(self.io)
+                    if e.snapshot_id == snapshot_id
+                )
+                return [bounds_of(e.data_file, self.field_id, False, e.snapshot_id) for e in added]
+            case Files.REMOVED:
+                return [bounds_of(e.data_file, self.field_id, False) for e in self._removed_by(snapshot_id)]
 
     def foreign(self, snapshot_id: int, resolution: Resolution) -> frozenset[str] | None:
         """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one."""
@@ -96,6 +113,17 @@ class Lens:
             if e.snapshot_id in bare
         )
 
+    def _removed_by(self, snapshot_id: int) -> Iterator[ManifestEntry]:
+        for m in self._manifests(snapshot_id):
+            if _is_data(m) and m.added_snapshot_id == snapshot_id:
+                for e in m.fetch_manifest_entry(self.io, discard_deleted=False):
+                    if e.status is ManifestEntryStatus.DELETED and e.snapshot_id == snapshot_id:
+                        yield e
+
+    def _parent(self, snapshot_id: int) -> int | None:
+        snapshot = self.metadata.snapshot_by_id(snapshot_id)
+        return snapshot.parent_snapshot_id if snapshot is not None else None
+
     def _manifests(self, snapshot_id: int) -> list[ManifestFile]:
         snapshot = self.metadata.snapshot_by_id(snapshot_id)
         return snapshot.manifests(self.io) if snapshot is not None else []
@@ -106,7 +134,16 @@ class Lens:
         def chosen(entry: ManifestEntry) -> bool:
             return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
 
-        tasks = self._planner.plan_files(manifests, chosen)
+        try:
+            tasks = self._planner.plan_files(manifests, chosen)
+        except ValueError as e:
+            if "equality deletes" not in str(e):
+                raise
+            raise InputError(
+                "EqualityDeletes",
+                "another engine has written equality deletes into this table, which PyIceberg cannot read. Read it with "
+                "lethe_spark.read, or let that engine compact the table first.",
+            ) from e
         return [Planned(bounds_of(t.file, self.field_id, bool(t.delete_files)), t) for t in tasks]
 
 

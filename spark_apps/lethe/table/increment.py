@@ -2,17 +2,17 @@
 `lethe.plan.since`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from pyiceberg.table import Table
 
 from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.parts import Ranges
-from lethe.plan.bounds import IdIndex
+from lethe.plan.bounds import FileBounds, IdIndex
 from lethe.plan.reading import covered_by
 from lethe.plan.since import Files, Range, Rows, Tombstoned, appended, deleted, plan_range
 from lethe.table import ledger_store
@@ -25,12 +25,15 @@ Which: TypeAlias = Literal["appended", "deleted"]
 WHICH: Final = ("appended", "deleted")
 
 
+F = TypeVar("F", Planned, FileBounds)
+
+
 @dataclass(frozen=True)
-class FoundRows:
-    """Rows to read, and the files that may hold them. Without `of_ids`, and no id within the files: all their rows."""
+class FoundRows(Generic[F]):
+    """Rows to read, and the files that may hold them."""
 
     rows: Rows
-    files: tuple[Planned, ...]
+    files: tuple[F, ...]
 
 
 def resolve_range(facts: TableFacts, table: Table, since: Moment, until: Moment | None) -> Range | None:
@@ -40,21 +43,30 @@ def resolve_range(facts: TableFacts, table: Table, since: Moment, until: Moment 
     return None if start is None or end is None else plan_range(facts.snapshots, start, end, facts.name)
 
 
-def find_rows(lens: Lens, facts: TableFacts, within: Range, which: Which) -> tuple[FoundRows, ...]:
+def find_rows(
+    lens: Lens, facts: TableFacts, within: Range, which: Which, files_of: Callable[[Files, int], list[F]]
+) -> tuple[FoundRows[F], ...]:
     """The rows that were appended, or deleted, in a range.
 
-    Raises: LedgerError, if one of the ledgers of the range cannot be read.
+    Args:
+        files_of: `lens.files` or `lens.bounds`.
+    Raises: InputError (InvalidRead), LedgerError, if one of the ledgers of the range cannot be read.
     """
     if which not in WHICH:
         raise InputError("InvalidRead", f"rows={which!r}: expected one of {', '.join(WHICH)}.")
     if lens.field_id is None:
         added = tuple(Rows(Files.ADDED, a, frozenset(), of_ids=False) for a in within.appends)
-        return _found(lens, added, {}) if which == "appended" else ()
-    wanted = _involved(within, which)
-    files = {w: lens.files(*w) for w in wanted}
-    tombstoned = _tombstoned(lens, facts, within, [f for found in files.values() for f in found])
+        return tuple(FoundRows(r, tuple(files_of(r.files, r.snapshot_id))) for r in added if which == "appended")
+    files = {w: files_of(*w) for w in _involved(within, which)}
+    tombstoned = _tombstoned(lens, facts, within, [_bounds(f) for found in files.values() for f in found])
     rows = appended(within, tombstoned) if which == "appended" else deleted(within, tombstoned)
-    return _found(lens, rows, files)
+    found: list[FoundRows[F]] = []
+    for r in rows:
+        index = IdIndex(r.ids)
+        there = [f for f in files[r.files, r.snapshot_id] if not r.of_ids or index.might_hold(_bounds(f))]
+        if there:
+            found.append(FoundRows(r, tuple(there)))
+    return tuple(found)
 
 
 def _involved(within: Range, which: Which) -> list[tuple[Files, int]]:
@@ -65,10 +77,10 @@ def _involved(within: Range, which: Which) -> list[tuple[Files, int]]:
     return [*added, (Files.LIVE, within.since)] if within.undoes else added
 
 
-def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[Planned]) -> Tombstoned:
+def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[FileBounds]) -> Tombstoned:
     """The tombstones that lie within the bounds of the files: others cannot matter."""
     assert lens.field_id is not None
-    intervals = covered_by(f.bounds for f in files)
+    intervals = covered_by(files)
     ranges = Ranges(intervals)
 
     def at(snapshot_id: int) -> frozenset[str]:
@@ -84,17 +96,8 @@ def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[Pl
     return Tombstoned(at(within.since), at(within.until), vacuumed)
 
 
-def _found(lens: Lens, rows: Sequence[Rows], files: dict[tuple[Files, int], list[Planned]]) -> tuple[FoundRows, ...]:
-    found: list[FoundRows] = []
-    for r in rows:
-        of = files.get((r.files, r.snapshot_id))
-        there = lens.files(r.files, r.snapshot_id) if of is None else of
-        index = IdIndex(r.ids)
-        if r.of_ids:
-            there = [f for f in there if index.might_hold(f.bounds)]
-        if there:
-            found.append(FoundRows(r, tuple(there)))
-    return tuple(found)
+def _bounds(file: Planned | FileBounds) -> FileBounds:
+    return file.bounds if isinstance(file, Planned) else file
 
 
 def _resolve(facts: TableFacts, table: Table, moment: Moment | None, called: str) -> int | None:

@@ -148,7 +148,7 @@ def _of_snapshot(lens: Lens, facts: TableFacts, snapshot_id: int | None) -> Call
 def _of_range(lens: Lens, facts: TableFacts, within: Range | None, which: Which) -> Callable[[], tuple[Part, ...]]:
     if within is None:
         return tuple
-    found = find_rows(lens, facts, within, which)
+    found = find_rows(lens, facts, within, which, lens.files)
 
     def plan() -> tuple[Part, ...]:
         parts: list[Part] = []
