@@ -14,6 +14,7 @@ from lethe.ledger import avro
 from lethe.table import chunks
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.types import IntegerType, StringType
 
 from tests.builders import a_batch, a_tombstone
@@ -218,6 +219,11 @@ def test_a_dropped_batch_column_stops_the_read_of_now_and_not_of_then(table: Tab
     with pytest.raises(InputError, match="BatchColumnDropped"):
         lethe.scan(table, since=before)
     assert lethe.scan(table, snapshot_id=before).to_arrow().to_pylist() == [{"v": 0, "batch_id": "A"}]
+
+    # As docs/foreign-writers.md says
+    with table.transaction() as transaction:
+        transaction._apply((SetCurrentSchemaUpdate(schema_id=0),))
+    assert lethe.scan(table).to_arrow().to_pylist() == [{"v": 0, "batch_id": "A"}]
 
 
 def test_a_batch_column_that_is_no_string_is_refused(catalog: Catalog) -> None:
