@@ -62,6 +62,11 @@ class Scan:
             if batch.num_rows:
                 yield batch.select(list(self.columns))
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of one schema, for engines that take one, such as DuckDB. It can be read once."""
+        schema = self.schema
+        return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in self.to_batches()))
+
     def count(self) -> int:
         """How many rows. Files that hold no tombstone and need no filter are not opened for it."""
         return arrow.count(self.lens, self.parts)

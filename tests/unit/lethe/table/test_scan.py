@@ -231,6 +231,19 @@ def test_rows_come_batch_by_batch_for_tables_that_do_not_fit_into_memory(table: 
     assert sorted(found) == [10 * n + 1 for n in range(20) if n != 7]
 
 
+def test_a_stream_has_one_schema_and_can_be_read_once(table: Table) -> None:
+    table.append(rows("A", "B", None))
+    table.append(rows("C", start=10))
+    revert(table, "A")
+
+    reader = lethe.scan(table, columns=["batch_id", "v"]).to_reader()
+
+    assert reader.schema.names == ["batch_id", "v"]
+    assert sorted(reader.read_all()["v"].to_pylist()) == [1, 2, 10]
+    assert reader.read_all().num_rows == 0
+    assert lethe.scan(table, filter="v > 99").to_reader().read_all().num_rows == 0
+
+
 def test_deletes_of_other_engines_apply_as_well(table: Table) -> None:
     """PyIceberg rewrites files to delete; Spark's position deletes are tested with Spark."""
     table.append(rows("A", "B", "C"))
