@@ -94,6 +94,6 @@ def count(lens: Lens, parts: Sequence[Part]) -> int:
 
 def _rows(lens: Lens, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     projected = lens.schema.select(*columns)
-    scan = ArrowScan(lens.metadata, lens.io, projected, lens._planner.row_filter)
+    scan = ArrowScan(lens.metadata, lens.io, projected, lens.row_filter)
     for n in range(0, len(tasks), FILES_AT_ONCE):
         yield from scan.to_record_batches(tasks[n : n + FILES_AT_ONCE])

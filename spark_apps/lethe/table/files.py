@@ -58,6 +58,11 @@ class Lens:
     def _planner(self) -> ManifestGroupPlanner:
         return ManifestGroupPlanner(self.metadata, self.io, self.filter)
 
+    @property
+    def row_filter(self) -> BooleanExpression:
+        """The filter, parsed."""
+        return self._planner.row_filter
+
     def files(self, which: Files, snapshot_id: int) -> list[Planned]:
         """Those that the filter does not rule out. A removed file is as it was before the snapshot.
 
@@ -102,7 +107,7 @@ class Lens:
         """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one."""
         if not resolution.bare:
             return frozenset()
-        if resolution.carrier_id is None or self.metadata.snapshot_by_id(resolution.carrier_id) is None:
+        if self._parent(resolution.bare[-1]) != resolution.carrier_id:
             return None  # some of the snapshots in between have expired, and nobody knows what they added
         bare = frozenset(resolution.bare)
         return frozenset(
