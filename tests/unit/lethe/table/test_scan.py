@@ -1,6 +1,7 @@
 """`lethe.scan` returns the rows that a plain filter would, at the head, a snapshot or a time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ import lethe
 import pyarrow as pa
 import pytest
 from lethe.errors import InputError
+from lethe.plan.since import Files
+from lethe.table import ledger_store
 from lethe.table.facts import data_files, observe
+from lethe.table.files import Lens
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.unit.lethe.table.lake import in_days, kinds, partitioned, revert, rows, values
+from tests.unit.lethe.table.lake import head, in_days, kinds, partitioned, revert, rows, values
 
 
 def test_tombstoned_rows_are_left_out_of_files_that_hold_none_some_or_nothing_else(table: Table) -> None:
@@ -251,3 +255,22 @@ def test_deletes_of_other_engines_apply_as_well(table: Table) -> None:
     table.delete("v = 1")
 
     assert values(lethe.scan(table)) == [2]
+
+
+def test_when_snapshots_between_the_ledger_and_the_one_read_are_gone_any_file_may_be_another_writers(
+    table: Table,
+) -> None:
+    """What they added cannot be told from the rest, so that no partition rules a file out."""
+    table.append(rows("A"))
+    revert(table, "A")
+    table.append(rows("B"))
+    theirs = head(table)
+    facts = observe(table, "batch_id")
+    whole = ledger_store.load(table.io, facts, theirs).resolution
+    lens = Lens.on(table, facts.batch_field_id)
+
+    added = lens.foreign(theirs, whole)
+    assert added is not None
+    assert [f.lower for f in lens.bounds(Files.LIVE, theirs) if f.path in added] == ["B"]
+    assert lens.foreign(theirs, replace(whole, carrier_id=1)) is None
+    assert lens.foreign(theirs, replace(whole, bare=())) == frozenset()
