@@ -128,6 +128,21 @@ class IcebergTable:
         found = self.java.schema().findField(column)
         return None if found is None else int(found.fieldId())
 
+    def schema_name(self, field_id: int) -> str:
+        """The column of this field id, by its name of today."""
+        return str(self.java.schema().findColumnName(field_id))
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set table properties in a commit of their own. Raises: TransientError."""
+        try:
+            update = self.java.updateProperties()
+            for key, value in properties.items():
+                update.set(key, value)
+            update.commit()
+        except JvmError as e:
+            raise transient(e, f"setting properties of {self.full_name}") from e
+        self.refresh()
+
     def column_name(self, field_id: int) -> str | None:
         """The name of today of a column, None when there is no such column (any more)."""
         found = self.java.schema().findColumnName(field_id)

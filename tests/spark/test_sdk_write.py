@@ -1,0 +1,306 @@
+"""Writing, reverting and undoing from a Spark job of one's own: one commit each, once, without an operator."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lethe
+import lethe_spark
+import pytest
+from lethe import names
+from lethe.errors import InputError
+from lethe.ledger.ledger import BatchState, Ledger
+from lethe.run import CreateTable
+from lethe.table import ledger_store
+from lethe.table.facts import observe
+from lethe_spark import own_job
+from lethe_spark.jvm.table import IcebergTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tests.spark.lake import CATALOG, Flights
+
+
+def frame(flights: Flights, *values: int) -> DataFrame:
+    return flights.spark.createDataFrame([(v, 1 + v % 2) for v in values], "v bigint, day int")
+
+
+def seen(flights: Flights) -> dict[str, int]:
+    """Rows by batch as Lethe reads them, both ways."""
+    by_arrow: dict[str, int] = {}
+    for batch in lethe.scan(flights.full_name).to_arrow()["batch_id"].to_pylist():
+        by_arrow[batch] = by_arrow.get(batch, 0) + 1
+    read = lethe_spark.read(flights.spark, flights.full_name).groupBy("batch_id").count().collect()
+    assert {r[0]: r[1] for r in read} == by_arrow
+    return by_arrow
+
+
+def ledger(flights: Flights) -> Ledger:
+    table = flights.lake.catalog.load_table(flights.name)
+    return ledger_store.load(table.io, observe(table, "batch_id")).ledger
+
+
+def snapshots(flights: Flights) -> int:
+    return len(flights.lake.catalog.load_table(flights.name).metadata.snapshots)
+
+
+def data_files(flights: Flights) -> int:
+    """Parquet files in the storage, whether a snapshot names them or not."""
+    from pathlib import Path
+
+    return len(list(Path("/" + flights.table.location.removeprefix("file:").lstrip("/")).glob("data/**/*.parquet")))
+
+
+@contextmanager
+def happening(monkeypatch: pytest.MonkeyPatch, at: str, what: Callable[[], object]) -> Iterator[None]:
+    """Let something happen the first time that a write reaches a step."""
+    left = [what]
+
+    def step(name: str) -> None:
+        if name == at and left:
+            left.pop()()
+
+    monkeypatch.setattr(own_job, "crash_point", step)
+    yield
+    assert not left, f"no write has reached {at}"
+    monkeypatch.undo()
+
+
+def refused(reason: str) -> Any:
+    return pytest.raises(InputError, match=rf"^{reason}: ")
+
+
+def test_a_batch_is_written_and_remembered(flights: Flights) -> None:
+    done = lethe_spark.write(frame(flights, 1, 2, 3), flights.full_name, batch_id="A")
+
+    assert seen(flights) == {"A": 3}
+    entry = ledger(flights).batches["A"]
+    assert (entry.state, entry.rows, entry.snapshot_id) == (BatchState.PROMOTED, 3, done.snapshot_id)
+    assert (done.rows, done.already, done.snapshot_id) == (3, False, flights.handle().head_id)
+
+
+def test_the_same_batch_again_writes_nothing_and_computes_nothing(flights: Flights) -> None:
+    """A job that is repeated after a crash loads its rows once."""
+    first = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
+    poisoned = frame(flights, 1).withColumn("v", F.raise_error("computed").cast("bigint"))
+
+    again = lethe_spark.write(poisoned, flights.full_name, batch_id="A")
+
+    assert (again.already, again.rows, again.snapshot_id) == (True, 2, first.snapshot_id)
+    assert flights.handle().head_id == first.snapshot_id
+    assert data_files(flights) == 2  # one a day
+
+
+def test_what_is_replaced_goes_in_the_snapshot_that_brings_the_new_rows(flights: Flights) -> None:
+    lethe_spark.write(frame(flights, 1, 2, 3), flights.full_name, batch_id="A")
+    lethe_spark.write(frame(flights, 4), flights.full_name, batch_id="B")
+    before = snapshots(flights)
+
+    done = lethe_spark.write(
+        frame(flights, 7, 8),
+        flights.full_name,
+        batch_id="AB",
+        batch_ids_to_replace=["A", "B", "A"],
+        batch_replacing_reason="corrected",
+    )
+
+    assert (seen(flights), snapshots(flights)) == ({"AB": 2}, before + 1)
+    assert (done.rows, done.rows_deleted, done.already) == (2, 4, False)
+    now = ledger(flights)
+    assert {i: (b.state, b.replaced_by) for i, b in now.batches.items()} == {
+        "A": (BatchState.REPLACED, "AB"),
+        "B": (BatchState.REPLACED, "AB"),
+        "AB": (BatchState.PROMOTED, None),
+    }
+    assert {t.meta["reason"] for t in now.tombstones.values()} == {"corrected"}
+
+    again = lethe_spark.write(frame(flights, 7, 8), flights.full_name, batch_id="AB", batch_ids_to_replace=["B", "A"])
+    assert (again.already, again.snapshot_id, again.rows_deleted) == (True, done.snapshot_id, 4)
+    with refused("BatchAlreadyWritten"):
+        lethe_spark.write(frame(flights, 7), flights.full_name, batch_id="AB", batch_ids_to_replace=["C"])
+    with refused("AlreadyReplaced"):
+        lethe_spark.write(frame(flights, 7), flights.full_name, batch_id="A3", batch_ids_to_replace=["A"])
+    assert (seen(flights), snapshots(flights)) == ({"AB": 2}, before + 1)
+
+
+def test_a_twin_that_was_faster_leaves_the_rows_once_and_no_files_behind(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def twin() -> None:
+        lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
+
+    with happening(monkeypatch, "after-write", twin):
+        done = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
+
+    assert (done.already, done.rows) == (True, 2)
+    assert seen(flights) == {"A": 2}
+    assert data_files(flights) == 2
+
+
+def test_a_commit_in_between_is_planned_on_and_both_are_there(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+    with happening(monkeypatch, "before-commit", lambda: lethe_spark.revert(flights.spark, flights.full_name, ["A"])):
+        lethe_spark.write(frame(flights, 2), flights.full_name, batch_id="B")
+
+    assert seen(flights) == {"B": 1}
+    assert len(ledger(flights).tombstones) == 1
+
+
+def test_a_batch_column_in_the_frame_must_hold_the_batch_id_in_every_row(flights: Flights) -> None:
+    rows = frame(flights, 1, 2)
+    lethe_spark.write(rows.withColumn("batch_id", F.lit("A")), flights.full_name, batch_id="A")
+    head = flights.handle().head_id
+
+    for wrong in (F.lit("A"), F.lit(None).cast("string"), F.when(F.col("v") == 1, "B").otherwise("secret")):
+        with refused("BatchIdMismatch") as told:
+            lethe_spark.write(rows.withColumn("batch_id", wrong), flights.full_name, batch_id="B")
+        assert "secret" not in str(told.value)
+
+    assert (seen(flights), flights.handle().head_id) == ({"A": 2}, head)
+
+
+def test_a_batch_without_rows_is_a_batch(flights: Flights) -> None:
+    done = lethe_spark.write(frame(flights), flights.full_name, batch_id="A")
+
+    assert (done.rows, seen(flights), ledger(flights).batches["A"].rows) == (0, {}, 0)
+    assert lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A").already
+
+
+def test_columns_are_matched_by_name_and_what_does_not_fit_is_named(make_flights: Callable[..., Flights]) -> None:
+    flights = make_flights(schema="v bigint not null, day int, note string, batch_id string")
+    spark = flights.spark
+    lethe_spark.write(spark.createDataFrame([(1, 7)], "DAY int, v bigint"), flights.full_name, batch_id="A")
+
+    assert lethe.scan(flights.full_name).to_arrow().to_pylist() == [{"v": 7, "day": 1, "note": None, "batch_id": "A"}]
+    wrong = {
+        "columns that the table has not: w": spark.createDataFrame([(1, 1)], "v bigint, w int"),
+        "no column v": spark.createDataFrame([(1,)], "day int"),
+        "without v": spark.createDataFrame([(None,)], "v bigint"),
+        "does not fit": spark.createDataFrame([("x",)], "v string"),
+        "a column twice": spark.createDataFrame([(1, 2)], "v bigint, V bigint"),
+    }
+    for says, rows in wrong.items():
+        with pytest.raises(InputError, match=says):
+            lethe_spark.write(rows, flights.full_name, batch_id="B")
+    assert seen(flights) == {"A": 1}
+
+
+def test_a_revert_hides_and_an_undo_shows_again(flights: Flights) -> None:
+    lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
+    lethe_spark.write(frame(flights, 3), flights.full_name, batch_id="B")
+
+    reverted = lethe_spark.revert(flights.spark, flights.full_name, ["A", "never"], reason="wrong day")
+    assert (reverted.rows_deleted, reverted.unknown_batch_ids, seen(flights)) == (2, ("never",), {"B": 1})
+
+    undone = lethe_spark.undo(flights.spark, flights.full_name, reverted.restatement)
+    assert (undone.rows_restored, undone.already, seen(flights)) == (2, False, {"A": 2, "B": 1})
+    again = lethe_spark.undo(flights.spark, flights.full_name, reverted.restatement)
+    assert (again.already, again.snapshot_id) == (True, undone.snapshot_id)
+    with refused("UnknownRestatement"):
+        lethe_spark.undo(flights.spark, flights.full_name, "sdk/nothing/0")
+
+
+def test_a_revert_with_a_name_is_done_once_also_after_its_undo(flights: Flights) -> None:
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+
+    def nightly() -> lethe_spark.RestatementResult:
+        return lethe_spark.revert(flights.spark, flights.full_name, ["A"], name="nightly")
+
+    first = nightly()
+    assert (nightly().already, nightly().snapshot_id) == (True, first.snapshot_id)
+    lethe_spark.undo(flights.spark, flights.full_name, first.restatement)
+    assert nightly().already
+    assert seen(flights) == {"A": 1}
+    lethe_spark.revert(flights.spark, flights.full_name, ["A"])
+    assert seen(flights) == {}
+
+
+def test_a_batch_that_was_taken_back_before_it_came_stays_out(flights: Flights) -> None:
+    reverted = lethe_spark.revert(flights.spark, flights.full_name, "A")
+    with refused("BatchTakenBack"):
+        lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+
+    lethe_spark.undo(flights.spark, flights.full_name, reverted.restatement)
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+
+    assert seen(flights) == {"A": 1}
+
+
+def test_a_batch_that_was_reverted_after_it_came_does_not_come_again(flights: Flights) -> None:
+    """A stream that replays the epoch goes on."""
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+    lethe_spark.revert(flights.spark, flights.full_name, ["A"])
+
+    assert lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A").already
+    assert seen(flights) == {}
+
+
+def a_plain_table(flights: Flights, name: str) -> Flights:
+    """As a user makes it, of no Dataset, not prepared."""
+    create = CreateTable(schema="v bigint, day int, batch_id string")
+    table = IcebergTable.create(flights.spark, CATALOG, name, create, {})
+    return Flights(flights.spark, flights.lake, name, table)
+
+
+def test_an_empty_table_is_prepared_by_its_first_write(flights: Flights) -> None:
+    plain = a_plain_table(flights, f"{flights.name}_plain")
+
+    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="A")
+
+    facts = observe(plain.lake.catalog.load_table(plain.name), "batch_id")
+    assert (facts.prepared, facts.ledger_since, facts.claim) == (True, 0, None)
+    assert seen(plain) == {"A": 1}
+
+
+def test_a_table_with_rows_is_prepared_only_when_asked_to(flights: Flights) -> None:
+    plain = a_plain_table(flights, f"{flights.name}_full")
+    plain.append_as_a_stranger("old")
+
+    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="A", batch_ids_to_replace=["old"])
+    facts = observe(plain.lake.catalog.load_table(plain.name), "batch_id")
+    assert (facts.prepared, facts.ledger_since, names.BATCH_COLUMN in facts.properties) == (False, 1, True)
+
+    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="B", prepare=True)
+    assert observe(plain.lake.catalog.load_table(plain.name), "batch_id").prepared
+    assert seen(plain) == {"A": 1, "B": 1}
+
+
+def test_options_are_spelled_as_sparks_own(flights: Flights) -> None:
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+    lethe_spark.write(frame(flights, 2), flights.full_name, batch_id="B")
+
+    done = (
+        lethe_spark.writer(frame(flights, 3))
+        .option("batchId", "C")
+        .options(batchidstoreplace="A, B", batchReplacingReason="late")
+        .save(flights.full_name)
+    )
+
+    assert (done.rows_deleted, seen(flights)) == (2, {"C": 1})
+    with pytest.raises(
+        InputError, match=r"UnknownOption: .*'batch'.* batchId, batchIdsToReplace, batchReplacingReason"
+    ):
+        lethe_spark.writer(frame(flights, 3)).option("batch", "D")
+    with refused("InvalidBatchId"):
+        lethe_spark.writer(frame(flights, 3)).save(flights.full_name)
+
+
+def test_wrong_names_and_ids_are_refused_before_anything_is_read(flights: Flights) -> None:
+    rows = frame(flights, 1)
+
+    for wanted, reason in {
+        ("air.flights", "A", ()): "InvalidName",
+        ("nope.air.flights", "A", ()): "UnknownCatalog",
+        (f"{CATALOG}.air.nowhere", "A", ()): "TableNotFound",
+        (flights.full_name, "", ()): "InvalidBatchId",
+        (flights.full_name, "A" * 257, ()): "InvalidBatchId",
+        (flights.full_name, "A", ("B", "A")): "ReplacementIsReplaced",
+    }.items():
+        table, batch_id, replaces = wanted
+        with refused(reason):
+            lethe_spark.write(rows, table, batch_id=batch_id, batch_ids_to_replace=replaces)
+    with refused("NoBatchIds"):
+        lethe_spark.revert(flights.spark, flights.full_name, [])
+    assert flights.handle().head_id is None
