@@ -9,7 +9,7 @@ from lethe.errors import InputError
 from lethe.plan.bounds import IdIndex
 from lethe.run import Phase
 from lethe.table import catalogs
-from lethe.table.facts import TableFacts, observe
+from lethe.table.facts import TableFacts, column_dropped, observe
 from pyspark.sql import SparkSession
 
 from lethe_spark.base import Base, static_table
@@ -73,7 +73,7 @@ def prepare_table(table: IcebergTable, properties: Mapping[str, str], batch_colu
     """See to it that the table says where its ledgers begin and which column names the batches; and, when it is empty or
     this is `wanted`, that it is sorted by that column with exact bounds. Safe to repeat, and beside other writers.
 
-    Raises: InputError (BatchColumnMissing, BatchColumnType, FormatVersionTooOld), TransientError.
+    Raises: InputError (BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld), TransientError.
     """
     facts = observe(static_table(table.metadata_location, properties), batch_column, name=table.name)
     if facts.format_version < 2:
@@ -82,6 +82,8 @@ def prepare_table(table: IcebergTable, properties: Mapping[str, str], batch_colu
             f"{table.full_name} has Iceberg format version 1, which does not number its commits. Set the table property "
             "format-version to 2.",
         )
+    if facts.batch_field_id is None and facts.remembered_field_id is not None:
+        raise column_dropped(facts, "the table")
     if facts.batch_field_id is None:
         raise InputError(
             "BatchColumnMissing",

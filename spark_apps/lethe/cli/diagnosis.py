@@ -110,23 +110,20 @@ def _format(seen: Examined) -> Iterator[Finding]:
 
 def _batch_column(seen: Examined) -> Iterator[Finding]:
     remembered = seen.remembered_field_id
-    if seen.batch_field_id is None:
-        gone = f"field {remembered}, the batch column, was dropped" if remembered else f"no column {seen.wanted_column}"
+    if seen.batch_field_id is None and remembered is not None:
+        yield Finding(
+            Level.ERROR,
+            "BatchColumnDropped",
+            f"the batch column (table property {names.BATCH_COLUMN}: field {remembered}) was dropped: tombstones cannot be "
+            "matched with rows, and reads refuse.",
+            "Make a schema that has it the table's current one again; a new column cannot stand in for it, whatever its name.",
+        )
+    elif seen.batch_field_id is None:
         yield Finding(
             Level.ERROR,
             "BatchColumnMissing",
-            f"{gone}: tombstones cannot be matched with rows.",
-            "Roll back to a snapshot with the column, and do not drop it."
-            if remembered
-            else f"Add a string column {seen.wanted_column}, or name another one with --batch-column.",
-        )
-    elif remembered is not None and remembered != seen.batch_field_id:
-        yield Finding(
-            Level.ERROR,
-            "BatchColumnReplaced",
-            f"field {remembered}, the batch column, was dropped; {seen.column} is another one of that name (field "
-            f"{seen.batch_field_id}), which the tombstones do not mean.",
-            "Roll back to a snapshot with the column. A new column cannot stand in for it.",
+            f"the table has no column {seen.wanted_column}: its rows cannot be told apart by batch.",
+            f"Add a string column {seen.wanted_column}, or name another one with --batch-column.",
         )
     elif remembered is not None and seen.column != seen.wanted_column:
         yield Finding(

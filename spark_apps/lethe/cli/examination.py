@@ -17,7 +17,6 @@ from lethe.table.facts import data_files
 def examine(opened: Opened, wanted_column: str) -> Examined:
     """Raises what the catalog or the storage raises when away; a damaged ledger is a fact like others."""
     facts, table = opened.facts, opened.table
-    remembered = facts.properties.get(names.BATCH_COLUMN, "")
     column = table.schema().find_column_name(facts.batch_field_id) if facts.batch_field_id is not None else None
     mode_key = names.METRICS_MODE.format(column=column or wanted_column)
     default = facts.properties.get("write.metadata.metrics.default", DEFAULT_METRICS)
@@ -31,7 +30,7 @@ def examine(opened: Opened, wanted_column: str) -> Examined:
         head_id=facts.head_id,
         snapshots=facts.snapshots,
         wanted_column=wanted_column,
-        remembered_field_id=int(remembered) if remembered.isdigit() else None,
+        remembered_field_id=facts.remembered_field_id,
         batch_field_id=facts.batch_field_id,
         column=column,
         sorted_by_batch=facts.sorted_by_batch,

@@ -91,9 +91,8 @@ def test_nothing_is_called_an_orphan_while_a_root_cannot_be_read() -> None:
     ("changes", "code", "level"),
     [
         ({"format_version": 1}, "FormatVersionTooOld", Level.ERROR),
-        ({"batch_field_id": None, "column": None}, "BatchColumnMissing", Level.ERROR),
+        ({"batch_field_id": None, "column": None}, "BatchColumnDropped", Level.ERROR),
         ({"batch_field_id": None, "column": None, "remembered_field_id": None}, "BatchColumnMissing", Level.ERROR),
-        ({"batch_field_id": 9}, "BatchColumnReplaced", Level.ERROR),
         ({"column": "load"}, "BatchColumnRenamed", Level.NOTE),
         ({"lost": {1: "its ancestor was expired"}}, "LedgerLost", Level.ERROR),
         ({"sorted_by_batch": False}, "NotSorted", Level.WARNING),

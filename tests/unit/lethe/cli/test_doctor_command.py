@@ -8,6 +8,7 @@ from click.testing import Result
 from lethe import names
 from pyiceberg.catalog import Catalog
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
 
 from tests.unit.lethe.cli.conftest import NAME, SCHEMA, Kept
 
@@ -98,6 +99,23 @@ def test_a_renamed_batch_column_is_found_by_its_field_id(flights: Kept, lethe: L
         update.rename_column("batch_id", "load")
 
     assert "is called load now, not batch_id" in findings(lethe)[1]["BatchColumnRenamed"]
+
+
+def test_a_batch_column_that_was_dropped_is_an_error_also_when_another_has_its_name(
+    flights: Kept, lethe: Lethe
+) -> None:
+    prepare(flights, "batch_id")
+    flights.commit("A")
+    with flights.table.update_sort_order() as order:
+        order.asc("v", IdentityTransform())
+    with flights.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("batch_id")
+    with flights.table.update_schema() as update:
+        update.add_column("batch_id", StringType())
+
+    code, found = findings(lethe)
+
+    assert (code, "BatchColumnDropped" in found) == (1, True)
 
 
 def test_people_are_told_what_to_do(flights: Kept, lethe: Lethe) -> None:
