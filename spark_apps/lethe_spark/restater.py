@@ -79,7 +79,7 @@ def undo(
     """Show the rows of a revert again, as long as no vacuum has purged any of them.
 
     Args:
-        restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches` shows it.
+        restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches --json` shows it.
     Raises: InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother: nothing was undone.
         ConflictError, TransientError, LedgerError.
     """

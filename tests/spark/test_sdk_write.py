@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import lethe
 import lethe_spark
 import pytest
+from click.testing import CliRunner
 from lethe import names
+from lethe.cli.main import cli
 from lethe.errors import InputError
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe.run import CreateTable
@@ -46,8 +49,6 @@ def snapshots(flights: Flights) -> int:
 
 def data_files(flights: Flights) -> int:
     """Parquet files in the storage, whether a snapshot names them or not."""
-    from pathlib import Path
-
     return len(list(Path("/" + flights.table.location.removeprefix("file:").lstrip("/")).glob("data/**/*.parquet")))
 
 
@@ -304,3 +305,24 @@ def test_wrong_names_and_ids_are_refused_before_anything_is_read(flights: Flight
     with refused("NoBatchIds"):
         lethe_spark.revert(flights.spark, flights.full_name, [])
     assert flights.handle().head_id is None
+
+
+def test_the_command_line_finds_such_a_table_healthy_and_its_ledgers_sound(flights: Flights) -> None:
+    """What Spark wrote, judged without Spark."""
+    plain = a_plain_table(flights, f"{flights.name}_sound")
+    lethe_spark.write(frame(plain, *range(20)), plain.full_name, batch_id="2026-03-01T00:00:00Z.UA")
+    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="B", batch_ids_to_replace=["2026-03-01T00:00:00Z.UA"])
+    reverted = lethe_spark.revert(plain.spark, plain.full_name, ["B"])
+    lethe_spark.undo(plain.spark, plain.full_name, reverted.restatement)
+
+    def told(*arguments: str) -> tuple[int, str]:
+        ended = CliRunner().invoke(cli, [*arguments, plain.full_name])
+        return ended.exit_code, ended.output
+
+    code, said = told("ledger", "verify")
+    assert (code, "4 snapshots, 4 ledgers" in said) == (0, True), said
+    code, said = told("doctor")
+    assert (code, "warning" in said) == (0, False), said
+    plain.append_as_a_stranger("C")
+    code, said = told("doctor")
+    assert (code, "BareHead" in said, "1 of 3 data files" in said) == (1, True, True), said
