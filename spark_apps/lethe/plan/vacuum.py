@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lethe.ledger.ledger import Delta, Ledger
+from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
 from lethe.plan.bounds import FileBounds, IdIndex, split_by_bounds
 from lethe.plan.vacuum_budget import within_budget
@@ -79,7 +80,7 @@ def plan_purge(plan: VacuumPlan, ledger: Ledger, files_now: Collection[FileBound
             return PlanAnew(f"{f.path} is no longer part of the table")
         if now.has_deletes and not f.has_deletes:
             return PlanAnew(f"rows of {f.path} were deleted since the plan")
-    active = ledger.tombstones
+    active = get_many(ledger.tombstones, [t.key for t in plan.tombstones])
     for t in plan.applied:
         found = active.get(t.key)
         if found is None or not found.same_origin(t):
