@@ -4,8 +4,6 @@ I/O. Every commit, of a run or of a user's own Spark job, goes through `commit_o
 """
 
 import logging
-import random
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,6 +17,7 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.run import Phase
 from lethe.table import ledger_store
 
+from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Committer
 from lethe_spark.jvm.commit import Change, commit
@@ -26,7 +25,6 @@ from lethe_spark.jvm.table import IcebergTable
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 12
 T = TypeVar("T")
 
 
@@ -92,8 +90,7 @@ def commit_on_ledger(
             if attempt == ATTEMPTS:
                 raise
             log.warning("commit %d of %d: %s; looking in the ledger", attempt, ATTEMPTS, e.reason)
-        # Full jitter: writers that met once must not meet again in step.
-        time.sleep(random.uniform(0, min(2.0, 0.05 * 2**attempt)))
+        wait_before(attempt + 1)
     raise AssertionError("unreachable")
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from lethe import names
 from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitState
 
+from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, listen_for_callbacks
@@ -91,9 +92,13 @@ def commit(
     except JvmError as e:
         if check.error is not None:
             raise check.error from e
-        if not check.landed and (refused := _refusal(table, e)):
+        refused = None if check.landed else _refusal(table, e)
+        if refused is not None and refused.reason != "CommitFailed":
             raise refused from e
+        # "Failed" is what the catalog says as well to an attempt that was sent again because its answer was lost.
         landed = _look_for(table, pointer)
+        if landed is None and refused is not None:
+            raise refused from e
         if landed is not None:
             return landed
         raise _unknown(table, e) from e
@@ -191,11 +196,25 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
     """Record written files in the table's metadata without showing them: a crash then loses nothing.
 
     Args:
-        summary: Must hold `lethe.stage`, unique to this attempt.
-    Returns: The staged snapshot's id. Raises: ConflictError, UnknownCommitState.
+        summary: Must hold `lethe.stage`, unique to these files.
+    Returns: The staged snapshot's id. Raises: ConflictError after 12 lost races, UnknownCommitState.
     """
+    wanted = tuple(files)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _stage_once(table, wanted, wap_id, summary)
+        except ConflictError:
+            # Nothing has to be planned anew: a staged snapshot is valid on whatever the others have made of the table.
+            if attempt == ATTEMPTS:
+                raise
+        wait_before(attempt + 1)
+        table.refresh()
+    raise AssertionError("unreachable")
+
+
+def _stage_once(table: IcebergTable, files: tuple[DataFile, ...], wap_id: str, summary: Mapping[str, str]) -> int:
     check = StagingCheck(lambda: any(s.summary().get(names.STAGE) == summary[names.STAGE] for s in _snapshots(table)))
-    update = _update(table.java, Append(tuple(files)), {**summary, names.WAP_ID: wap_id}).stageOnly()
+    update = _update(table.java, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly()
     failure: BaseException | None = None
     listen_for_callbacks(table.spark)
     try:

@@ -12,14 +12,6 @@ from pyspark.sql import SparkSession
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, jvm
 
-# Iceberg's own defaults wait up to a minute per try; ours give up within half a minute, and the run plans again.
-COMMIT_RETRIES: Mapping[str, str] = {
-    "commit.retry.num-retries": "8",
-    "commit.retry.min-wait-ms": "50",
-    "commit.retry.max-wait-ms": "2000",
-    "commit.retry.total-timeout-ms": "30000",
-}
-
 
 class IcebergTable:
     """A handle to one table. What it says is as of its loading or the last `refresh`."""

@@ -1,0 +1,14 @@
+"""How long a writer waits that has lost a race. I/O: it sleeps."""
+
+import random
+import time
+from typing import Final
+
+ATTEMPTS: Final = 12
+_FIRST_SECONDS: Final = 0.1
+_LONGEST_SECONDS: Final = 2.0
+
+
+def wait_before(attempt: int) -> None:
+    """Wait before this attempt, the second or a later one. Full jitter: who met once must not meet again in step."""
+    time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (attempt - 2))))
