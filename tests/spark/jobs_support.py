@@ -144,8 +144,12 @@ class Story:
     def restatement(self, *requests: RestatementRequest, **changes: Any) -> RunSpec:
         return self.spec(RunKind.RESTATEMENT, [r.key for r in requests], requests=requests, **changes)
 
-    def vacuuming(self, limits: SnapshotLimits | None = None, key: str = "1") -> RunSpec:
-        return self.spec(RunKind.VACUUM, [key], limits=limits)
+    def vacuuming(
+        self, limits: SnapshotLimits | None = None, key: str = "1", max_bytes: int | None = None, **changes: Any
+    ) -> RunSpec:
+        spec = self.spec(RunKind.VACUUM, [key], limits=limits, **changes)
+        assert spec.vacuum is not None
+        return spec.model_copy(update={"vacuum": spec.vacuum.model_copy(update={"max_bytes": max_bytes})})
 
     def run(self, spec: RunSpec, **at: Callable[[], object]) -> RunResult:
         """Carry a run out. `at`: what happens at a step of it, `before_commit=…`."""
@@ -180,8 +184,18 @@ class Story:
         replacement = self.replacement(by, rows)
         return a_request(name, "Replay", batch_ids=batch_ids, replacement=replacement, **changes)
 
-    def vacuum(self, limits: SnapshotLimits | None = None, key: str = "1", **at: Callable[[], object]) -> RunResult:
-        return self.run(self.vacuuming(limits, key), **at)
+    def undo(self, of: str = "revert", name: str = "undo", **at: Callable[[], object]) -> RequestResult:
+        """Take the restatement of this name back."""
+        return self.restate(a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0"), **at)
+
+    def vacuum(
+        self,
+        limits: SnapshotLimits | None = None,
+        key: str = "1",
+        max_bytes: int | None = None,
+        **at: Callable[[], object],
+    ) -> RunResult:
+        return self.run(self.vacuuming(limits, key, max_bytes), **at)
 
     # --- what there is --------------------------------------------------------------------------------------------
 
@@ -264,6 +278,10 @@ class Story:
         newest = self.snapshots()[0]
         moment = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
         assert of_arrow(lethe.scan(full_name, as_of=moment).to_arrow()) == self.rows_at(newest.snapshot_id)
+
+    def ledger_files(self) -> dict[str, Path]:
+        """The files of ledgers by name, whether or not anybody needs them."""
+        return {p.name: p for p in Path(local(self.table().location()), "_tombstones").iterdir()}
 
     def data_folder(self) -> set[str]:
         """Every Parquet file below the table, whether or not anybody names it."""

@@ -1,0 +1,119 @@
+"""An Undo meets others: its rows are all there, or it is refused; nobody loses a row that was said to be back."""
+
+import pytest
+from lethe.run import RequestResult
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.jobs_support import Story, local, of_batches
+from tests.spark.lake import Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A, B and D are in the table; A was reverted."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B", "D")
+    story.consolidate("A", "B", "D")
+    story.revert("A")
+    return story
+
+
+def test_a_vacuum_that_has_written_its_files_without_the_rows_does_not_commit_them_after_an_undo(story: Story) -> None:
+    """The ledger is then as empty as the vacuum meant to leave it; its files would lose the rows for good."""
+    undone: list[RequestResult] = []
+
+    vacuumed = story.vacuum(before_commit=lambda: undone.append(story.undo()))
+
+    assert (undone[0].succeeded, vacuumed.outcome, vacuumed.rows_purged) == (True, "NothingToDo", 0)
+    story.check_reads(of_batches("A", "B", "D"))
+    assert story.data_folder() == {local(p) for p in story.files()}  # what the vacuum wrote in vain is gone
+
+
+def test_an_undo_that_a_vacuum_overtakes_is_refused(story: Story) -> None:
+    undone = story.undo(before_commit=lambda: story.vacuum())
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    story.check_reads(of_batches("B", "D"))
+
+
+def test_an_undo_that_a_partial_vacuum_overtakes_is_refused(story: Story) -> None:
+    """The tombstone is still active; half of its rows are gone."""
+    undone = story.undo(before_commit=lambda: story.vacuum(max_bytes=1))
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    story.check_reads(of_batches("B", "D"))
+
+
+def test_an_undo_does_not_overrule_a_second_revert_that_came_first(story: Story) -> None:
+    undone = story.undo(before_commit=lambda: story.revert("A", name="second"))
+
+    assert (undone.succeeded, undone.reason) == (False, "HeldByAnother")
+    assert "ns/second" in undone.message
+    story.check_reads(of_batches("B", "D"))
+
+
+def test_an_undo_does_not_double_a_batch_that_was_replaced_meanwhile(story: Story) -> None:
+    undone = story.undo(before_commit=lambda: story.replay("A", by="A2"))
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyReplaced")
+    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
+
+
+def test_one_undo_by_two_runs_at_one_moment_is_done_once(story: Story) -> None:
+    theirs: list[RequestResult] = []
+
+    mine = story.undo(before_commit=lambda: theirs.append(story.undo()))
+
+    assert mine == theirs[0]
+    story.check_reads(of_batches("A", "B", "D"))
+
+
+def test_two_undos_of_one_revert_take_it_back_once(story: Story) -> None:
+    mine = story.undo(name="mine", before_commit=lambda: story.undo(name="theirs"))
+
+    assert (mine.succeeded, mine.reason) == (False, "NotUndoable")
+    story.check_reads(of_batches("A", "B", "D"))
+
+
+def test_rows_that_arrive_during_an_undo_are_seen(story: Story) -> None:
+    """The appended rows are no reason to arm the tombstone that is being taken away."""
+    story.undo(before_commit=lambda: story.append_as_a_stranger("A"))
+
+    assert story.rows_at()[("A", 500, 1)] == 1
+    story.check_reads()
+
+
+def test_the_rows_that_a_replay_wrote_in_vain_leave_the_storage(story: Story) -> None:
+    """Another replay of the same batch came first."""
+    mine = story.a_replay("D", by="M", name="mine")
+    theirs = story.a_replay("D", by="T", name="theirs")
+
+    refused = story.restate(mine, before_commit=lambda: story.restate(theirs))
+
+    assert refused.reason == "AlreadyReplaced"
+    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_reads(of_batches("B") + of_batches("T", rows=3))
+
+
+def test_files_of_a_commit_in_doubt_stay_in_storage(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog's answer to the commit is lost and the table's history cannot be read: nobody knows whether it landed.
+    It did."""
+    from lethe.errors import UnknownCommitState
+    from lethe_spark import ledger_commit
+
+    really, lost = ledger_commit.commit, []
+
+    def commit_and_lose_the_answer(*arguments: object, **named: object) -> int:
+        snapshot_id = really(*arguments, **named)  # type: ignore[arg-type]
+        if not lost:
+            lost.append(snapshot_id)
+            raise UnknownCommitState("CommitStateUnknown", "the answer is lost")
+        return snapshot_id
+
+    monkeypatch.setattr(ledger_commit, "commit", commit_and_lose_the_answer)
+
+    result = story.restate(a_request("mine", "Replay", batch_ids=("D",), replacement=story.replacement("M")))
+
+    assert (result.succeeded, result.snapshot_id) == (True, lost[0])
+    story.check_reads(of_batches("B") + of_batches("M", rows=3))
