@@ -4,6 +4,7 @@ Invariant: a file is taken plain only if its metadata proves that no tombstoned 
 column or by its partition.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,11 +29,36 @@ class ReadPlan:
         """The ids to leave out of a read that opens all of the files."""
         return self.ids | {f.lower for f in self.skipped if f.lower is not None}
 
-    @property
-    def spared_share(self) -> float:
-        """The part of the bytes, 0 to 1, that need not be filtered or not even read."""
-        spared = sum(f.size for f in (*self.plain, *self.skipped))
-        return spared / max(1, spared + sum(f.size for f in self.filtered))
+
+@dataclass(frozen=True)
+class Run:
+    """Ids from `lower` to `upper`, both inclusive, of which no file that has to be read has any but deleted rows; `size`
+    in bytes of the skipped files within."""
+
+    lower: str
+    upper: str
+    size: int
+
+
+def skipped_runs(plan: ReadPlan, at_most: int) -> tuple[Run, ...]:
+    """The largest runs of skipped files, for readers that are told what to leave out by conditions on the batch column."""
+    others = covered_by((*plan.plain, *plan.filtered))
+    lowers = [lo or "" for lo, _ in others]
+
+    def between(a: str, b: str) -> bool:
+        """Whether another file might hold an id from `a` to `b`."""
+        at = bisect_right(lowers, b) - 1
+        return at >= 0 and ((upper := others[at][1]) is None or upper >= a)
+
+    runs: list[Run] = []
+    for f in sorted(plan.skipped, key=lambda f: f.lower or ""):
+        assert f.lower is not None
+        last = runs[-1] if runs else None
+        if last is not None and (last.upper == f.lower or not between(last.upper, f.lower)):
+            runs[-1] = Run(last.lower, f.lower, last.size + f.size)
+        else:
+            runs.append(Run(f.lower, f.lower, f.size))
+    return tuple(sorted(runs, key=lambda r: -r.size)[:at_most])
 
 
 def covered_by(files: Iterable[FileBounds]) -> tuple[Interval, ...]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from lethe.plan.bounds import FileBounds
-from lethe.plan.reading import covered_by, plan_read, unsure_of
+from lethe.plan.reading import Run, covered_by, plan_read, skipped_runs, unsure_of
 
 from tests.builders import a_file, a_tombstone
 
@@ -83,6 +83,23 @@ def test_the_ground_that_files_cover_is_few_intervals() -> None:
     assert covered_by([]) == ()
 
 
+def test_skipped_files_side_by_side_are_one_run() -> None:
+    """As long as no file that is read might hold an id in between; the largest come first."""
+    skipped = [
+        a_file(i, path=f"{i}{n}", size=10) for i, n in (("B", 1), ("B", 2), ("D", 1), ("F", 1), ("H", 1), ("K", 1))
+    ]
+    others = [a_file("A"), a_file("E"), a_file("K", "M")]
+
+    plan = plan_read([*skipped, *others], [of(i) for i in "BCDFGHK"])
+
+    assert skipped_runs(plan, 9) == (Run("B", "D", 30), Run("F", "H", 20), Run("K", "K", 10))
+    assert skipped_runs(plan, 1) == (Run("B", "D", 30),)
+    assert skipped_runs(plan_read([*skipped, FileBounds("f", 1, 1, None, None, None)], [of("B"), of("D")]), 9) == (
+        Run("B", "B", 20),
+        Run("D", "D", 10),
+    )
+
+
 names = st.sampled_from("ABCDEF")
 days = st.integers(0, 3)
 a_row = st.tuples(st.none() | names, days)
@@ -106,6 +123,8 @@ def test_every_tombstoned_row_is_left_out_and_no_other(
 
     plan = plan_read(files, tombstones)
 
+    for run in skipped_runs(plan, 99):
+        assert all(r[0] in ids for r in rows if r[0] is not None and run.lower <= r[0] <= run.upper)
     read = [r for f in plan.plain for r in contents[f.path]]
     read += [r for f in plan.filtered for r in contents[f.path] if r[0] not in plan.ids]
     assert sorted(map(str, read)) == sorted(str(r) for r in rows if r[0] not in ids)
