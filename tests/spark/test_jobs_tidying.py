@@ -1,0 +1,297 @@
+"""What runs leave behind: a head with a ledger, a history of bounded length, and only the ledger files somebody needs."""
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from lethe.run import SnapshotLimits
+from lethe.table import ledger_store
+from lethe.table.facts import observe
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, of_batches
+from tests.spark.lake import Lake
+
+DAY = 86_400
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A and B are in the table."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B")
+    story.consolidate("A", "B")
+    return story
+
+
+def tombstones(story: Story) -> set[str]:
+    return {t.id for t in story.ledger().tombstones.values()}
+
+
+# --- a head of another writer's -------------------------------------------------------------------------------------
+
+
+def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(story: Story) -> None:
+    """It copies what is active, and is no vacuum: it removed no file and ended no tombstone."""
+    story.revert("A")
+    story.vacuum(max_bytes=1)
+    story.append_as_a_stranger("x")
+    before = {k: story.ledger().tombstones[k] for k in story.ledger().tombstones}
+
+    result = story.consolidate()
+
+    assert (result.outcome, result.snapshot_id) == ("Committed", story.head().snapshot_id)
+    keys = story.keys()
+    assert [keys[f"tombstone.metrics.{k}.count"] for k in ("added", "deleted", "total")] == ["0", "0", "1"]
+    assert "tombstone.vacuum.file" not in keys
+    assert "tombstone.metrics.vacuum.count" not in keys
+    assert dict(story.ledger().tombstones) == before
+    story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
+    assert story.consolidate().outcome == "NothingToDo"
+
+
+@pytest.mark.parametrize("kind", ["vacuum", "consolidation", "restatement"])
+def test_a_run_that_commits_nothing_itself_leaves_no_bare_head_behind(story: Story, kind: str) -> None:
+    story.revert("A")
+    story.vacuum()
+    story.append_as_a_stranger("x")
+
+    match kind:
+        case "vacuum":
+            assert story.vacuum(key="2").outcome == "NothingToDo"
+        case "consolidation":
+            assert story.consolidate("A").outcome == "AlreadyCommitted"
+        case _:
+            assert story.revert("A").succeeded
+
+    assert story.keys()["lethe.ledger"]
+    story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
+
+
+def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> None:
+    """A stamp that merely copied what it had read before would bring A's rows back."""
+    story.append_as_a_stranger("x")
+
+    story.consolidate(before_commit=lambda: story.revert("A"))
+
+    assert tombstones(story) == {"A"}
+    story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
+
+
+def test_stamping_a_head_hides_the_rows_of_a_purged_batch_that_its_writer_brought(story: Story) -> None:
+    story.revert("A", evict_by_seconds=60)
+    story.vacuum()
+    story.append_as_a_stranger("A")
+
+    story.consolidate()
+
+    (tombstone,) = story.ledger().tombstones.values()
+    assert (tombstone.id, tombstone.restatements) == ("A", ("ns/revert/0",))
+    assert tombstone.evict_by == story.ledger().batches["A"].evict_by is not None
+    story.check_reads(of_batches("B"))
+
+
+def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it_in(story: Story) -> None:
+    assert story.ledger().batches["A"].partitions == ("0/[1]", "0/[2]")
+    story.append_as_a_stranger("A", day=7)
+    story.revert("B")
+    assert story.ledger().batches["A"].partitions == ("0/[1]", "0/[2]", "0/[7]")
+
+    story.revert("A", name="second")
+
+    in_partitions = {t.id: t.partitions for t in story.ledger().tombstones.values()}
+    assert in_partitions == {"A": ("0/[1]", "0/[2]", "0/[7]"), "B": ("0/[1]", "0/[2]")}
+
+
+def test_an_id_that_another_writer_used_first_is_remembered_where_that_writer_put_it(story: Story) -> None:
+    story.append_as_a_stranger("late", day=7)
+    story.consolidate()
+    story.put("late")
+
+    story.consolidate("late")
+
+    assert set(story.ledger().batches["late"].partitions or ()) >= {"0/[1]", "0/[2]", "0/[7]"}
+
+
+def test_a_tag_on_a_strangers_commit_reads_the_same_after_everything_around_it_is_gone(story: Story) -> None:
+    """The carrier of its ledger is expired by somebody else; the ledger's files stay as long as the tag."""
+    story.revert("A")
+    bare = story.append_as_a_stranger("x")
+    story.table().manage_snapshots().create_tag(bare, "audit").commit()
+    carrier = story.snapshots()[1].snapshot_id
+    story.revert("B", name="second")
+    story.spark.sql(
+        f"CALL {story.catalog}.system.expire_snapshots(table => '{story.name}', snapshot_ids => ARRAY({carrier}L))"
+    )
+    grow_old(story)
+
+    assert story.vacuum(ALL_GONE).ledger_files_removed > 0
+
+    table = story.table()
+    held = ledger_store.load(table.io, observe(table, "batch_id"), bare).ledger
+    assert held.ids(table.schema().find_field("batch_id").field_id) == {"A"}
+    story.check_reads(Counter({("x", 500, 1): 1}))
+
+
+# --- the length of the history --------------------------------------------------------------------------------------
+
+
+def test_a_table_of_many_commits_and_no_vacuum_keeps_a_bounded_history_and_every_tombstone(story: Story) -> None:
+    limits = SnapshotLimits(max_count=10, min_to_keep=2)
+
+    for n in range(60):
+        story.run(story.restatement(a_request(f"r{n}", batch_ids=(f"x{n:02}",)), snapshots=limits))
+        assert len(story.table().metadata.snapshots) <= 11
+    story.run(story.restatement(a_request("last", batch_ids=("A",)), snapshots=limits))
+
+    assert tombstones(story) == {f"x{n:02}" for n in range(60)} | {"A"}
+    story.check_reads(of_batches("B"))
+    assert story.consolidate("A").outcome == "AlreadyCommitted"
+
+
+def test_a_history_is_cut_by_number_only_where_no_vacuum_asks_for_age(story: Story) -> None:
+    """Old snapshots within the number allowed are somebody's time travel."""
+    limits = SnapshotLimits(max_age_seconds=0, max_count=3, min_to_keep=1)
+    story.revert("x")
+
+    result = story.run(story.restatement(a_request("second", batch_ids=("y",)), snapshots=limits))
+
+    assert result.snapshots_expired == 1  # the staged one, which was published
+    assert len(story.snapshots()) == 3
+
+
+def test_a_strangers_head_is_stamped_before_its_history_is_cut(story: Story) -> None:
+    """Another writer commits between this run's commit and its tidying up."""
+    story.revert("A")
+    limits = SnapshotLimits(max_count=2, min_to_keep=1)
+
+    story.run(
+        story.restatement(a_request("second", batch_ids=("y",)), snapshots=limits),
+        after_commit=lambda: story.append_as_a_stranger("x"),
+    )
+
+    assert story.keys()["lethe.ledger"]
+    assert len(story.table().metadata.snapshots) == 3  # the stranger's is one of the two, and keeps its carrier
+    story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
+
+
+# --- files of ledgers -----------------------------------------------------------------------------------------------
+
+
+def grow_old(story: Story) -> None:
+    """Every ledger file was written two days ago."""
+    moment = time.time() - 2 * DAY
+    for path in story.ledger_files().values():
+        os.utime(path, (moment, moment))
+
+
+def needed(story: Story) -> set[str]:
+    """The files that retained snapshots lead to, found without the code under test."""
+    table = story.table()
+    facts = observe(table, "batch_id")
+    found: set[str] = set()
+    for snapshot in table.snapshots():
+        keys = story.keys(snapshot)
+        found |= {Path(keys[k]).name for k in ("lethe.ledger", "tombstone.file", "tombstone.vacuum.file") if k in keys}
+        if "lethe.ledger" in keys:
+            root = ledger_store.read_root(table.io, facts, keys["lethe.ledger"])
+            found |= {c.file for chunks in root.parts.values() for c in chunks}
+    return found
+
+
+def test_the_ledger_files_of_expired_snapshots_go_and_those_of_retained_ones_stay(story: Story) -> None:
+    story.revert("A")
+    story.revert("B", name="second")
+    before = set(story.ledger_files())
+    grow_old(story)
+
+    result = story.vacuum(ALL_GONE)
+
+    left = set(story.ledger_files())
+    assert result.ledger_files_removed == len(before - left) > 0
+    assert needed(story) <= left
+    # Gone but for what was the head's a moment ago, when somebody may have begun to read it.
+    assert all(name in needed(story) or int(name[:8]) >= 3 for name in left)
+    story.check_reads(Counter())
+
+
+def test_the_head_of_a_moment_ago_can_still_be_read_by_who_has_begun_to(story: Story) -> None:
+    """Its files are as old as the others; nobody but the reader knows that it reads them."""
+    story.revert("A")
+    grow_old(story)
+    table = story.table()
+    begun = ledger_store.load(table.io, observe(table, "batch_id")).ledger
+
+    story.vacuum(ALL_GONE)
+
+    assert {t.id for t in begun.tombstones.values()} == {"A"}
+
+
+def test_files_of_a_commit_under_way_are_not_taken_for_litter(story: Story) -> None:
+    """Its ledger is written and no snapshot names it yet, while a vacuum beside it cleans up."""
+    story.restate(a_request("mine", batch_ids=("A",)), before_commit=lambda: story.vacuum(ALL_GONE))
+
+    assert tombstones(story) == {"A"}
+    story.check_reads(of_batches("B"))
+
+
+def test_what_lost_attempts_left_goes_when_it_is_old(story: Story) -> None:
+    """The first attempt's ledger was written and never published."""
+    story.revert("A", name="mine")
+    lost = set(story.ledger_files())
+    story.restate(a_request("second", batch_ids=("B",)), before_commit=lambda: story.revert("x", name="theirs"))
+    lost = set(story.ledger_files()) - lost - needed(story)
+    assert lost
+    grow_old(story)
+
+    story.vacuum(ALL_GONE)
+    grow_old(story)
+    story.revert("y", name="third")
+    story.vacuum(ALL_GONE, key="2")
+
+    assert lost.isdisjoint(story.ledger_files())
+    assert needed(story) <= set(story.ledger_files())
+
+
+@pytest.mark.parametrize("step", ["before_cleanup", "between_cleanups"])
+def test_a_clean_up_that_dies_leaves_nothing_half_gone_and_is_finished_by_the_next(story: Story, step: str) -> None:
+    story.revert("A")
+    grow_old(story)
+    with pytest.raises(Killed):
+        story.vacuum(ALL_GONE, **{step: die})
+    for name in story.ledger_files():
+        if name.endswith("-root.json"):  # no root is left without its parts
+            table = story.table()
+            root = ledger_store.read_root(
+                table.io, observe(table, "batch_id"), f"{table.location()}/_tombstones/{name}"
+            )
+            assert {c.file for chunks in root.parts.values() for c in chunks} <= set(story.ledger_files())
+    grow_old(story)
+    story.revert("B", name="second")
+
+    story.vacuum(ALL_GONE, key="2")
+
+    assert needed(story) <= set(story.ledger_files())
+    story.check_reads(Counter())
+
+
+def test_nothing_is_removed_while_a_ledger_of_the_history_cannot_be_read(story: Story) -> None:
+    """Whoever mends it may need any of them."""
+    story.revert("A")
+    damaged = story.ledger_files()[Path(story.keys()["lethe.ledger"]).name]
+    story.table().manage_snapshots().create_tag(story.head().snapshot_id, "audit").commit()
+    story.revert("B", name="second")
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:40])
+    before = set(story.ledger_files())
+    grow_old(story)
+
+    result = story.vacuum(ALL_GONE)
+
+    assert (result.outcome, result.ledger_files_removed) == ("Committed", 0)
+    assert before <= set(story.ledger_files())
+    damaged.write_bytes(content)
+    assert avro(story.keys()["tombstone.file"]) == []
