@@ -12,7 +12,7 @@ from lethe.table.facts import observe
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, of_batches
+from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, local, of_batches
 from tests.spark.lake import Lake
 
 DAY = 86_400
@@ -295,3 +295,18 @@ def test_nothing_is_removed_while_a_ledger_of_the_history_cannot_be_read(story: 
     assert before <= set(story.ledger_files())
     damaged.write_bytes(content)
     assert avro(story.keys()["tombstone.file"]) == []
+
+
+# --- data files that nobody published -------------------------------------------------------------------------------
+
+
+def test_staged_files_that_were_abandoned_leave_the_storage_with_their_snapshot(story: Story) -> None:
+    """E and F lie in common files, and another run promotes E meanwhile: both are written anew."""
+    story.put("E", "F")
+    story.consolidate("E", "F", after_stage=lambda: story.consolidate("E"))
+    assert story.data_folder() > {local(p) for p in story.files()}
+
+    story.vacuum(ALL_GONE)
+
+    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_reads(of_batches("A", "B", "E", "F"))

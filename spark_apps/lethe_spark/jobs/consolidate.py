@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from lethe import names
 from lethe.buffer import open_buffer
+from lethe.errors import ConflictError
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
@@ -24,10 +25,11 @@ from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource, read_batches
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.tidying import finished
+from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly, find_staged, stage
 from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
@@ -136,7 +138,11 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     if not files:
         return written
     context.reporter.phase(Phase.STAGING)
-    return replace(written, staged=_stage(context, table, base, written))
+    try:
+        return replace(written, staged=_stage(context, table, base, written))
+    except ConflictError:
+        discard(table, files, Attempts())
+        raise
 
 
 def _stage(context: RunContext, table: IcebergTable, base: Base, written: Written) -> int:
