@@ -4,7 +4,7 @@ Any Avro reader can read these files; the tombstone schema is the Tombstone Exte
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +12,7 @@ import fastavro
 
 from lethe.ledger import chunk_file
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Erasure, RequestEntry
+from lethe.ledger.parts import Ranges
 from lethe.ledger.tombstone import Tombstone
 
 K = TypeVar("K")
@@ -34,6 +35,7 @@ class PartFormat(Generic[K, T]):
     of_record: Callable[[Mapping[str, Any]], T]
     key: Callable[[T], K]
     text: Callable[[K], str]
+    text_field: str  # of the record: where that text stands
 
     def encode(self, entries: Iterable[T]) -> chunk_file.Encoded:
         sorted_ = sorted(((self.text(self.key(e)), e) for e in entries), key=lambda pair: pair[0])
@@ -43,8 +45,11 @@ class PartFormat(Generic[K, T]):
         """Raises whatever fastavro raises on a truncated or foreign file; the ledger store names the file."""
         return self.entries(chunk_file.decode(self.schema, content))
 
-    def entries(self, records: Iterator[Any]) -> list[T]:
-        return [self.of_record(r) for r in records]
+    def entries(self, records: Iterator[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:
+        """The entries of records, or of those with wanted keys: making an entry takes as long as decoding its record."""
+        if wanted is None:
+            return [self.of_record(r) for r in records]
+        return [self.of_record(r) for r in records if str(r[self.text_field]) in wanted]
 
 
 TOMBSTONES: PartFormat[tuple[int, str], Tombstone] = PartFormat(
@@ -75,6 +80,7 @@ TOMBSTONES: PartFormat[tuple[int, str], Tombstone] = PartFormat(
     lambda r: Tombstone(r["id"], r["namespace"], r["addedOn"], r["evictBy"], r["meta"]),
     lambda t: t.key,
     lambda k: k[1],
+    "id",
 )
 
 BATCHES: PartFormat[str, BatchEntry] = PartFormat(
@@ -151,6 +157,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
     ),
     lambda b: b.id,
     str,
+    "id",
 )
 
 REQUESTS: PartFormat[str, RequestEntry] = PartFormat(
@@ -170,6 +177,7 @@ REQUESTS: PartFormat[str, RequestEntry] = PartFormat(
     lambda r: RequestEntry(r["key"], r["run"], r["time"], json.loads(r["result"])),
     lambda e: e.key,
     str,
+    "key",
 )
 
 ERASURES: PartFormat[str, Erasure] = PartFormat(
@@ -188,6 +196,7 @@ ERASURES: PartFormat[str, Erasure] = PartFormat(
     lambda r: Erasure(r["restatement"], r["fieldId"], r["evictBy"]),
     lambda e: e.restatement,
     str,
+    "restatement",
 )
 
 CARRIERS: PartFormat[int, Carrier] = PartFormat(
@@ -212,4 +221,5 @@ CARRIERS: PartFormat[int, Carrier] = PartFormat(
     lambda r: Carrier(r["snapshotId"], r["sequenceNumber"], r["ledger"], tuple(r["bare"])),
     lambda c: c.snapshot_id,
     str,
+    "snapshotId",
 )

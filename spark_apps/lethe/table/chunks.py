@@ -3,7 +3,7 @@
 I/O through PyIceberg's FileIO. Files are immutable, so that what was read once is kept as long as the ledger is.
 """
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, TypeVar
 
@@ -87,7 +87,7 @@ class ChunkReader(Generic[K, T]):
             self.fetch()
             assert self._index is not None
             texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
-            there = self._blocks(self._index.blocks_of(texts))
+            there = self._blocks(self._index.blocks_of(texts), frozenset(texts))
         else:
             there = self.entries()
         return {k: there[k] for k in inside if k in there}
@@ -101,7 +101,7 @@ class ChunkReader(Generic[K, T]):
         if self._entries is None and self._indexed and not ranges.is_everything:
             self.fetch()
             assert self._index is not None
-            there = self._blocks(self._index.blocks_within(ranges))
+            there = self._blocks(self._index.blocks_within(ranges), ranges)
         else:
             there = self.entries()
         return {k: e for k, e in there.items() if self._format.text(k) in ranges}
@@ -110,16 +110,16 @@ class ChunkReader(Generic[K, T]):
     def _indexed(self) -> bool:
         return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
 
-    def _blocks(self, blocks: Sequence[int]) -> dict[K, T]:
+    def _blocks(self, blocks: Sequence[int], wanted: Container[str] | Ranges) -> dict[K, T]:
         assert self._index is not None
-        if len(blocks) > len(self._index.offsets) // 2:
-            return self.entries()
+        if self._content is None and len(blocks) > len(self._index.offsets) // 2:
+            self._content = self._whole()
         found: dict[K, T] = {}
         for block in blocks:
             start, end = self._index.span(block, self.chunk.bytes - self.chunk.header_bytes)
             content = self._range(self.chunk.header_bytes + start, self.chunk.header_bytes + end)
             records = self._decoded(
-                lambda c=content: self._format.entries(self._index.decode_block(self._format.schema, c))  # type: ignore[misc]
+                lambda c=content: self._format.entries(self._index.decode_block(self._format.schema, c), wanted)  # type: ignore[misc]
             )
             found.update((self._format.key(e), e) for e in records)
         return found

@@ -1,6 +1,7 @@
 """A large chunk answers for one key by decoding one block, and any Avro reader reads it from end to end."""
 
 import io
+from dataclasses import replace
 
 import fastavro
 import pytest
@@ -10,7 +11,7 @@ from lethe.ledger import avro
 from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
 from lethe.ledger.parts import Ranges
 
-from tests.builders import a_tombstone
+from tests.builders import a_batch, a_tombstone
 
 IDS = sorted(f"2013-01-{n % 31:02d}.{n:05d}" for n in range(INDEXED_FROM + 300))
 WRITTEN = avro.TOMBSTONES.encode([a_tombstone(i) for i in IDS])
@@ -70,3 +71,38 @@ def test_two_files_of_the_same_entries_differ_only_in_their_sync_marker() -> Non
     again = avro.TOMBSTONES.encode([a_tombstone(i) for i in reversed(IDS)])
 
     assert (len(again.content), again.header_bytes) == (len(WRITTEN.content), WRITTEN.header_bytes)
+
+
+def test_only_the_wanted_entries_of_a_block_are_made() -> None:
+    data = WRITTEN.content[WRITTEN.header_bytes :]
+    start, end = INDEX.span(0, len(data))
+    records = INDEX.decode_block(avro.TOMBSTONES.schema, data[start:end])
+
+    made = avro.TOMBSTONES.entries(records, frozenset({IDS[1], IDS[-1]}))
+
+    assert [t.id for t in made] == [IDS[1]]
+
+
+def test_a_block_that_does_not_end_in_the_files_mark_is_none() -> None:
+    data = WRITTEN.content[WRITTEN.header_bytes :]
+    start, end = INDEX.span(1, len(data))
+
+    with pytest.raises(ValueError, match="not a whole block"):
+        INDEX.decode_block(avro.TOMBSTONES.schema, data[start : end - 1])
+
+
+def test_a_file_of_an_older_schema_is_read_with_the_defaults_of_ours() -> None:
+    """Whole, and block by block."""
+    schema = {k: v for k, v in avro.BATCHES.schema.items() if not k.startswith("__")}
+    older = replace(
+        avro.BATCHES,
+        schema=fastavro.parse_schema({**schema, "fields": [f for f in schema["fields"] if f["name"] != "evictBy"]}),
+    )
+    entries = [a_batch(i) for i in IDS]
+    written = older.encode(entries)
+    index = Index(written.content[: written.header_bytes])
+    data = written.content[written.header_bytes :]
+    start, end = index.span(0, len(data))
+
+    assert avro.BATCHES.decode(written.content) == entries
+    assert avro.BATCHES.entries(index.decode_block(avro.BATCHES.schema, data[start:end])) == entries[:ENTRIES_PER_BLOCK]
