@@ -17,7 +17,7 @@ from bench.lake import Lake, files_of
 from bench.rivals import Rival
 from bench.scales import BATCH_COLUMN, Scale, Size
 from bench.tables import base
-from bench.timing import Case, Sample, in_turns, say, seconds_of
+from bench.timing import Case, Sample, failure, in_turns, say, seconds_of
 
 SCATTERED, CLUSTERED = "scattered", "clustered"
 
@@ -64,7 +64,7 @@ def measure(lake: Lake, scale: Scale, *, ordered: bool) -> dict[str, Any]:
             subject = _prepared(lake, name, size, v)
             _check(subject, size, v.deleted)
         except Exception as e:
-            case.error = f"{type(e).__name__}: {str(e).strip().splitlines()[0][:300] if str(e).strip() else ''}"
+            case.error = failure(e)
             say(f"{case.name}: FAILED, {case.error}")
             continue
         warmed.add((v.kind, v.deleted > 0))

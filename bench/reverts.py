@@ -10,7 +10,7 @@ from bench.lake import Lake, files_of
 from bench.rivals import Rival
 from bench.scales import BATCH_COLUMN, Scale, Size
 from bench.tables import base
-from bench.timing import WARM_UP, Case, Sample, in_turns, say
+from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say
 
 KINDS = (
     rivals.LEDGER,
@@ -82,6 +82,9 @@ def _batches(size: Size, count: int, offset: int) -> Sequence[int]:
 
 def _wrong(subject: Rival, size: Size, taken: set[int]) -> str:
     """Whether the rows that are left are not those that should be."""
-    found = subject.read().agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
+    try:
+        found = subject.read().agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
+    except Exception as e:
+        return failure(e)
     expected = (size.all_batches - len(taken)) * size.rows
     return "" if found == expected else f"{found} rows are left, expected {expected}"

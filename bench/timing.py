@@ -69,7 +69,7 @@ def in_turns(cases: Iterable[Case]) -> list[dict[str, Any]]:
             try:
                 sample = case.act(number)
             except Exception as e:
-                case.error = f"{type(e).__name__}: {str(e).strip().splitlines()[0][:300] if str(e).strip() else ''}"
+                case.error = failure(e)
                 say(f"  {case.name}: FAILED, {case.error}")
                 continue
             if number != WARM_UP:
@@ -78,6 +78,12 @@ def in_turns(cases: Iterable[Case]) -> list[dict[str, Any]]:
             size = "" if sample.bytes is None else f", {sample.bytes:,} bytes"
             say(f"  {label:>8} {case.name}: {sample.seconds:.3f} s{size}")
     return [c.result() for c in wanted]
+
+
+def failure(error: Exception) -> str:
+    """An error in one line."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0][:300] if text else ''}"
 
 
 def seconds_of(act: Callable[[], object]) -> float:
