@@ -2,6 +2,7 @@
 
     LetheError
     ├── InputError          the user changes something; a run exits with 10
+    │   ├── TableError      the table is not what it was; no single request is at fault, and none is refused for good
     │   └── LedgerError     a ledger file is missing, truncated, newer than this version or not where it must be
     ├── ConflictError       the ledger or the table moved: plan again and try again
     ├── UnknownCommitState  nobody knows whether the commit landed: look in the ledger before anything else
@@ -36,6 +37,10 @@ class InputError(LetheError):
     """Something the user has to change; a retry of the same input cannot help."""
 
     exit_code = EXIT_INPUT
+
+
+class TableError(InputError):
+    """The table is not what it was when the work was asked for. Nothing can be said of any request before that is settled."""
 
 
 class LedgerError(InputError):

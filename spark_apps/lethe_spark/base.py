@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe import names
-from lethe.errors import InputError
+from lethe.errors import InputError, TableError
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import is_rolled_back
 from lethe.plan.bounds import FileBounds
@@ -85,7 +85,7 @@ class Base:
 def observe_base(context: Committer, table: IcebergTable) -> Base:
     """The table's newest state and its ledger.
 
-    Raises: InputError (TableClaimed, TableRolledBack, BatchColumnMissing), LedgerError.
+    Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableRolledBack), LedgerError.
     """
     table.refresh()
     iceberg = static_table(table.metadata_location, context.catalog_properties)
@@ -192,7 +192,7 @@ def _check_head(context: Committer, facts: TableFacts) -> None:
     """Between the look of whoever asked for this run and now, the table may have been rolled back."""
     seen = context.seen_snapshot_id
     if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
-        raise InputError(
+        raise TableError(
             "TableRolledBack",
             f"{context.table_name} was rolled back or made anew: its head is snapshot {facts.head_id or 'none'}, which "
             f"does not descend from snapshot {seen}, the head when this run was asked for. Nothing was committed. Accept the "

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from lethe import names
 from lethe.buffer import open_store
-from lethe.errors import ConflictError, InputError, LedgerError
+from lethe.errors import ConflictError, InputError, LedgerError, TableError
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.parts import get_many
 from lethe.plan.batches import is_data
@@ -54,8 +54,8 @@ def run(context: RunContext) -> RunResult:
             results.append(
                 done.outcome.model_copy(update={"snapshot_id": done.snapshot_id or done.outcome.snapshot_id})
             )
-        except LedgerError:
-            raise  # not this request's fault: nothing can be said of any until the ledger is mended
+        except (LedgerError, TableError):
+            raise  # not this request's fault: nothing can be said of any until the ledger is mended, the table accepted
         except InputError as e:
             log.info("%s is refused: %s", request.name, e.reason)
             results.append(
