@@ -3,6 +3,7 @@
 import gc
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import lethe
@@ -12,6 +13,7 @@ from lethe.errors import InputError
 from lethe_spark import frames, reader
 from lethe_spark.jvm import staged
 from lethe_spark.jvm.columns import in_set
+from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.jvm.staged import plan_tasks, stage, staged_now
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -244,3 +246,40 @@ def test_options_that_contradict_each_other_are_refused(many: Flights) -> None:
         lethe_spark.read(many.spark, many.full_name, until=1)
     with pytest.raises(InputError, match="InvalidRead"):
         lethe_spark.read(many.spark, many.full_name, since=1, snapshot_id=1)
+
+
+def test_equality_deletes_are_applied_by_spark_and_refused_by_name_without_it(
+    make_flights: Callable[..., Flights],
+) -> None:
+    """PyIceberg cannot read them; going on without them would show deleted rows."""
+    flights = make_flights(partition_by=())
+    flights.commit(files=flights.written("A", "B"))
+    flights.commit("A", run_id="run-2")
+    first = flights.handle().head_id
+    delete_by_value(flights, "day", 2)
+
+    frame = lethe_spark.read(flights.spark, flights.full_name)
+    assert rows_of(frame) == Counter({("B", v): 1 for v in range(0, 10, 2)})
+    with pytest.raises(InputError, match=r"EqualityDeletes.*lethe_spark\.read"):
+        lethe.scan(flights.full_name).to_arrow()
+    with pytest.raises(InputError, match="ForeignChange"):
+        lethe_spark.read(flights.spark, flights.full_name, since=first)
+
+
+def delete_by_value(flights: Flights, column: str, value: int) -> None:
+    """As a streaming engine deletes: a file that names values, without a look at the data."""
+    table = flights.handle().java
+    api = jvm(flights.spark).org.apache.iceberg
+    schema = table.schema().select([column])
+    fields = gateway(flights.spark).new_array(jvm(flights.spark).int, 1)
+    fields[0] = table.schema().findField(column).fieldId()
+    parquet = api.FileFormat.PARQUET
+    factory = api.data.GenericFileWriterFactory.Builder(table).deleteFileFormat(parquet)
+    factory = factory.equalityFieldIds(fields).equalityDeleteRowSchema(schema).build()
+    file = api.io.OutputFileFactory.builderFor(table, 1, 1).format(parquet).build().newOutputFile()
+    writer = factory.newEqualityDeleteWriter(file, table.spec(), None)
+    record = api.data.GenericRecord.create(schema)
+    record.setField(column, value)
+    writer.write(record)
+    writer.close()
+    table.newRowDelta().addDeletes(writer.toDeleteFile()).commit()

@@ -1,5 +1,6 @@
 """Rows of planned data files as Arrow, with or without those of some batches. I/O: reads data."""
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from lethe.plan.bounds import IdIndex, split_by_bounds
 from lethe.plan.reading import ReadPlan
 from lethe.table.files import Lens, Planned
 
+# PyIceberg warns of each file in which a column is read as a dictionary, as here it is meant to be.
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda r: "not have a dictionary type" not in r.getMessage())
 # PyIceberg reads all files it is given at once and keeps what it has read: so many at a time bound the memory.
 FILES_AT_ONCE = 16
 
@@ -63,17 +66,33 @@ def read(lens: Lens, parts: Sequence[Part], columns: Sequence[str]) -> Iterator[
     """The rows of all parts, in these columns, as many batches as there are."""
     batch_column = lens.schema.find_column_name(lens.field_id) if lens.field_id is not None else None
     for part in parts:
-        needed = tuple(dict.fromkeys((*columns, batch_column))) if batch_column and not part.takes_all else columns
-        deleted = pa.array(sorted(part.ids), pa.string())
-        for batch in _rows(lens, part.tasks, needed):
-            if part.takes_all or batch_column is None:
-                yield batch
-                continue
-            # A null batch id is of no batch: is_in answers False for it.
-            hit = pc.is_in(batch.column(batch_column).cast(pa.string()), value_set=deleted)
+        if part.takes_all or batch_column is None:
+            yield from _rows(lens, part.tasks, columns)
+            continue
+        needed = tuple(dict.fromkeys((*columns, batch_column)))
+        ids = pa.array(sorted(part.ids), pa.string())
+        # As a dictionary, each batch id is looked up once per batch of rows, not once per row.
+        for batch in _rows(lens, part.tasks, needed, (batch_column,)):
+            hit = _is_one_of(batch.column(batch_column), ids)
             kept = batch.filter(hit if part.of_ids else pc.invert(hit))
             if kept.num_rows:
-                yield kept.select(list(columns))
+                yield _plain(kept.select(list(columns)), batch_column)
+
+
+def _is_one_of(values: pa.Array, ids: pa.Array) -> pa.Array:
+    """A null is no batch's id: the answer for it is False."""
+    if not pa.types.is_dictionary(values.type):
+        return pc.is_in(values.cast(pa.string()), value_set=ids)
+    known = pc.is_in(values.dictionary.cast(pa.string()), value_set=ids)
+    return pc.fill_null(known.take(values.indices), False)
+
+
+def _plain(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
+    """With the column as text, if it was read as a dictionary."""
+    at = batch.schema.get_field_index(column)
+    if at < 0 or not pa.types.is_dictionary(batch.schema.field(at).type):
+        return batch
+    return batch.set_column(at, column, batch.column(at).cast(pa.string()))
 
 
 def count(lens: Lens, parts: Sequence[Part]) -> int:
@@ -92,8 +111,10 @@ def count(lens: Lens, parts: Sequence[Part]) -> int:
     return total + sum(b.num_rows for b in read(lens, to_read, (name or "",)))
 
 
-def _rows(lens: Lens, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _rows(
+    lens: Lens, tasks: Sequence[FileScanTask], columns: Sequence[str], dictionaries: tuple[str, ...] = ()
+) -> Iterator[pa.RecordBatch]:
     projected = lens.schema.select(*columns)
-    scan = ArrowScan(lens.metadata, lens.io, projected, lens.row_filter)
+    scan = ArrowScan(lens.metadata, lens.io, projected, lens.row_filter, dictionary_columns=dictionaries)
     for n in range(0, len(tasks), FILES_AT_ONCE):
         yield from scan.to_record_batches(tasks[n : n + FILES_AT_ONCE])
