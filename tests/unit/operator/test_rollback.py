@@ -21,6 +21,7 @@ from tests.unit.operator.builders import (
     a_dataset,
     a_policy,
     a_restatement,
+    a_restatement_run,
     a_result,
     a_run,
     a_table,
@@ -193,16 +194,20 @@ def test_a_run_is_told_the_head_on_which_it_was_decided() -> None:
     assert (launch.run.seen_snapshot_id, launch.run.seen_sequence_number, launch.run.attempt) == (3, 3, 2)
 
 
-def test_a_run_that_found_the_table_rolled_back_is_tried_again_once_that_is_settled() -> None:
+@pytest.mark.parametrize("kind", [RunKind.CONSOLIDATION, RunKind.RESTATEMENT])
+def test_a_run_that_found_the_table_rolled_back_is_tried_again_once_that_is_settled(kind: RunKind) -> None:
     """Exit code 10 says that somebody has to act; here somebody did, and the Dataset knows."""
-    spec = a_consolidation(A)
+    revert = a_restatement("new")
+    spec = a_consolidation(A) if kind is RunKind.CONSOLIDATION else a_restatement_run(revert)
     result = a_result(spec, "Failed", reason="TableRolledBack", message="It was rolled back.")
-    refused = a_run(spec, an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result))
-    world = World(runs=(refused,), table=at(2), buffer=a_world(A).buffer)
+    served = "" if kind is RunKind.CONSOLIDATION else revert.meta.uid
+    refused = a_run(spec, an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result, for_uid=served))
+    asked = () if kind is RunKind.CONSOLIDATION else (revert,)
+    world = World(restatements=asked, runs=(refused,), table=at(2), buffer=a_world(A).buffer)
 
     stopped, accepted = decide(saw(3), world, NOW, SETTINGS), decide(saw(3, accept="2"), world, NOW, SETTINGS)
 
-    assert (kinds(stopped), kinds(accepted)) == ([], [RunKind.CONSOLIDATION])
+    assert (kinds(stopped), kinds(accepted)) == ([], [kind])
 
 
 def _succeeded(name: str = "done") -> Restatement:
