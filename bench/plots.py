@@ -56,14 +56,14 @@ def _commits(part: Mapping[str, Any]) -> Any:
             above = [r[quantity]["max"] - m for m, r in zip(middle, found, strict=True)]
             axis.errorbar(sizes, middle, yerr=[below, above], marker=marker, capsize=3, label=what)
     for axis, label in ((left, "seconds"), (right, "bytes written")):
-        axis.set_xscale("log")
-        axis.set_xlabel("active tombstones")
+        _counts(axis, [x["active"] for x in part["ledgers"]], "active tombstones")
         axis.set_ylabel(label)
         axis.grid(alpha=0.3, which="both")
     left.set_ylim(bottom=0)
     right.set_yscale("log")
     left.legend()
     figure.suptitle(f"A commit that adds {part['added']} tombstones: median, least and most")
+    figure.tight_layout()
     return figure
 
 
@@ -109,12 +109,20 @@ def _reverts(parts: Sequence[Mapping[str, Any]]) -> Any:
             found = [(n, find(part["results"], kind=kind, batches=n)) for n in counts]
             points = [(n, median(r)) for n, r in found if median(r) is not None]
             axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind], label=kind) if points else None
-        axis.set_xscale("log")
+        _counts(axis, counts, "batches taken back")
         axis.set_yscale("log")
-        axis.set_xlabel("batches taken back")
         layout = "" if part["table"]["sorted"] else ", unsorted"
         axis.set_title(f"{part['table']['rows'] / 1e6:g} million rows{layout}", loc="left")
         axis.grid(alpha=0.3, which="both")
     axes[0][0].set_ylabel("seconds")
-    axes[0][-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    lines, kinds = axes[0][0].get_legend_handles_labels()
+    axes[0][-1].legend(lines, kinds, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _counts(axis: Any, counts: Sequence[int], label: str) -> None:
+    """A logarithmic axis with just these numbers on it."""
+    axis.set_xscale("log")
+    axis.set_xticks(counts, [f"{n:,}" for n in counts])
+    axis.minorticks_off()
+    axis.set_xlabel(label)
