@@ -29,6 +29,7 @@ class Subject:
 
     lake: Lake
     table: IcebergTable
+    field_id: int
     active: int
     folder: Path
 
@@ -41,7 +42,7 @@ class Subject:
         before = self.bytes()
         with self.lake.context(RunKind.RESTATEMENT, self.table.name) as context:
             run = context.spec.run_id
-            delta = Delta(run, add_tombstones=tuple(_tombstone(self.table, i, run) for i in ids))
+            delta = Delta(run, add_tombstones=tuple(_tombstone(self.field_id, i, run) for i in ids))
             seconds = seconds_of(
                 lambda: commit_on_ledger(context, self.table, lambda _: Intent(delta, LedgerOnly(), None))
             )
@@ -79,6 +80,8 @@ def _cases(subject: Subject, scale: Scale) -> Iterator[Case]:
 def _build(lake: Lake, active: int, scale: Scale) -> Subject:
     say(f"a ledger of {active:,} tombstones")
     table = lake.create(f"run.ledger_{active}_{os.getpid()}", properties=our_properties())
+    field_id = table.field_id(BATCH_COLUMN)
+    assert field_id is not None
     ids = [f"flights-{i:09d}" for i in range(active)]
     for start in range(0, active, PER_DELTA):
         part = ids[start : start + PER_DELTA]
@@ -88,7 +91,7 @@ def _build(lake: Lake, active: int, scale: Scale) -> Subject:
             LedgerOnly(),
             lambda run, part=part: Delta(
                 run,
-                add_tombstones=tuple(_tombstone(table, i, run) for i in part),
+                add_tombstones=tuple(_tombstone(field_id, i, run) for i in part),
                 set_batches=tuple(entry(i, BatchState.REVERTED, 100) for i in part),
             ),
         )
@@ -96,7 +99,7 @@ def _build(lake: Lake, active: int, scale: Scale) -> Subject:
     entries = tuple(entry(i, BatchState.PROMOTED, 100) for i in known)
     commit(lake, table, LedgerOnly(), lambda run: Delta(run, set_batches=entries))
     folder = Path("/" + table.location.removeprefix("file:").lstrip("/")) / names.LEDGER_FOLDER
-    return Subject(lake, table, active, folder)
+    return Subject(lake, table, field_id, active, folder)
 
 
 def _known(number: int, count: int) -> list[str]:
@@ -104,8 +107,6 @@ def _known(number: int, count: int) -> list[str]:
     return [f"flights-{i * 7919 % 1_000_000:09d}.r{number + 1}" for i in range(count)]
 
 
-def _tombstone(table: IcebergTable, batch_id: str, run: str) -> Tombstone:
-    field_id = table.field_id(BATCH_COLUMN)
-    assert field_id is not None
+def _tombstone(field_id: int, batch_id: str, run: str) -> Tombstone:
     meta = {META_RESTATEMENTS: f"bench/revert/{run}", META_RUN: run, "partitions": "0/[1]"}
     return Tombstone(batch_id, field_id, ADDED, None, meta)
