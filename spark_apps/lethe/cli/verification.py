@@ -1,21 +1,20 @@
 """Every ledger of a table read to the last entry, and compared with what its root and its snapshot say. I/O."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from pyiceberg.io import FileIO
 
 from lethe import names
 from lethe.cli.history import count
+from lethe.cli.layers import ChunkKeys, Layers
 from lethe.cli.opening import Opened
 from lethe.cli.roots import AT_ONCE, Roots, name_of
 from lethe.errors import LedgerError
 from lethe.ledger import avro
 from lethe.ledger.lineage import Snapshot
-from lethe.ledger.merge import fold
 from lethe.ledger.root import Chunk, Root
 from lethe.table import ledger_store
 from lethe.table.chunks import read_file
@@ -27,8 +26,6 @@ _FORMATS: Mapping[str, avro.PartFormat[Any, Any]] = {
     "erasures": avro.ERASURES,
     "carriers": avro.CARRIERS,
 }
-
-Keys = frozenset[Hashable]
 
 
 @dataclass(frozen=True)
@@ -49,83 +46,80 @@ def verify(opened: Opened, roots: Roots, tick: Callable[[int], object]) -> Verif
     chunks = {(part, c.file): None for r in roots.found.values() for part, cs in r.parts.items() for c in cs}
     folder = ledger_store.ledger_folder(opened.facts.location)
     tick(len(chunks))
-    keys: dict[str, Keys] = {}
+    read: dict[str, ChunkKeys] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for (_, file), read in zip(chunks, pool.map(lambda c: _keys(io, folder, *c), chunks), strict=True):
-            if isinstance(read, str):
-                needed = [
-                    p for p, r in roots.found.items() if any(c.file == file for cs in r.parts.values() for c in cs)
-                ]
-                problems.append(f"{_needed_by(opened, roots, *needed)}: {read}")
+        for (_, file), found in zip(chunks, pool.map(lambda c: _keys(io, folder, *c), chunks), strict=True):
+            if isinstance(found, str):
+                needed = [p for p, r in roots.found.items() if file in r.files]
+                problems.append(f"{_needed_by(opened, roots, *needed)}: {found}")
             else:
-                keys[file] = read
+                read[file] = found
             tick(0)
+    layers = Layers(read)
     for pointer, root in sorted(roots.found.items()):
-        problems += _root(pointer, root, keys)
-    problems += _summaries(opened, roots, keys)
+        problems += _root(pointer, root, read, layers)
+    problems += _summaries(opened, roots, layers)
     files = len(chunks) + len(roots.vacuum_files)
     return Verified(len(opened.facts.snapshots), len(roots.found) + len(roots.broken), files, tuple(problems))
 
 
-def _keys(io: FileIO, folder: str, part: str, file: str) -> Keys | str:
+def _keys(io: FileIO, folder: str, part: str, file: str) -> ChunkKeys | str:
     """The keys of a chunk's entries, or what is wrong with it. A key that is there twice is wrong, too."""
-    uri = f"{folder}/{file}"
+    uri, form = f"{folder}/{file}", _FORMATS[part]
     try:
-        entries = _FORMATS[part].decode(read_file(io, uri))
+        entries = form.decode(read_file(io, uri))
     except LedgerError as e:
         return e.message
     except Exception as e:  # fastavro raises a dozen types for a damaged file
         return f"{uri} is not readable as {part} ({type(e).__name__})."
-    found = frozenset(_FORMATS[part].key(e) for e in entries)
-    return found if len(found) == len(entries) else f"{uri} holds {len(entries)} {part} under {len(found)} keys."
+    found = frozenset(form.key(e) for e in entries)
+    if len(found) != len(entries):
+        return f"{uri} holds {len(entries)} {part} under {len(found)} keys."
+    texts = [form.text(k) for k in found]
+    return ChunkKeys(found, min(texts, default=None), max(texts, default=None))
 
 
-def _root(pointer: str, root: Root, keys: Mapping[str, Keys]) -> Iterator[str]:
+def _root(pointer: str, root: Root, read: Mapping[str, ChunkKeys], layers: Layers) -> Iterator[str]:
     """What a root says of its chunks and of all of them together."""
     name = name_of(pointer)
-    whole = True
     for part, chunks in root.parts.items():
         for chunk in chunks:
-            if chunk.file not in keys:
-                whole = False
-            elif chunk.records != len(keys[chunk.file]):
-                yield f"{name}: {chunk.file} holds {len(keys[chunk.file])} {part}, the root says {chunk.records}."
-    if not whole:
-        return  # said already; totals of what is left would only repeat it
+            found = read.get(chunk.file)
+            if found is None:
+                continue  # said already
+            if chunk.records != len(found.keys):
+                yield f"{name}: {chunk.file} holds {len(found.keys)} {part}, the root says {chunk.records}."
+            if (chunk.lower, chunk.upper) != (found.lower, found.upper):
+                yield f"{name}: the keys of {chunk.file} lie within other bounds than the root says."
     said = root.statistics
     for part, number in (("tombstones", said.tombstones), ("batches", said.batches), ("requests", said.requests)):
-        actual = len(_folded(root.parts.get(part, ()), keys))
-        if actual != number:
+        chunks = root.parts.get(part, ())
+        if layers.can_tell(chunks) and (actual := layers.size(chunks)) != number:
             yield f"{name}: its chunks hold {actual} {part} together, the root says {number}."
     if sum(said.states.values()) != said.batches:
         yield f"{name}: the root counts {sum(said.states.values())} batches by state, {said.batches} altogether."
 
 
-def _summaries(opened: Opened, roots: Roots, keys: Mapping[str, Keys]) -> Iterator[str]:
+def _summaries(opened: Opened, roots: Roots, layers: Layers) -> Iterator[str]:
     """What each snapshot's summary says, beside the files it points to."""
 
-    @lru_cache(maxsize=4)
-    def active(pointer: str | None) -> Keys | None:
-        """None: not to be told, since something cannot be read."""
+    def active(pointer: str | None) -> tuple[Chunk, ...] | None:
+        """The chunks of its tombstones; None: not to be told, since something cannot be read."""
         if pointer is None:
-            return frozenset()
+            return ()
         root = roots.found.get(pointer)
-        if root is None or any(c.file not in keys for c in root.parts["tombstones"]):
-            return None
-        return _folded(root.parts["tombstones"], keys)
+        return root.parts["tombstones"] if root is not None and layers.can_tell(root.parts["tombstones"]) else None
 
     for s in sorted(opened.facts.snapshots.values(), key=lambda s: s.sequence_number):
-        if s.ledger is None:
-            continue
-        after = active(s.ledger)
+        after = active(s.ledger) if s.ledger is not None else None
         if after is None:
             continue
-        expected = {names.TOMBSTONE_TOTAL: len(after)}
+        expected = {names.TOMBSTONE_TOTAL: layers.size(after)}
         if s.parent_id is None or s.parent_id in roots.pointer_of:
             before = active(roots.pointer_of[s.parent_id] if s.parent_id is not None else None)
             if before is not None:
-                expected[names.TOMBSTONE_ADDED] = len(after - before)
-                expected[names.TOMBSTONE_DELETED] = len(before - after)
+                added, deleted = layers.changed(before, after)
+                expected |= {names.TOMBSTONE_ADDED: added, names.TOMBSTONE_DELETED: deleted}
         for key, actual in expected.items():
             if count(s.summary, key) != actual:
                 yield f"snapshot {s.id}: {key} is {s.summary.get(key, 'missing')}, the files say {actual}."
@@ -140,15 +134,9 @@ def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
     found = _keys(opened.table.io, folder, "tombstones", file)
     if isinstance(found, str):
         yield f"snapshot {snapshot.id}: {found}"
-    elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found):
+    elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found.keys):
         said = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
-        yield f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, {file} holds {len(found)}."
-
-
-def _folded(chunks: tuple[Chunk, ...], keys: Mapping[str, Keys]) -> Keys:
-    """The keys that chunks, oldest first, leave set."""
-    entries, _ = fold((c.removes, dict.fromkeys(keys[c.file])) for c in chunks)
-    return frozenset(entries)
+        yield f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, {file} holds {len(found.keys)}."
 
 
 def _needed_by(opened: Opened, roots: Roots, *pointers: str) -> str:

@@ -119,6 +119,18 @@ def test_verify_finds_a_file_that_holds_less_than_its_root_says(flights: Kept, l
     assert f"snapshot {head}: tombstone.metrics.total.count is 2, the files say 1" in told
 
 
+def test_verify_finds_a_root_that_says_other_bounds_than_the_file_has(flights: Kept, lethe: Lethe) -> None:
+    """A look-up leaves files out by them: what they miss would be read as not deleted."""
+    flights.commit("A", "B")
+    root = flights.ledger_file("*-root.json")
+    root.write_text(root.read_text().replace('"lower": "A"', '"lower": "B"'))
+
+    told = lethe("ledger", "verify", NAME)
+
+    assert told.exit_code == 1
+    assert "lie within other bounds than the root says" in told.output
+
+
 def test_verify_finds_a_root_that_is_gone(flights: Kept, lethe: Lethe) -> None:
     flights.commit("A")
     flights.ledger_file("*-root.json").unlink()
