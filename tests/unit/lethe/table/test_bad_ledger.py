@@ -26,7 +26,7 @@ MANY = tuple(f"b-{n:05d}" for n in range(2000))  # enough for a chunk with an in
 @pytest.fixture
 def reverted(table: Table) -> Table:
     """Batches A, B and many others, of which B and the many are taken back."""
-    table.append(rows("A", "B", *MANY[:50]))
+    table.append(rows("A", "B", *MANY[-50:]))
     revert(table, "B", *MANY)
     assert values(lethe.scan(table)) == [0]
     return table
