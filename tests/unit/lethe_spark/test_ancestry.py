@@ -74,3 +74,15 @@ def test_the_search_for_an_unnoticed_landing_ends_where_the_first_attempt_began(
         raise AssertionError("walked too far")
 
     assert not has_landed("own", 2, history())
+
+
+def test_the_check_reads_no_snapshot_below_the_first_carrier() -> None:
+    """It runs inside each attempt: its cost must not grow with the number of commits before."""
+
+    def history() -> Iterator[Ancestor]:
+        yield Ancestor(3, 2, None)
+        yield Ancestor(2, 1, "L2")
+        raise AssertionError("read below the carrier")
+
+    assert objection(Expectation("L2", frozenset({3})), history()) is None
+    assert "L2" in (objection(Expectation("L1", frozenset({3})), history()) or "")
