@@ -36,14 +36,15 @@ def variants(scale: Scale, *, ordered: bool) -> list[Variant]:
     ours = [Variant(rivals.LEDGER, n) for n in (0, low, goal, high)]
     if not ordered:
         natives = (rivals.POSITION_DELETES, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES)
-        return [Variant(rivals.PLAIN), *ours[1:], *(Variant(k, goal) for k in natives)]
+        return [Variant(rivals.PLAIN), *ours[2:], *(Variant(k, goal) for k in natives)]
     return [
         Variant(rivals.PLAIN),
         *ours,
         Variant(rivals.LEDGER, goal, CLUSTERED),
         Variant(rivals.COPY_ON_WRITE, goal),
         Variant(rivals.POSITION_DELETES, goal),
-        *(Variant(k, n) for n in (low, goal, high) for k in (rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES)),
+        *(Variant(rivals.DELETION_VECTORS, n) for n in (goal, high)),
+        *(Variant(rivals.EQUALITY_DELETES, n) for n in (low, goal, high)),
     ]
 
 

@@ -39,7 +39,12 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
         say(f"a table for {kind}")
         subjects[kind] = rivals.a_clone(lake, name, kind, size)
     taken: dict[str, set[int]] = {kind: set() for kind in subjects}
-    cases = [_case(scale, size, table, kind, s, taken[kind], n) for n in scale.reverts for kind, s in subjects.items()]
+    cases = [
+        _case(scale, size, table, kind, s, taken[kind], n)
+        for n in scale.reverts
+        for kind, s in subjects.items()
+        if not _the_same_again(scale, kind, n)
+    ]
     results = in_turns(cases)
     for kind, subject in subjects.items():
         if problem := _wrong(subject, size, taken[kind]):
@@ -61,11 +66,8 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
 
 
 def _case(scale: Scale, size: Size, table: str, kind: str, subject: Rival, taken: set[int], count: int) -> Case:
-    # Batches everywhere: copy-on-write then writes the whole table anew, whether it is 100 of them or 1,000.
     rewrites = kind == rivals.COPY_ON_WRITE and count > 1
-    rounds = scale.revert_rounds
-    if rewrites:
-        rounds = scale.rewrite_rounds if count == max(scale.reverts) else 1
+    rounds = scale.rewrite_rounds if rewrites else scale.revert_rounds
     offset = 1 + scale.reverts.index(count)
 
     def act(number: int) -> Sample:
@@ -74,6 +76,11 @@ def _case(scale: Scale, size: Size, table: str, kind: str, subject: Rival, taken
         return Sample(subject.delete(indexes))
 
     return Case({"kind": kind, "batches": count, "table": table}, act, rounds, warm_up=not rewrites)
+
+
+def _the_same_again(scale: Scale, kind: str, count: int) -> bool:
+    """Batches everywhere: copy-on-write then writes the whole table anew, whether it is 100 of them or 1,000."""
+    return kind == rivals.COPY_ON_WRITE and 1 < count < max(scale.reverts)
 
 
 def _batches(size: Size, count: int, offset: int) -> Sequence[int]:
