@@ -191,24 +191,29 @@ def test_files_that_were_named_are_kept_as_long_as_somebody_reads_them(
     lethe_spark.create_view(many.spark, "kept", many.full_name)
     derived = lethe_spark.read(many.spark, many.full_name).filter("v < 5").select("batch_id", "v")
 
-    def settled(at_most: int) -> bool:
-        gc.collect()
-        many.spark.sparkContext._jvm.System.gc()
-        lethe_spark.read(many.spark, many.full_name)  # each new read drops what nobody holds
-        return staged_now() <= at_most
+    handle = many.handle()
+    head = handle.head_id
+    assert head is not None
+    tasks = plan_tasks(handle, head)
+    deadline = time.monotonic() + 300
 
-    # Two sets of files for the view, two for the frame, two for the read that has just been made.
-    deadline = time.monotonic() + 60
-    while not settled(6):
-        assert time.monotonic() < deadline, staged_now()
+    def wait_for(sets: int) -> None:
+        while True:
+            gc.collect()
+            many.spark.sparkContext._jvm.System.gc()
+            stage(handle, [(tasks, tasks.paths[:1])])  # each new set drops those that nobody holds
+            if staged_now() <= sets:
+                return
+            assert time.monotonic() < deadline, f"{staged_now()} sets of files, expected {sets}"
+
+    wait_for(5)  # two for the view, two for the frame, and the newest
     assert rows_of(many.spark.table("kept")) == wanted
     assert rows_of(derived) == Counter({k: n for k, n in wanted.items() if k[1] < 5})
 
     lethe_spark.create_view(many.spark, "kept", many.full_name, filter="v < 5")
     assert rows_of(many.spark.table("kept")) == rows_of(derived)
     del derived
-    while not settled(4):
-        assert time.monotonic() < deadline, staged_now()
+    wait_for(3)
 
 
 def test_a_view_stays_what_it_was_when_the_table_goes_on(many: Flights) -> None:
