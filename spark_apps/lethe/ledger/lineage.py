@@ -5,15 +5,20 @@ Nobody inherits summary keys for us: a foreign commit yields a *bare* snapshot, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from lethe import names
 from lethe.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 
+# The parent of a snapshot that had one, of which nothing is known any more; no snapshot has this id.
+ERASED: Final = -1
+
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The part of an Iceberg snapshot that matters here; `timestamp_ms` in epoch milliseconds."""
+    """The part of an Iceberg snapshot that matters here; `timestamp_ms` in epoch milliseconds. `parent_id` None: it is a
+    root of history."""
 
     id: int
     parent_id: int | None
@@ -24,6 +29,21 @@ class Snapshot:
     @property
     def ledger(self) -> str | None:
         return self.summary.get(names.LEDGER)
+
+
+def parent_of(parent_id: int | None, summary: Mapping[str, str]) -> int | None:
+    """The parent that a snapshot had: PyIceberg's expiry leaves none to a snapshot whose parent goes.
+
+    A root of history holds what it added itself and has removed nothing. A snapshot without a parent of which that is not
+    so had one, and a ledger may have gone with it.
+    """
+    if parent_id is not None:
+        return parent_id
+    total, added = summary.get("total-data-files"), summary.get("added-data-files", "0")
+    if total is None or total == "0":
+        return None  # nobody says, or there is nothing that a ledger could hide
+    removed = summary.get("deleted-data-files", "0") != "0" or summary.get("operation") == "replace"
+    return ERASED if removed or total != added else None
 
 
 @dataclass(frozen=True)
@@ -67,8 +87,9 @@ def resolve(
                 return Resolution(known.ledger, known.snapshot_id, tuple(bare))
             raise LedgerError(
                 "LedgerLost",
-                f"{table}: snapshot {snapshot_id} has no ledger of its own, and its ancestor {current}, which might carry "
-                "it, was expired. Reading would show deleted rows. Roll back to a snapshot that carries "
+                f"{table}: snapshot {snapshot_id} has no ledger of its own, and "
+                f"{'an ancestor' if current == ERASED else f'its ancestor {current}'}, which might carry it, was expired. "
+                "Reading would show deleted rows. Roll back to a snapshot that carries "
                 f"`{names.LEDGER}`, or let Lethe commit before snapshots are expired.",
             )
         if snapshot.ledger is not None:

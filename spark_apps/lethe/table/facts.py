@@ -17,7 +17,7 @@ from pyiceberg.types import StringType
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.ledger.lineage import Snapshot
+from lethe.ledger.lineage import Snapshot, parent_of
 from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import partition_text
 
@@ -133,7 +133,8 @@ def _snapshot(s: IcebergSnapshot) -> Snapshot:
     summary = dict(s.summary.additional_properties) if s.summary else {}
     if s.summary:
         summary["operation"] = s.summary.operation.value
-    return Snapshot(s.snapshot_id, s.parent_snapshot_id, s.sequence_number or 0, s.timestamp_ms, summary)
+    parent_id = parent_of(s.parent_snapshot_id, summary)
+    return Snapshot(s.snapshot_id, parent_id, s.sequence_number or 0, s.timestamp_ms, summary)
 
 
 def data_files(table: Table, snapshot_id: int | None, field_id: int) -> list[FileBounds]:

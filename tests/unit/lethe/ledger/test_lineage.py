@@ -3,12 +3,14 @@
 import pytest
 from lethe.errors import LedgerError
 from lethe.ledger.lineage import (
+    ERASED,
     Resolution,
     Snapshot,
     is_ancestor,
     is_published,
     is_rolled_back,
     needed_carriers,
+    parent_of,
     resolve,
 )
 
@@ -179,3 +181,33 @@ def test_a_head_that_was_seen_must_be_an_ancestor_of_the_head(
     snapshots = {k: v for k, v in ROLLED_BACK.items() if k not in gone}
 
     assert is_rolled_back(snapshots, head, seen, sequence) is rolled_back
+
+
+@pytest.mark.parametrize(
+    ("summary", "parent"),
+    [
+        ({"operation": "append", "added-data-files": "2", "total-data-files": "2"}, None),
+        ({"operation": "append", "total-data-files": "0"}, None),
+        ({"operation": "append"}, None),
+        ({"operation": "append", "added-data-files": "1", "total-data-files": "2"}, ERASED),
+        ({"operation": "append", "total-data-files": "2"}, ERASED),
+        ({"operation": "replace", "added-data-files": "1", "total-data-files": "1"}, ERASED),
+        (
+            {"operation": "overwrite", "added-data-files": "1", "deleted-data-files": "1", "total-data-files": "1"},
+            ERASED,
+        ),
+    ],
+)
+def test_a_snapshot_that_holds_more_than_it_added_had_a_parent(summary: dict[str, str], parent: int | None) -> None:
+    """PyIceberg's expiry says of a snapshot whose parent goes that it has none: it is no root of history for that."""
+    assert parent_of(None, summary) == parent
+    assert parent_of(7, summary) == 7
+
+
+def test_below_an_erased_parent_a_ledger_is_lost_unless_the_carriers_list_knows_it() -> None:
+    history = a_history(a_snapshot(3, ERASED), a_snapshot(4, 3))
+
+    with pytest.raises(LedgerError, match="snapshot 4 has no ledger of its own, and an ancestor, which might carry it"):
+        resolve(history, 4)
+    assert resolve(history, 4, (a_carrier(2, 3),)) == Resolution("L2", 2, (4, 3))
+    assert needed_carriers(history, (a_carrier(2, 3),)) == (a_carrier(2, 3, 4),)

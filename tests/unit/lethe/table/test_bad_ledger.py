@@ -243,3 +243,22 @@ def test_a_ledger_whose_batch_column_nobody_knows_any_more_stops_the_read(table:
 
     with pytest.raises(InputError, match="BatchColumnDropped"):
         lethe.scan(table)
+
+
+def test_a_lost_ledger_is_found_again_by_naming_the_newest_root(table: Table) -> None:
+    """As docs/foreign-writers.md says: an expiry took the snapshot that led to it, and no ledger file."""
+    table.append(rows("A", "B"))
+    revert(table, "B")
+    table.append(rows("C", start=2))
+    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in table.snapshots()[:-1]]).commit()
+    assert table.metadata.snapshots[0].parent_snapshot_id is None  # PyIceberg makes a root of it
+    with pytest.raises(LedgerError, match=f"snapshot {head(table)} .* an ancestor, which might carry it") as refused:
+        lethe.scan(table)
+    assert refused.value.reason == "LedgerLost"
+
+    folder = Path(table.location().removeprefix("file://"), names.LEDGER_FOLDER)
+    newest = max(p.name for p in folder.glob("*-root.json"))
+    pointer = f"{table.location()}/{names.LEDGER_FOLDER}/{newest}"
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties={names.LEDGER: pointer})
+
+    assert values(lethe.scan(table)) == [0, 2]
