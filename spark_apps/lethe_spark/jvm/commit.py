@@ -203,8 +203,10 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _stage_once(table, wanted, wap_id, summary)
-        except ConflictError:
+        except ConflictError as e:
             # Nothing has to be planned anew: a staged snapshot is valid on whatever the others have made of the table.
+            if attempt == ATTEMPTS and _newest(table, wap_id) is not None:
+                raise _unknown(table, e) from e  # one attempt did land; its files must not be taken for unpublished
             if attempt == ATTEMPTS:
                 raise
         wait_before(attempt + 1)
