@@ -1,0 +1,119 @@
+"""What the operator decides on, a run carries out, and the operator sees that it is done."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from lethe.errors import TableError
+from lethe.run import RunSpec
+from lethe.table import catalogs
+from lethe.table.facts import observe
+from lethe_operator.decide.actions import Actions
+from lethe_operator.decide.table import decide
+from lethe_operator.observe.ledgers import Lookup, asked_by
+from lethe_operator.observe.tables import view_of
+from lethe_operator.resources.dataset import Dataset, parse_dataset
+from lethe_operator.resources.observed import BufferView, TableView, World
+from lethe_operator.resources.restatement import Restatement, parse_restatement
+from lethe_operator.settings import Settings
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Story, of_batches
+from tests.spark.lake import Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A and B are in the table."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B")
+    story.consolidate("A", "B")
+    return story
+
+
+def the_dataset(story: Story, status: Any = None) -> Dataset:
+    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
+    spec = {
+        "table": {"catalog": story.catalog, "name": story.name},
+        "batchColumn": "batch_id",
+        "buffer": {"uri": story.buffer.uri},
+    }
+    return parse_dataset({"metadata": meta, "spec": spec, "status": status or {}})
+
+
+def a_restatement(story: Story, name: str, **spec: Any) -> Restatement:
+    meta = {"namespace": "air", "name": name, "uid": name, "creationTimestamp": datetime.now(UTC).isoformat()}
+    return parse_restatement({"metadata": meta, "spec": {"datasetRef": {"name": story.name}, **spec}})
+
+
+def seen(story: Story) -> TableView:
+    table = catalogs.load(story.catalog).load_table(story.name)
+    return view_of(observe(table, "batch_id"), table.io)
+
+
+def decided(story: Story, *restatements: Restatement, status: Any = None) -> Actions:
+    """A minute from now, with nothing in the buffer."""
+    view, buffer = seen(story), BufferView()
+    known = Lookup().known(view.ledger, asked_by(restatements, (), buffer))
+    world = World(restatements, (), (), _with(view, ledger=known), buffer)
+    return decide(the_dataset(story, status), world, datetime.now(UTC) + timedelta(minutes=1), Settings())
+
+
+def _with(view: TableView, **changes: Any) -> TableView:
+    return TableView(**{**vars(view), **changes})
+
+
+def started(actions: Actions) -> list[RunSpec]:
+    return [launch.run for launch in actions.launches]
+
+
+def test_a_head_of_another_writer_gets_a_ledger_by_a_run_over_no_batches(story: Story) -> None:
+    story.append_as_a_stranger("F")
+    wanted = story.rows_at()
+    assert seen(story).bare_since is not None
+
+    (run,) = started(decided(story))
+    result = story.run(run)
+
+    after = seen(story)
+    assert (result.outcome, result.snapshot_id) == ("Committed", after.head_id)
+    assert (after.bare_since, started(decided(story))) == (None, [])
+    assert story.rows_at() == wanted
+
+
+def test_a_revert_and_its_undo(story: Story) -> None:
+    before = story.rows_at()
+    revert = a_restatement(story, "revert-a", operation="Revert", batchIds=["A"])
+    undo = a_restatement(story, "undo", operation="Undo", undoes={"name": "revert-a"})
+
+    (first,) = started(decided(story, revert, undo))
+    story.run(first)
+    reverted = story.rows_at()
+    (second,) = started(decided(story, revert, undo))
+    story.run(second)
+    done = decided(story, revert, undo)
+
+    assert reverted == of_batches("B")
+    assert story.rows_at() == before
+    assert started(done) == []
+    told = done.restatement_statuses["undo"]
+    assert (told["phase"], told["result"]["rowsRestored"], told["result"]["tombstonesRemoved"]) == ("Succeeded", 4, 1)
+    assert "took it back afterwards" in done.restatement_statuses["revert-a"]["conditions"][0]["message"]
+
+
+def test_a_rollback_is_seen_and_the_run_that_was_decided_before_it_refuses(story: Story) -> None:
+    revert = a_restatement(story, "revert-a", operation="Revert", batchIds=["A"])
+    story.put("C")
+    story.consolidate("C")
+    before = decided(story, revert)
+    (run,) = started(before)
+    older = story.snapshots()[1].snapshot_id
+    story.spark.sql(f"CALL {story.catalog}.system.set_current_snapshot('{story.name}', {older})")
+
+    stopped = decided(story, revert, status=before.dataset_status)
+    with pytest.raises(TableError, match="does not descend"):
+        story.run(run)
+
+    assert started(stopped) == []
+    assert stopped.dataset_status["conditions"][0]["reason"] == "TableRolledBack"  # type: ignore[index]
+    assert story.head().snapshot_id == older
