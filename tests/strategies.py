@@ -12,6 +12,7 @@ from tests.model.acts import (
     Expire,
     ForeignAppend,
     ForeignCompaction,
+    ForeignRepartition,
     Job,
     Replay,
     Revert,
@@ -58,12 +59,17 @@ def foreign_appends(known: Sequence[str]) -> st.SearchStrategy[ForeignAppend]:
     return st.builds(ForeignAppend, st.lists(one, min_size=1, max_size=3).map(tuple), st.integers(1, 3))
 
 
+def repartitions() -> st.SearchStrategy[ForeignRepartition]:
+    return st.builds(ForeignRepartition, st.sampled_from(("day", None, "v")))
+
+
 def expiries() -> st.SearchStrategy[Expire]:
     return st.builds(Expire, st.sampled_from((1, 2, 4)))
 
 
 def jobs(known: Sequence[str], requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Job]:
-    return appends() | reverts(known) | replays(known) | undos(requests) | vacuums()
+    found: st.SearchStrategy[Job] = appends() | reverts(known) | replays(known) | vacuums()
+    return found | undos(requests) if requests else found
 
 
 def crashes(job: st.SearchStrategy[Job]) -> st.SearchStrategy[Crash]:
@@ -71,7 +77,7 @@ def crashes(job: st.SearchStrategy[Job]) -> st.SearchStrategy[Crash]:
 
 
 def races(job: st.SearchStrategy[Job], known: Sequence[str]) -> st.SearchStrategy[During]:
-    other = job | foreign_appends(known) | st.just(ForeignCompaction())
+    other = job | foreign_appends(known) | st.just(ForeignCompaction()) | repartitions()
     return job.flatmap(lambda j: st.builds(During, st.just(j), st.sampled_from(steps_of(j)), other))
 
 
@@ -83,14 +89,17 @@ def acts(known: Sequence[str], requests: Sequence[Revert | Replay], runs: Sequen
         (3, appends()),
         (3, reverts(known)),
         (2, replays(known)),
-        (2, undos(requests)),
+        (2 if requests else 0, undos(requests)),
         (3, vacuums()),
         (3, again),
         (3, crashes(job)),
         (4, races(job, known)),
         (3, foreign_appends(known)),
         (2, st.just(ForeignCompaction())),
+        (1, repartitions()),
         (2, expiries()),
         (1, st.just(Append(()))),
     )
-    return st.one_of([kind for weight, kind in weighted for _ in range(weight)])
+    # Not `one_of`, which takes the same strategy once, however often it is named.
+    kinds = [kind for weight, kind in weighted for _ in range(weight)]
+    return st.integers(0, len(kinds) - 1).flatmap(lambda n: kinds[n])

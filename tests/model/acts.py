@@ -59,6 +59,13 @@ class ForeignCompaction:
 
 
 @dataclass(frozen=True)
+class ForeignRepartition:
+    """From now on files are partitioned by this column, None: by none. Those that are there stay as they are."""
+
+    by: str | None
+
+
+@dataclass(frozen=True)
 class Expire:
     """Spark's `expire_snapshots` down to `keep`, or as many as the format's rules leave a stranger."""
 
@@ -67,7 +74,7 @@ class Expire:
 
 Request: TypeAlias = Revert | Replay | Undo
 Job: TypeAlias = Append | Revert | Replay | Undo | Vacuum
-Foreign: TypeAlias = ForeignAppend | ForeignCompaction | Expire
+Foreign: TypeAlias = ForeignAppend | ForeignCompaction | ForeignRepartition | Expire
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class During:
 
     job: Job
     at: str
-    other: Job | ForeignAppend | ForeignCompaction
+    other: Job | ForeignAppend | ForeignCompaction | ForeignRepartition
 
 
 Act: TypeAlias = Job | Foreign | Crash | During

@@ -152,6 +152,13 @@ class World:
     def compact_as_a_stranger(self) -> None:
         self._call("rewrite_data_files", "options => map('rewrite-all', 'true')")
 
+    def repartition_as_a_stranger(self, by: str | None) -> None:
+        partitioned = {f.name for f in self.story.table().spec().fields}
+        for field in partitioned - {by}:
+            self.story.spark.sql(f"ALTER TABLE {self.name} DROP PARTITION FIELD {field}")
+        if by is not None and by not in partitioned:
+            self.story.spark.sql(f"ALTER TABLE {self.name} ADD PARTITION FIELD {by}")
+
     def expire_as_a_stranger(self, keep: int) -> None:
         self._call("expire_snapshots", f"older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => {keep}")
 
