@@ -120,10 +120,6 @@ class Ledger:
             found = (t for t in self.tombstones.values() if t.id in ranges)
         return [t for t in found if t.namespace == field_id]
 
-    def knows_run(self, run: str) -> bool:
-        """Whether this run wrote it. Earlier runs are known by what they were to do: its keys are in the ledger."""
-        return self.pending_run == run
-
     @property
     def statistics(self) -> Statistics:
         return self.recorded if self.recorded is not None else counted(self)

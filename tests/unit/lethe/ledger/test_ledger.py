@@ -115,10 +115,6 @@ def test_the_statistics_follow_a_delta_as_if_they_were_counted_anew() -> None:
     assert after.states == {"reverted": 1, "replaced": 1, "promoted": 1}
 
 
-def test_the_run_that_wrote_a_ledger_is_known() -> None:
-    assert [a_ledger(pending_run="r3").knows_run(r) for r in ("r3", "r4")] == [True, False]
-
-
 def test_tombstones_are_found_by_column_and_by_range() -> None:
     ledger = a_ledger("A", "B", "C", a_tombstone("B", namespace=8))
 
