@@ -127,3 +127,24 @@ def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_atte
     assert (result.succeeded, result.rows_added) == (True, 3)
     assert set(runs(story).values()) == {1}
     story.check_reads(of_batches("B") + of_batches("A2", rows=3))
+
+
+@pytest.mark.parametrize("catalog", ["pg", "rest"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_expiry_whose_answer_is_lost_takes_nothing_that_is_needed(tell: Tell, catalog: str, landed: bool) -> None:
+    story, switch = tell(catalog)
+    story.put("A", "B")
+    story.consolidate("A", "B")
+    story.revert("A")
+
+    try:
+        story.vacuum(ALL_GONE, after_commit=lambda: switch.arm(Fault(landed)))
+    except TransientError:
+        story.vacuum(ALL_GONE)
+    story.vacuum(ALL_GONE, key="2")
+
+    assert switch.struck == 1
+    story.check_reads(of_batches("B"))
+    check_every_snapshot(story)
+    assert len(story.table().snapshots()) == 1
+    print(catalog, landed, "left", len(story.data_folder()), "live", len(story.files()))
