@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.ledger.lineage import Snapshot
+from lethe.ledger.lineage import ERASED, Snapshot
 
 
 class Files(StrEnum):
@@ -78,8 +78,8 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
         if snapshot is None:
             raise InputError(
                 "SnapshotNotFound",
-                f"{table}: snapshot {current}, between {since} and {until}, has expired, and with it what it changed. Read "
-                "from a later snapshot on.",
+                f"{table}: {'a snapshot' if current == ERASED else f'snapshot {current}'} between {since} and {until} has expired, "
+                "and with it what it changed. Read from a later snapshot on.",
             )
         walked.append(snapshot)
         current = snapshot.parent_id
