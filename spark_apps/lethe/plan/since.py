@@ -76,10 +76,10 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
             )
         snapshot = snapshots.get(current)
         if snapshot is None:
+            which = "a snapshot" if current == ERASED else f"snapshot {current}"
             raise InputError(
                 "SnapshotNotFound",
-                f"{table}: {'a snapshot' if current == ERASED else f'snapshot {current}'} between {since} and {until} has expired, "
-                "and with it what it changed. Read from a later snapshot on.",
+                f"{table}: {which} between {since} and {until} has expired, and with it what it changed. Read from a later snapshot on.",
             )
         walked.append(snapshot)
         current = snapshot.parent_id
