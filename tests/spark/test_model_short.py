@@ -1,0 +1,84 @@
+"""A short walk of the model test, the same each time; `make test-model` takes the long ones."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+from lethe.plan import rearm
+from pyspark.sql import SparkSession
+
+from tests.model.acts import (
+    Append,
+    Crash,
+    During,
+    Expire,
+    ForeignAppend,
+    ForeignCompaction,
+    ForeignRepartition,
+    Replay,
+    Revert,
+    Undo,
+    Vacuum,
+)
+from tests.model.machine import TableMachine
+from tests.model.play import play
+from tests.model.world import World
+from tests.spark.lake import Lake
+
+# No shrinking: whoever looks into a failure pastes the sequence that is printed into `play`, and leaves acts out.
+SHORT = settings(
+    max_examples=1,
+    stateful_step_count=12,
+    deadline=None,
+    database=None,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def world(spark: SparkSession, lake: Lake) -> Iterator[World]:
+    world = World.begin(spark, lake)
+    yield world
+    world.end()
+
+
+def test_the_table_and_a_plain_model_of_it_agree_after_every_step_of_a_random_walk(
+    spark: SparkSession, lake: Lake
+) -> None:
+    class Short(TableMachine):
+        begin = staticmethod(lambda: World.begin(spark, lake))
+
+    run_state_machine_as_test(seed(3)(Short), settings=SHORT)
+
+    assert Short.played > 10
+
+
+def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(world: World) -> None:
+    play(
+        world,
+        Append(("B", "A", "C")),
+        Replay(("C",), "D"),
+        Crash(Append(("F", "G")), "after-stage"),
+        Revert(("B", "Y")),
+        Append(("F", "G", "Y")),
+        ForeignAppend(("A", None, "B", "x"), day=3),
+        Undo(Revert(("B", "Y"))),
+        ForeignRepartition(None),
+        Revert(("A", "F")),
+        Vacuum(max_bytes=1),
+        During(Vacuum(), "after-write", ForeignAppend(("A",), day=2)),
+        ForeignCompaction(),
+        During(Append(("H",)), "before-commit", Revert(("B",), nth=1)),
+        Expire(1),
+        Vacuum(keep=1),
+    )
+
+
+def test_a_rule_that_is_broken_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, rows of a batch taken back could come in again by another writer, and stay."""
+    monkeypatch.setattr(rearm, "_armed_again", lambda *_: ())
+
+    with pytest.raises(AssertionError, match="a deleted batch has no tombstone"):
+        play(world, Append(("A", "B")), Revert(("A",)), Vacuum(), ForeignAppend(("A",)), Append(("C",)))
