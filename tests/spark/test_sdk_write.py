@@ -1,7 +1,7 @@
 """Writing, reverting and undoing from a Spark job of one's own: one commit each, once, without an operator."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lethe_spark.jvm.table import IcebergTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.spark.jobs_support import Killed, die
 from tests.spark.lake import CATALOG, Flights
 
 
@@ -147,6 +148,57 @@ def test_a_commit_in_between_is_planned_on_and_both_are_there(
 
     assert seen(flights) == {"B": 1}
     assert len(ledger(flights).tombstones) == 1
+
+
+@pytest.mark.parametrize("step", ["after-write", "before-commit", "after-commit"])
+def test_a_job_that_dies_at_any_step_and_is_repeated_loads_its_rows_once(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+
+    def job() -> lethe_spark.WriteResult:
+        return lethe_spark.write(frame(flights, 2, 3), flights.full_name, batch_id="B", batch_ids_to_replace=["A"])
+
+    with happening(monkeypatch, step, die), pytest.raises(Killed):
+        job()
+    done = job()
+
+    assert (done.already, done.rows) == (step == "after-commit", 2)
+    assert seen(flights) == {"B": 2}
+    assert ledger(flights).version == 2
+
+
+def test_a_commit_of_which_the_catalog_does_not_answer_is_looked_up_and_made_once(
+    flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite refuses writes while another connection holds its lock: the first attempt ends in doubt."""
+    with ExitStack() as lock:
+        attempts: list[str] = []
+
+        def step(name: str) -> None:
+            if name == "before-commit":
+                attempts.append(name)
+                if len(attempts) == 1:
+                    lock.enter_context(flights.lake.locked_catalog())
+                else:
+                    lock.close()
+
+        lethe_spark.write(frame(flights, 0), flights.full_name, batch_id="A")
+        monkeypatch.setattr(own_job, "crash_point", step)
+        done = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="B")
+
+    assert (done.already, done.rows, len(attempts)) == (False, 2, 2)
+    assert seen(flights) == {"A": 1, "B": 2}
+
+
+def test_an_increment_holds_what_a_replacement_brought_and_what_it_took(flights: Flights) -> None:
+    first = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
+    lethe_spark.write(frame(flights, 3), flights.full_name, batch_id="A2", batch_ids_to_replace=["A"])
+
+    assert first.snapshot_id is not None
+    for rows, wanted in {"appended": ["A2"], "deleted": ["A", "A"]}.items():
+        found = lethe.scan(flights.full_name, since=first.snapshot_id, rows=rows).to_arrow()  # type: ignore[arg-type]
+        assert found["batch_id"].to_pylist() == wanted
 
 
 def test_a_batch_column_in_the_frame_must_hold_the_batch_id_in_every_row(flights: Flights) -> None:
