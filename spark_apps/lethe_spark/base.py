@@ -82,12 +82,17 @@ class Base:
         return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), self._bare_moves_only)
 
 
-def observe_base(context: Committer, table: IcebergTable) -> Base:
+def observe_base(context: Committer, table: IcebergTable, seen: Base | None = None) -> Base:
     """The table's newest state and its ledger.
 
+    Args:
+        seen: A base from before. While the table has not moved it is the newest state still, and returned as it is: what
+            was read of its ledger need not be read again.
     Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableRolledBack), LedgerError.
     """
     table.refresh()
+    if seen is not None and seen.iceberg.metadata_location == _opened(table.metadata_location):
+        return seen
     iceberg = static_table(table.metadata_location, context.catalog_properties)
     facts = observe(iceberg, context.batch_column, name=context.table_name)
     _check_claim(context, facts.claim)
@@ -100,10 +105,15 @@ def observe_base(context: Committer, table: IcebergTable) -> Base:
 
 
 def static_table(metadata_location: str, properties: Mapping[str, str]) -> StaticTable:
-    """PyIceberg's view of a metadata file. Java writes local paths as `file:/x`, which PyIceberg would not open."""
+    """PyIceberg's view of a metadata file."""
+    return StaticTable.from_metadata(_opened(metadata_location), dict(properties))
+
+
+def _opened(metadata_location: str) -> str:
+    """Java writes local paths as `file:/x`, which PyIceberg would not open."""
     if metadata_location.startswith("file:"):
-        metadata_location = "file:///" + metadata_location.removeprefix("file:").lstrip("/")
-    return StaticTable.from_metadata(metadata_location, dict(properties))
+        return "file:///" + metadata_location.removeprefix("file:").lstrip("/")
+    return metadata_location
 
 
 def open_table(context: RunContext) -> IcebergTable:

@@ -65,16 +65,20 @@ def commit_on_ledger(
     table: IcebergTable,
     plan: Callable[[Base], Intent[T] | NothingToCommit[T]],
     attempts: Attempts | None = None,
+    seen: Base | None = None,
 ) -> Committed[T]:
     """Commit what `plan` wants on the newest ledger; `plan` is asked again whenever the table moved before the commit.
 
     The plan itself looks first whether its run is in the ledger already: that makes it exactly-once, also after a
     commit of which nobody knows whether it landed.
+
+    Args:
+        seen: What the caller has looked at already; not read again if the table has not moved since.
     Raises: ConflictError after 12 lost races; UnknownCommitState if the table cannot even be read afterwards.
     """
     context.reporter.phase(Phase.COMMITTING)
     for attempt in range(1, ATTEMPTS + 1):
-        base = observe_base(context, table)
+        base = observe_base(context, table, seen)
         wanted = plan(base)
         if isinstance(wanted, NothingToCommit):
             return Committed(wanted.outcome, None)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from lethe import names
 from lethe.errors import ConflictError, InputError, UnknownCommitState
+from lethe_spark.base import observe_base
 from lethe_spark.jvm import ancestry
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit
@@ -207,3 +208,15 @@ def ledgers(flights: Flights) -> list[str | None]:
         found.append(snapshot.summary[names.LEDGER] if names.LEDGER in snapshot.summary.additional_properties else None)
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
     return found
+
+
+def test_a_base_is_read_again_only_when_the_table_has_moved(flights: Flights) -> None:
+    flights.commit("A", files=flights.written("A"))
+    with flights.context() as context:
+        seen = observe_base(context, flights.table)
+        again = observe_base(context, flights.table, seen)
+        flights.append_as_a_stranger("B")
+        moved = observe_base(context, flights.table, seen)
+
+    assert again is seen
+    assert moved.facts.head_id not in (None, seen.facts.head_id)

@@ -89,7 +89,7 @@ def _restate(context: RunContext, table: IcebergTable, request: RestatementReque
     attempts = Attempts()
     try:
         done = commit_on_ledger(
-            context, table, lambda newest: _plan(context, newest, request, in_files, written), attempts
+            context, table, lambda newest: _plan(context, newest, request, in_files, written), attempts, base
         )
     except (InputError, ConflictError):
         discard(table, written.files if written else (), attempts)
