@@ -79,7 +79,8 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
             which = "a snapshot" if current == ERASED else f"snapshot {current}"
             raise InputError(
                 "SnapshotNotFound",
-                f"{table}: {which} between {since} and {until} has expired, and with it what it changed. Read from a later snapshot on.",
+                f"{table}: {which} between {since} and {until} has expired, and with it what it changed. "
+                "Read from a later snapshot on.",
             )
         walked.append(snapshot)
         current = snapshot.parent_id
