@@ -147,6 +147,7 @@ def test_a_table_of_many_commits_and_no_vacuum_keeps_a_bounded_history_and_every
         assert len(story.table().metadata.snapshots) <= 11
     story.run(story.restatement(a_request("last", batch_ids=("A",)), snapshots=limits))
 
+    assert story.table().properties["write.metadata.delete-after-commit.enabled"] == "true"
     assert tombstones(story) == {f"x{n:02}" for n in range(60)} | {"A"}
     story.check_reads(of_batches("B"))
     assert story.consolidate("A").outcome == "AlreadyCommitted"

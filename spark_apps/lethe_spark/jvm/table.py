@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, jvm
 
+# Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
+NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
+
 
 class IcebergTable:
     """A handle to one table. What it says is as of its loading or the last `refresh`."""
@@ -47,10 +50,11 @@ class IcebergTable:
         """Make the table, and its namespace, unless it is there; then load it.
 
         Args:
-            create: Columns and partitioning in Spark's SQL; its properties give way to `properties`.
+            create: Columns and partitioning in Spark's SQL; its properties win over Lethe's defaults for a new table, and
+                give way to `properties`.
         Raises: InputError (`InvalidTableDefinition`), TransientError.
         """
-        wanted = {**create.properties, **(properties or {}), "format-version": str(create.format_version)}
+        wanted = {**NEW_TABLE, **create.properties, **(properties or {}), "format-version": str(create.format_version)}
         namespace = name.rpartition(".")[0]
         partitioned = f"PARTITIONED BY ({', '.join(create.partition_by)})" if create.partition_by else ""
         pairs = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in wanted.items())
