@@ -215,10 +215,12 @@ def orphan_removal(h: History) -> Counter[Row]:
     jvm: Any = h.spark._jvm
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(h.spark._jsparkSession, h.story.full_name)  # type: ignore[attr-defined]
     later = jvm.java.lang.System.currentTimeMillis() + 60_000
+    # As Java writes it: listing by prefix looks for hidden folders only below a location written as storage lists it.
+    location = "file:" + local(h.story.table().location())
     for prefix_listing in (True, False):
         action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(h.spark._jsparkSession).deleteOrphanFiles(table)  # type: ignore[attr-defined]
-        action.olderThan(later).usePrefixListing(prefix_listing).execute()
-    assert h.ledger_files() == before
+        action.location(location).olderThan(later).usePrefixListing(prefix_listing).execute()
+        assert h.ledger_files() == before
     return LIVE + Counter([E])
 
 
