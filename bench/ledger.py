@@ -97,7 +97,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out", help="folder of the results (default: docs/benchmarks; below --work unless at full scale)"
     )
-    parser.add_argument("--work", help="folder of the tables (default: below $LETHE_CACHE; a full run needs up to 10 GB)")
+    parser.add_argument(
+        "--work", help="folder of the tables (default: below $LETHE_CACHE; a full run needs up to 10 GB)"
+    )
     parser.add_argument("--resume", action="store_true", help="keep what an interrupted run had measured")
     parser.add_argument("--keep", action="store_true", help="leave the tables for another run")
     return parser.parse_args(argv)

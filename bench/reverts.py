@@ -28,8 +28,9 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
     Every revert takes batches of its own, evenly spread over the table, so that a kind's table collects what its earlier
     reverts left behind, as it would in use.
     """
-    size = scale.small_table if table == "small" else scale.table
+    size = {"full": scale.revert_table, "small": scale.small_table, "unsorted": scale.read_table}[table]
     ordered = table != "unsorted"
+    counts = scale.reverts if ordered else (scale.reverts[0], scale.reverts[-1])
     name = base(lake, size, ordered=ordered)
     source = lake.load(name)
     assert source is not None
@@ -41,7 +42,7 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
     taken: dict[str, set[int]] = {kind: set() for kind in subjects}
     cases = [
         _case(scale, size, table, kind, s, taken[kind], n)
-        for n in scale.reverts
+        for n in counts
         for kind, s in subjects.items()
         if not _the_same_again(scale, kind, n)
     ]
@@ -68,7 +69,7 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
 def _case(scale: Scale, size: Size, table: str, kind: str, subject: Rival, taken: set[int], count: int) -> Case:
     rewrites = kind == rivals.COPY_ON_WRITE and count > 1
     rounds = scale.rewrite_rounds if rewrites else scale.revert_rounds
-    offset = 1 + scale.reverts.index(count)
+    offset = scale.reverts.index(count)
 
     def act(number: int) -> Sample:
         indexes = _batches(size, count, offset + (number - WARM_UP) * len(scale.reverts))

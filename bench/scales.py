@@ -45,6 +45,8 @@ class Size:
         """`count` distinct batches at even distances. Calls with the same count and another offset are disjoint, as long
         as offsets stay below the distance."""
         middle = self.all_batches // 2 if count == 1 else 0
+        if offset >= max(1, self.all_batches // max(1, count)):
+            raise ValueError(f"{count} of {self.all_batches} batches cannot be taken with offset {offset}")
         return [middle + offset + i * self.all_batches // count for i in range(count)]
 
     def clustered(self, count: int) -> list[int]:
@@ -58,8 +60,9 @@ class Scale:
     """Everything that makes a run long or short. `rounds` counts measured rounds, the warm-up comes on top."""
 
     name: str
-    table: Size
-    small_table: Size
+    read_table: Size
+    revert_table: Size
+    small_table: Size  # a tenth of that, to see whether a revert depends on it
     ledgers: Sequence[int]  # active tombstones of the ledgers that are committed on
     added: int  # tombstones that a measured commit adds
     commit_rounds: int
@@ -78,7 +81,8 @@ class Scale:
 SCALES = {
     "tiny": Scale(
         "tiny",
-        table=Size(2, 60, 20, 2),
+        read_table=Size(2, 60, 20, 2),
+        revert_table=Size(2, 60, 20, 2),
         small_table=Size(2, 30, 20, 1),
         ledgers=(10, 50),
         added=5,
@@ -91,8 +95,9 @@ SCALES = {
     ),
     "small": Scale(
         "small",
-        table=Size(12, 2_000, 100, 2),
-        small_table=Size(12, 1_000, 20, 2),
+        read_table=Size(12, 2_000, 100, 2),
+        revert_table=Size(12, 2_000, 100, 2),
+        small_table=Size(12, 1_000, 20, 1),
         ledgers=(1_000, 10_000, 100_000),
         added=100,
         commit_rounds=5,
@@ -104,8 +109,9 @@ SCALES = {
     ),
     "full": Scale(
         "full",
-        table=Size(12, 20_000, 100, 8),
-        small_table=Size(12, 2_000, 100, 2),
+        read_table=Size(12, 20_000, 250, 8),  # a plain scan of it takes ten seconds on two cores
+        revert_table=Size(12, 20_000, 100, 4),
+        small_table=Size(12, 2_000, 100, 1),
         ledgers=(1_000, 10_000, 100_000, 1_000_000),
         added=100,
         commit_rounds=9,
