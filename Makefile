@@ -83,8 +83,6 @@ test-cluster: ## tests on a cluster
 	@LINT=0 dev/test.sh -m 'not long' tests/cluster
 test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1
 	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) $(PYTEST) -s -m long tests/model
-bench-ledger: venv jars ## measure the ledger: rewrites docs/benchmarks and the tables in docs/benchmarks.md (25 minutes)
-	@$(BIN)/python -m bench.ledger --scale $(or $(SCALE),full)
 docs: venv ## write the generated pages anew
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py
