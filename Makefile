@@ -66,7 +66,7 @@ jars: venv
 	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test
 
 ##@ Check it
-.PHONY: lint test test-unit test-spark test-cluster test-model test-all test-up format bench-ledger docs
+.PHONY: lint test test-unit test-spark test-cluster test-model test-all test-up format docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## write the formatting that lint asks for
