@@ -35,7 +35,7 @@ def variants(scale: Scale, *, ordered: bool) -> list[Variant]:
     low, goal, high = scale.levels[0], scale.goal_level, scale.levels[-1]
     ours = [Variant(rivals.LEDGER, n) for n in (0, low, goal, high)]
     if not ordered:
-        natives = (rivals.POSITION_DELETES, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES)
+        natives = (rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES)
         return [Variant(rivals.PLAIN), *ours[2:], *(Variant(k, goal) for k in natives)]
     return [
         Variant(rivals.PLAIN),

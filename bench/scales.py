@@ -109,7 +109,7 @@ SCALES = {
     ),
     "full": Scale(
         "full",
-        read_table=Size(12, 20_000, 250, 8),  # a plain scan of it takes ten seconds on two cores
+        read_table=Size(12, 20_000, 280, 8),  # a plain scan of it takes ten seconds on two cores
         revert_table=Size(12, 20_000, 100, 4),
         small_table=Size(12, 2_000, 100, 1),
         ledgers=(1_000, 10_000, 100_000, 1_000_000),
