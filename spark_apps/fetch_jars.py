@@ -5,8 +5,9 @@
 
 Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need, and what tests
 start beside Spark: jars of scope `rest` go into the folder DEST/rest, off Spark's class path. A jar that is already there and
-has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance a mirror; of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this also runs while the
-image is being built, before anything is installed.
+has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance a mirror; the CA bundle of a
+TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this also runs while the image is
+being built, before anything is installed.
 """
 
 import argparse

@@ -97,7 +97,7 @@ def prepare_table(table: IcebergTable, properties: Mapping[str, str], batch_colu
         missing[names.LEDGER_SINCE] = str(facts.last_sequence_number)
     if names.BATCH_COLUMN not in facts.properties:
         missing[names.BATCH_COLUMN] = str(facts.batch_field_id)
-    column = table.schema_name(facts.batch_field_id)
+    column = table.column_name(facts.batch_field_id) or batch_column
     if not facts.prepared and (wanted or _is_empty(facts)):
         table.ensure_layout(column, missing)
     elif missing:

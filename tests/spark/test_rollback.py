@@ -21,9 +21,7 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 
 def seeing_the_head(story: Story, *batch_ids: str) -> RunSpec:
     head = story.head()
-    return story.consolidation(
-        *batch_ids, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number
-    )
+    return story.consolidation(*batch_ids, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number)
 
 
 def roll_back(story: Story) -> int:

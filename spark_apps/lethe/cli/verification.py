@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.io import FileIO
 
@@ -18,14 +17,6 @@ from lethe.ledger.lineage import Snapshot
 from lethe.ledger.root import Chunk, Root
 from lethe.table import ledger_store
 from lethe.table.chunks import read_file
-
-_FORMATS: Mapping[str, avro.PartFormat[Any, Any]] = {
-    "tombstones": avro.TOMBSTONES,
-    "batches": avro.BATCHES,
-    "requests": avro.REQUESTS,
-    "erasures": avro.ERASURES,
-    "carriers": avro.CARRIERS,
-}
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ def verify(opened: Opened, roots: Roots, tick: Callable[[int], object]) -> Verif
 
 def _keys(io: FileIO, folder: str, part: str, file: str) -> ChunkKeys | str:
     """The keys of a chunk's entries, or what is wrong with it. A key that is there twice is wrong, too."""
-    uri, form = f"{folder}/{file}", _FORMATS[part]
+    uri, form = f"{folder}/{file}", avro.FORMATS[part]
     try:
         entries = form.decode(read_file(io, uri))
     except LedgerError as e:

@@ -223,3 +223,12 @@ CARRIERS: PartFormat[int, Carrier] = PartFormat(
     str,
     "snapshotId",
 )
+
+# Every part of a ledger, by its name in the root.
+FORMATS: Mapping[str, PartFormat[Any, Any]] = {
+    "tombstones": TOMBSTONES,
+    "batches": BATCHES,
+    "requests": REQUESTS,
+    "erasures": ERASURES,
+    "carriers": CARRIERS,
+}

@@ -198,7 +198,7 @@ class _Writer:
 
     def chunks(self, name: str, entries: Sequence[Any], removes: bool = False) -> tuple[Chunk, ...]:
         """Entries as files of at most the cap, sorted by key."""
-        format = _FORMATS[name]
+        format = avro.FORMATS[name]
         keyed = sorted(((format.text(format.key(e)), e) for e in entries), key=lambda pair: pair[0])
         found: list[Chunk] = []
         for start in range(0, max(1, len(keyed)), THRESHOLDS.cap):
@@ -222,13 +222,6 @@ class _Writer:
             stream.write(content)
 
 
-_FORMATS: Mapping[str, avro.PartFormat[Any, Any]] = {
-    "tombstones": avro.TOMBSTONES,
-    "batches": avro.BATCHES,
-    "requests": avro.REQUESTS,
-    "erasures": avro.ERASURES,
-    "carriers": avro.CARRIERS,
-}
 # What is filled into an entry when it is read: the snapshot of the commit that wrote it.
 _FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
 
@@ -244,7 +237,7 @@ def _ledger(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Led
                 io,
                 folder,
                 chunk,
-                _FORMATS[name],
+                avro.FORMATS[name],
                 lambda entry, own=chunk.snapshot_id: finish(entry, carrier_id if own is None else own),  # type: ignore[misc]
             )
             for chunk in root.parts[name]

@@ -124,10 +124,6 @@ class IcebergTable:
         found = self.java.schema().findField(column)
         return None if found is None else int(found.fieldId())
 
-    def schema_name(self, field_id: int) -> str:
-        """The column of this field id, by its name of today."""
-        return str(self.java.schema().findColumnName(field_id))
-
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties in a commit of their own. Raises: TransientError."""
         try:
