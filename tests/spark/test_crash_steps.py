@@ -81,6 +81,20 @@ def test_a_run_that_died_staged_and_whose_batch_another_run_promoted_writes_the_
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
+def test_a_run_that_died_staged_without_a_reverted_batch_promotes_it_too_once_the_revert_is_undone(
+    story: Story,
+) -> None:
+    story.revert("E")
+    run = story.consolidation("E", "F")
+    dies(story, run, "after-stage")
+    story.undo()
+
+    result = story.run(run)
+
+    assert (result.batches_promoted, runs_of(story, run)) == (2, 1)
+    story.check_reads(of_batches("A", "B", "D", "E", "F"))
+
+
 def test_a_run_that_dies_at_each_step_in_turn_still_promotes_once(story: Story) -> None:
     run = story.consolidation("E", "F")
     for step in ("after-read", "after-write", "after-stage", "before-commit", "after-commit"):

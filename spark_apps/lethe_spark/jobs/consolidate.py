@@ -47,6 +47,10 @@ class Written:
     staged: int | None = None
     missing: tuple[str, ...] = ()
 
+    def covers(self, batch_ids: Iterable[str]) -> bool:
+        """Whether it was decided here what becomes of each of these batches."""
+        return all(i in self.batches or i in self.refused or i in self.missing for i in batch_ids)
+
 
 def run(context: RunContext) -> RunResult:
     """Promote the batches that `run.json` names. With none named, only do what every run does at its end: give a head of
@@ -71,6 +75,9 @@ def _promote(context: RunContext, table: IcebergTable, wanted: tuple[str, ...]) 
         promotion = plan_promotion(base.ledger, wanted)
         if not promotion.promote:
             return _nothing(context, len(promotion.withheld))
+        if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):
+            log.info("batches that the earlier attempt had to leave out may be promoted now; all are written anew")
+            staged = None
         written = staged or _write(context, table, base, promotion.promote)
         staged = None
         done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
@@ -85,9 +92,8 @@ def _publish(
     context: RunContext, base: Base, written: Written
 ) -> Intent[Written | None] | NothingToCommit[Written | None]:
     refused = {i: (f"{reason}: {message}", objects) for i, (reason, message, objects) in written.refused.items()}
-    snapshots = base.facts.snapshots
-    published = written.staged is not None and is_published(snapshots, base.facts.head_id, written.staged)
-    if written.staged is not None and written.staged not in snapshots and not published:
+    published = _is_published(base, written)
+    if written.staged is not None and written.staged not in base.facts.snapshots and not published:
         return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
     partitions = base.partitions_of(written.files, written.batches)
     planned = plan_publication(
@@ -101,6 +107,11 @@ def _publish(
         return Intent(planned.delta, LedgerOnly(), written)
     staged_as = context.spec.run_id if written.staged is not None else None
     return Intent(planned.delta, Append(written.files), written, publishes=staged_as)
+
+
+def _is_published(base: Base, written: Written) -> bool:
+    """Whether another tool made the staged files part of the table."""
+    return written.staged is not None and is_published(base.facts.snapshots, base.facts.head_id, written.staged)
 
 
 def _missing(ids: Sequence[str]) -> str:
@@ -158,6 +169,7 @@ def _stage(context: RunContext, table: IcebergTable, base: Base, written: Writte
             {"id": i, "reason": r, "message": m, "objects": [[o.key, o.size, o.etag] for o in objects]}
             for i, (r, m, objects) in written.refused.items()
         ],
+        "missing": list(written.missing),
     }
     with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
         stream.write(json.dumps(document).encode())
@@ -181,7 +193,7 @@ def _staged(context: RunContext, table: IcebergTable) -> Written | None:
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return Written(found.files, batches, refused, found.snapshot_id)
+    return Written(found.files, batches, refused, found.snapshot_id, tuple(document["missing"]))
 
 
 def _nothing(context: RunContext, withheld: int) -> RunResult:
