@@ -114,7 +114,8 @@ def test_many_writers_on_one_table_lose_nothing_and_repeat_nothing(
         f"{catalog}: {seconds:.0f} s, attempts {sorted(attempts)}, stranger {len(stranger.appended)}+{stranger.starved}"
     )
     assert [a.failed for a in answers] == [[]] * PROCESSES
-    assert max(attempts) < ATTEMPTS
+    # All the attempts of a run: one that finds its batches promoted by others writes the rest anew, and tries anew.
+    assert max(attempts) <= 2 * ATTEMPTS
     check_nothing_lost(story, answers, [*shared, *itertools.chain(*own)])
     expected = of_batches(*kept, *itertools.chain(*new), rows=2)
     rows = story.rows_at()
