@@ -85,7 +85,8 @@ def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Cal
     """With the reason that Kubernetes gives, and the field to change."""
     story = begin("bad-memory")
     story.put_batch("a")
-    story.apply(story.a_dataset(runTemplate={"driver": {"memory": "200Mi"}}))
+    # Far too little: at nearly enough a driver may crawl, dropping its own pages, instead of being killed.
+    story.apply(story.a_dataset(runTemplate={"driver": {"memory": "150Mi"}}))
 
     body = cluster.wait_for_condition(
         story.dataset, "Ready", status="False", reason="OOMKilled", within_seconds=RUN_SECONDS
