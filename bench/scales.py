@@ -109,14 +109,14 @@ SCALES = {
     ),
     "full": Scale(
         "full",
-        read_table=Size(12, 20_000, 280, 8),  # a plain scan of it takes ten seconds on two cores
+        read_table=Size(12, 20_000, 150, 4),  # a plain scan of it takes ten seconds on two cores
         revert_table=Size(12, 20_000, 100, 4),
         small_table=Size(12, 2_000, 100, 1),
         ledgers=(1_000, 10_000, 100_000, 1_000_000),
         added=100,
         commit_rounds=9,
         levels=(100, 10_000, 100_000),
-        read_rounds=3,
+        read_rounds=2,
         reverts=(1, 100, 1_000),
         revert_rounds=5,
         rewrite_rounds=2,
