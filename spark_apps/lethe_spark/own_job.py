@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from lethe import names
 from lethe.errors import InputError
+from lethe.ledger.parts import get_many
 from lethe.plan.bounds import IdIndex
 from lethe.run import Phase
 from lethe.table import catalogs
@@ -127,7 +128,7 @@ def _is_empty(facts: TableFacts) -> bool:
 
 def ids_in_files(base: Base, batch_ids: Collection[str]) -> frozenset[str]:
     """Those of the ids, unknown to the ledger, that some data file might hold by its bounds. Reads manifests, no rows."""
-    known = base.ledger.batches
+    known = get_many(base.ledger.batches, batch_ids)
     strangers = [i for i in batch_ids if i not in known]
     if not strangers:
         return frozenset()

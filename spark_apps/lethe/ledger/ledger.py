@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from lethe.ledger.parts import Interval, Part, Ranges, get_many
+from lethe.ledger.parts import Interval, get_many, within
 from lethe.ledger.root import Statistics
 from lethe.ledger.tombstone import Tombstone, merged
 
@@ -113,11 +113,7 @@ class Ledger:
 
     def tombstones_within(self, field_id: int, intervals: Sequence[Interval]) -> list[Tombstone]:
         """The tombstones of one column whose ids lie in one of the intervals (ends inclusive, None open)."""
-        if isinstance(self.tombstones, Part):
-            found: Iterable[Tombstone] = self.tombstones.within(intervals)
-        else:
-            ranges = Ranges(intervals)
-            found = (t for t in self.tombstones.values() if t.id in ranges)
+        found = within(self.tombstones, intervals, lambda key: key[1])
         return [t for t in found if t.namespace == field_id]
 
     @property

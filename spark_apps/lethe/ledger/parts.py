@@ -5,7 +5,7 @@ the methods of `Part`.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 K = TypeVar("K")
@@ -29,6 +29,14 @@ def get_many(mapping: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     if isinstance(mapping, Part):
         return mapping.get_many(keys)
     return {k: mapping[k] for k in keys if k in mapping}
+
+
+def within(mapping: Mapping[K, V], intervals: Sequence[Interval], text: Callable[[K], str]) -> list[V]:
+    """The values whose keys, as `text` has them, lie in one of the intervals."""
+    if isinstance(mapping, Part):
+        return mapping.within(intervals)
+    ranges = Ranges(intervals)
+    return [v for k, v in mapping.items() if text(k) in ranges]
 
 
 class Ranges:

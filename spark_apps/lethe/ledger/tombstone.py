@@ -12,6 +12,7 @@ META_RUN = "run"
 META_PARTITIONS = "partitions"
 # The run of a vacuum that removed a file with such rows while others stayed: what is purged in part cannot be undone.
 META_PURGED_BY = "purgedBy"
+PURGED_BEFORE = "before"  # its value, when the vacuum was before this tombstone and is not remembered
 
 
 @dataclass(frozen=True, slots=True)

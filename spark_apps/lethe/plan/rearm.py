@@ -11,20 +11,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
-from lethe.ledger.parts import Interval, Part, Ranges
+from lethe.ledger.parts import Interval, within
 from lethe.ledger.tombstone import (
     META_PARTITIONS,
     META_PURGED_BY,
     META_REASON,
     META_RESTATEMENTS,
     META_RUN,
+    PURGED_BEFORE,
     Tombstone,
 )
 from lethe.plan.bounds import IdIndex
 from lethe.plan.partitions import Partitioned, spec_of, widened
 
 _HIDDEN = (BatchState.REVERTED, BatchState.REPLACED)
-_BEFORE = "before"  # in META_PURGED_BY: by a vacuum that is not remembered
 
 
 def rearmed(
@@ -49,7 +49,7 @@ def rearmed(
     if not bare_files:
         return delta
     intervals: list[Interval] = [(f.lower, f.upper) for f in bare_files]
-    batches = {b.id: b for b in _batches_within(ledger, intervals)}
+    batches = {b.id: b for b in within(ledger.batches, intervals, str)}
     active = {t.id: t for t in ledger.tombstones_within(field_id, intervals)}
     armed = () if only_moved else _armed_again(batches, active.keys(), bare_files, field_id, delta.run, now)
     # What the change itself sets was planned without a look at these files, and goes through here as well.
@@ -98,7 +98,7 @@ def _armed_again(
             meta={
                 META_REASON: "rows of a batch taken back came in by a commit without a ledger",
                 META_RUN: run,
-                META_PURGED_BY: _BEFORE,
+                META_PURGED_BY: PURGED_BEFORE,
                 **({META_RESTATEMENTS: batches[i].restatement or ""} if batches[i].restatement else {}),
             },
         )
@@ -130,10 +130,3 @@ def _with_partitions(tombstone: Tombstone, wider: Mapping[str, tuple[str, ...] |
     meta = {k: v for k, v in tombstone.meta.items() if k != META_PARTITIONS}
     partitions = wider[tombstone.id]
     return replace(tombstone, meta=meta if partitions is None else {**meta, META_PARTITIONS: "\n".join(partitions)})
-
-
-def _batches_within(ledger: Ledger, intervals: list[Interval]) -> Iterable[BatchEntry]:
-    if isinstance(ledger.batches, Part):
-        return list(ledger.batches.within(intervals))
-    ranges = Ranges(intervals)
-    return [b for b in ledger.batches.values() if b.id in ranges]

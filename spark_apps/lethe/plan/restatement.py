@@ -13,14 +13,12 @@ from lethe.ledger.tombstone import (
     META_REASON,
     META_RESTATEMENTS,
     META_RUN,
+    PURGED_BEFORE,
     Tombstone,
 )
 from lethe.plan.requests import recalled, remembered, told
 from lethe.plan.undo import plan_undo
 from lethe.run import LISTED_AT_MOST, RequestResult, RestatementRequest
-
-# In META_PURGED_BY, when the vacuum was before this tombstone and is not remembered.
-PURGED_BEFORE = "before"
 
 
 @dataclass(frozen=True)

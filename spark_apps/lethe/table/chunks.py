@@ -50,11 +50,15 @@ class ChunkReader(Generic[K, T]):
 
     def fetch(self) -> None:
         """Read what any question will need, so that several chunks can be fetched at once."""
-        if self._entries is None and self._content is None and self._index is None:
+        if not self.is_fetched:
             if self.chunk.bytes <= WHOLE_UP_TO or not self._indexed:
                 self._content = self._whole()
             if self._indexed:
                 self._index = self._read_index()
+
+    @property
+    def is_fetched(self) -> bool:
+        return self._entries is not None or self._content is not None or self._index is not None
 
     def entries(self) -> dict[K, T]:
         """Everything in it, by key."""
@@ -245,9 +249,10 @@ class ChunkedPart(Mapping[K, T]):
 
 
 def _fetch(chunks: Sequence[ChunkReader[Any, Any]]) -> None:
-    if len(chunks) > 1:
-        with ThreadPoolExecutor(max_workers=min(PARALLEL, len(chunks))) as pool:
-            list(pool.map(lambda c: c.fetch(), chunks))
+    missing = [c for c in chunks if not c.is_fetched]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(max_workers=min(PARALLEL, len(missing))) as pool:
+            list(pool.map(lambda c: c.fetch(), missing))
 
 
 def _missing(uri: str) -> LedgerError:
