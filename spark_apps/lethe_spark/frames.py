@@ -11,7 +11,7 @@ from lethe_spark.jvm.columns import in_set
 
 _ID = "_lethe_id"
 # Up to so many ids are looked up in a set that goes with each task; more are joined, so that each executor gets them once.
-IN_SET_AT_MOST: Final = 50_000
+IN_SET_AT_MOST: Final = 100_000
 
 
 def anti_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:

@@ -2,8 +2,8 @@
 
 Any Avro reader reads it from end to end. A large one is cut into blocks of a few entries, and its header's metadata
 holds an index, so that looking up a key decodes one block, and mostly none: `lethe.blocks`, JSON, the first key and the
-offset (from the end of the header) of each block, and `lethe.crc32`, the sorted CRC-32 of all keys (differences,
-big-endian), which says "not here" without decoding anything. Both are deflated (zlib) and in base64.
+offset (from the end of the header) of each block, deflated (zlib) and in base64, and `lethe.crc32`, the sorted CRC-32 of
+all keys (big-endian), in base64, which says "not here" without decoding anything else.
 """
 
 import base64
@@ -13,6 +13,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import fastavro
@@ -59,7 +60,7 @@ def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
         return Encoded(content, plain_header)
     header = io.BytesIO()
     blocks = json.dumps(firsts, ensure_ascii=False, separators=(",", ":")).encode()
-    metadata = {_BLOCKS: _deflated(blocks), _HASHES: _deflated(_differences(keys))}
+    metadata = {_BLOCKS: _base64(zlib.compress(blocks, 1)), _HASHES: _base64(_hashes(keys))}
     Writer(
         header,
         schema,
@@ -94,14 +95,24 @@ class Index:
         self._sync = header[-SYNC_BYTES:]
         self._codec = metadata["avro.codec"]
         self._schema = fastavro.parse_schema(reader.writer_schema)
-        blocks = json.loads(_inflated(metadata[_BLOCKS])) if _BLOCKS in metadata else []
-        self._firsts = [str(first) for first, _ in blocks]
-        self.offsets = [int(offset) for _, offset in blocks]
-        self._hashes = _hashes(_inflated(metadata[_HASHES])) if _HASHES in metadata else None
+        # Parsed when a key may be here: most look-ups end at the hashes.
+        self._blocks = metadata.get(_BLOCKS)
+        hashes = base64.b64decode(metadata[_HASHES]) if _HASHES in metadata else None
+        self._hashes = np.frombuffer(hashes, ">u4").astype(np.uint32) if hashes is not None else None
 
     @property
     def is_there(self) -> bool:
-        return bool(self.offsets) and self._hashes is not None
+        return self._blocks is not None and self._hashes is not None
+
+    @cached_property
+    def _starts(self) -> tuple[list[str], list[int]]:
+        blocks = json.loads(zlib.decompress(base64.b64decode(self._blocks or "")))
+        return [str(first) for first, _ in blocks], [int(offset) for _, offset in blocks]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where each block begins, from the end of the header on."""
+        return self._starts[1]
 
     def maybe_there(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that the file may hold; nearly none that it does not hold."""
@@ -114,22 +125,22 @@ class Index:
     def blocks_of(self, keys: Iterable[str]) -> list[int]:
         """The blocks in which these keys would be, in order. A key that equals a block's first one may also end the
         block before: only where keys repeat, as one id does under several columns."""
-        found: set[int] = set()
+        firsts, found = self._starts[0], set[int]()
         for key in keys:
-            at = bisect_right(self._firsts, key) - 1
+            at = bisect_right(firsts, key) - 1
             while at >= 0:
                 found.add(at)
-                if self._firsts[at] != key:
+                if firsts[at] != key:
                     break
                 at -= 1
         return sorted(found)
 
     def blocks_within(self, ranges: Ranges) -> list[int]:
         """The blocks that may hold keys of these ranges."""
-        found: set[int] = set()
+        firsts, found = self._starts[0], set[int]()
         for lower, upper in ranges.intervals:
             start = 0 if lower is None else (self.blocks_of([lower]) or [0])[0]
-            end = len(self._firsts) if upper is None else bisect_right(self._firsts, upper)
+            end = len(firsts) if upper is None else bisect_right(firsts, upper)
             found.update(range(start, end))
         return sorted(found)
 
@@ -165,18 +176,9 @@ def _crc32(key: str) -> int:
     return zlib.crc32(key.encode())
 
 
-def _differences(keys: Sequence[str]) -> bytes:
-    hashes = np.sort(np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys)))
-    return np.diff(hashes, prepend=np.uint32(0)).astype(">u4").tobytes()
+def _hashes(keys: Sequence[str]) -> bytes:
+    return bytes(np.sort(np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))).astype(">u4").tobytes())
 
 
-def _hashes(differences: bytes) -> Any:
-    return np.cumsum(np.frombuffer(differences, ">u4"), dtype=np.uint32)
-
-
-def _deflated(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content, 1)).decode()
-
-
-def _inflated(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -45,7 +45,8 @@ class ChunkReader(Generic[K, T]):
         self._format = format
         self._finish = finish
         self._content: bytes | None = None
-        self._index: Index | None = None
+        self._header: bytes | None = None
+        self._parsed: Index | None = None
         self._entries: dict[K, T] | None = None
 
     def fetch(self) -> None:
@@ -53,12 +54,12 @@ class ChunkReader(Generic[K, T]):
         if not self.is_fetched:
             if self.chunk.bytes <= WHOLE_UP_TO or not self._indexed:
                 self._content = self._whole()
-            if self._indexed:
-                self._index = self._read_index()
+            else:
+                self._header = self._range(0, self.chunk.header_bytes)
 
     @property
     def is_fetched(self) -> bool:
-        return self._entries is not None or self._content is not None or self._index is not None
+        return self._entries is not None or self._content is not None or self._header is not None
 
     def entries(self) -> dict[K, T]:
         """Everything in it, by key."""
@@ -72,7 +73,7 @@ class ChunkReader(Generic[K, T]):
                     "roll the table back.",
                 )
             self._entries = {self._format.key(e): e for e in found}
-            self._content = self._index = None
+            self._content = self._header = self._parsed = None
         return self._entries
 
     def text(self, key: K) -> str:
@@ -89,9 +90,8 @@ class ChunkReader(Generic[K, T]):
         there: dict[K, T]
         if self._entries is None and self._indexed:
             self.fetch()
-            assert self._index is not None
             texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
-            there = self._blocks(self._index.blocks_of(texts), frozenset(texts))
+            there = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
         else:
             there = self.entries()
         return {k: there[k] for k in inside if k in there}
@@ -104,8 +104,7 @@ class ChunkReader(Generic[K, T]):
         there: dict[K, T]
         if self._entries is None and self._indexed and not ranges.is_everything:
             self.fetch()
-            assert self._index is not None
-            there = self._blocks(self._index.blocks_within(ranges), ranges)
+            there = self._blocks(lambda index: index.blocks_within(ranges), ranges)
         else:
             there = self.entries()
         return {k: e for k, e in there.items() if self._format.text(k) in ranges}
@@ -114,29 +113,35 @@ class ChunkReader(Generic[K, T]):
     def _indexed(self) -> bool:
         return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
 
-    def _blocks(self, blocks: Sequence[int], wanted: Container[str] | Ranges) -> dict[K, T]:
-        assert self._index is not None
-        if self._content is None and len(blocks) > len(self._index.offsets) // 2:
+    def _blocks(self, choose: Callable[[Index], Sequence[int]], wanted: Container[str] | Ranges) -> dict[K, T]:
+        index, header = self._index, self.chunk.header_bytes
+        try:
+            spans = [index.span(block, self.chunk.bytes - header) for block in choose(index)]
+            most = bool(spans) and len(spans) > len(index.offsets) // 2
+        except Exception as e:
+            raise self._unreadable(type(e).__name__) from e
+        if self._content is None and most:
             self._content = self._whole()
         found: dict[K, T] = {}
-        for block in blocks:
-            start, end = self._index.span(block, self.chunk.bytes - self.chunk.header_bytes)
-            content = self._range(self.chunk.header_bytes + start, self.chunk.header_bytes + end)
+        for start, end in spans:
+            content = self._range(header + start, header + end)
             records = self._decoded(
-                lambda c=content: self._format.entries(self._index.decode_block(self._format.schema, c), wanted)  # type: ignore[misc]
+                lambda c=content: self._format.entries(index.decode_block(self._format.schema, c), wanted)  # type: ignore[misc]
             )
             found.update((self._format.key(e), e) for e in records)
         return found
 
-    def _read_index(self) -> Index:
-        header = self._range(0, self.chunk.header_bytes)
-        try:
-            index = Index(header)
-        except Exception as e:
-            raise self._unreadable(type(e).__name__) from e
-        if not index.is_there:
-            raise self._unreadable("its index is not there")
-        return index
+    @property
+    def _index(self) -> Index:
+        if self._parsed is None:
+            header = self._header if self._header is not None else self._range(0, self.chunk.header_bytes)
+            try:
+                self._parsed = Index(header)
+            except Exception as e:
+                raise self._unreadable(type(e).__name__) from e
+            if not self._parsed.is_there:
+                raise self._unreadable("its index is not there")
+        return self._parsed
 
     def _range(self, start: int, end: int) -> bytes:
         if self._content is not None:

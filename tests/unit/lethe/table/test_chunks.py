@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lethe.errors import LedgerError
-from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK
+from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, Index
 from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, apply, counted
 from lethe.ledger.lineage import Resolution
 from lethe.ledger.merge import Thresholds
@@ -153,6 +153,20 @@ def test_a_range_of_ids_decodes_only_the_blocks_it_reaches_into(table: Table, mo
     assert len(found) > 10
     assert all("id-0500000" <= t.id <= "id-0502000" for t in found)
     assert counting.decoded <= 3 * ENTRIES_PER_BLOCK
+
+
+def test_a_damaged_table_of_blocks_is_only_met_by_who_needs_it_and_then_named(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(index: Index) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(Index, "_starts", property(damaged))
+    table.commit(many(0, 5000))
+
+    assert get_many(table.read().batches, [f"id-{n:07d}x" for n in range(50)]) == {}
+    with pytest.raises(LedgerError, match=r"LedgerUnreadable: .*-batches\.avro is not readable .*ValueError"):
+        table.read().batches.get("id-0007919")
 
 
 def test_a_large_chunk_is_read_by_ranges(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
