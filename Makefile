@@ -91,5 +91,5 @@ test-up: venv ## the tests' cluster, for working on a test
 
 ##@ Measure it
 .PHONY: bench-ledger
-bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 25 minutes on a quiet machine (ARGS="--scale small")
+bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)

@@ -158,7 +158,7 @@ def test_a_range_of_ids_decodes_only_the_blocks_it_reaches_into(table: Table, mo
 def test_a_damaged_table_of_blocks_is_only_met_by_who_needs_it_and_then_named(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(index: Index) -> None:
+    def damaged(_: Index) -> None:
         raise ValueError
 
     monkeypatch.setattr(Index, "_starts", property(damaged))
