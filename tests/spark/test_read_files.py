@@ -14,7 +14,7 @@ from lethe_spark import frames, reader
 from lethe_spark.jvm import staged
 from lethe_spark.jvm.columns import in_set
 from lethe_spark.jvm.gateway import gateway, jvm
-from lethe_spark.jvm.staged import plan_tasks, stage, staged_now
+from lethe_spark.jvm.staged import held_now, plan_tasks, stage, staged_now
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -197,23 +197,22 @@ def test_files_that_were_named_are_kept_as_long_as_somebody_reads_them(
     tasks = plan_tasks(handle, head)
     deadline = time.monotonic() + 300
 
-    def wait_for(sets: int) -> None:
-        while True:
+    def only_these_are_left(sets: int) -> None:
+        while held_now() > sets:
+            assert time.monotonic() < deadline, f"{held_now()} sets of files are held, expected {sets}"
             gc.collect()
             many.spark.sparkContext._jvm.System.gc()
-            stage(handle, [(tasks, tasks.paths[:1])])  # each new set drops those that nobody holds
-            if staged_now() <= sets:
-                return
-            assert time.monotonic() < deadline, f"{staged_now()} sets of files, expected {sets}"
+        stage(handle, [(tasks, tasks.paths[:1])])  # each new set drops those that nobody holds
+        assert staged_now() == sets + 1
 
-    wait_for(5)  # two for the view, two for the frame, and the newest
+    only_these_are_left(4)  # two for the view, two for the frame
     assert rows_of(many.spark.table("kept")) == wanted
     assert rows_of(derived) == Counter({k: n for k, n in wanted.items() if k[1] < 5})
 
     lethe_spark.create_view(many.spark, "kept", many.full_name, filter="v < 5")
     assert rows_of(many.spark.table("kept")) == rows_of(derived)
     del derived
-    wait_for(3)
+    only_these_are_left(2)
 
 
 def test_a_view_stays_what_it_was_when_the_table_goes_on(many: Flights) -> None:

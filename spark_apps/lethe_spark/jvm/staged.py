@@ -153,6 +153,11 @@ class _Registry:
     def __len__(self) -> int:
         return len(self._staged)
 
+    @property
+    def held(self) -> int:
+        with self._lock:
+            return sum(s.is_held for s in self._staged)
+
 
 _STAGED = _Registry()
 
@@ -160,3 +165,9 @@ _STAGED = _Registry()
 def staged_now() -> int:
     """How many sets of files are registered."""
     return len(_STAGED)
+
+
+def held_now() -> int:
+    """How many of those the JVM can still reach: a frame that Python has dropped counts until py4j has said so, which can
+    take a second, and the JVM has collected its garbage."""
+    return _STAGED.held
