@@ -131,7 +131,7 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     found = {b.id: b for b in buffer.list() if b.id in wanted and b.complete}
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
-    schema = context.spark.table(table.full_name).schema
+    schema = table.columns
     with read_batches(context.spark, sources, schema, base.batch_column, context.catalog_properties) as ingest:
         context.step("after-read")
         context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))

@@ -8,9 +8,11 @@ from lethe.errors import InputError
 from lethe.run import CreateTable
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, jvm
+from lethe_spark.sql_names import quoted_path
 
 # Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
 NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
@@ -30,7 +32,7 @@ class IcebergTable:
         """The table `name` ("namespace.table"), or None when there is none. Raises TransientError."""
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-                spark._jsparkSession, f"{_quoted(catalog)}.{_quoted(name)}"
+                spark._jsparkSession, quoted_path(catalog, name)
             )
         except JvmError as e:
             if _says_not_found(spark, e):
@@ -59,9 +61,9 @@ class IcebergTable:
         partitioned = f"PARTITIONED BY ({', '.join(create.partition_by)})" if create.partition_by else ""
         pairs = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in wanted.items())
         try:
-            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_quoted(catalog)}.{_quoted(namespace)}")
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, namespace)}")
             spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {_quoted(catalog)}.{_quoted(name)} ({create.table_schema}) "
+                f"CREATE TABLE IF NOT EXISTS {quoted_path(catalog, name)} ({create.table_schema}) "
                 f"USING iceberg {partitioned} TBLPROPERTIES ({pairs})"
             )
         except JvmError as e:
@@ -110,6 +112,11 @@ class IcebergTable:
     @property
     def schema_names(self) -> tuple[str, ...]:
         return tuple(str(column.name()) for column in each(self.java.schema().columns()))
+
+    @property
+    def columns(self) -> StructType:
+        """The columns of now, as Spark sees them."""
+        return self.spark.table(quoted_path(self.catalog, self.name)).schema
 
     @property
     def properties(self) -> dict[str, str]:
@@ -193,10 +200,6 @@ def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) ->
         names.WAP_ENABLED: "true",
         names.BATCH_COLUMN: str(field_id),
     }
-
-
-def _quoted(name: str) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
 
 
 def _literal(text: str) -> str:
