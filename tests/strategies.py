@@ -13,6 +13,7 @@ from tests.model.acts import (
     ForeignAppend,
     ForeignCompaction,
     ForeignRepartition,
+    ForeignTag,
     Job,
     Replay,
     Revert,
@@ -77,7 +78,7 @@ def crashes(job: st.SearchStrategy[Job]) -> st.SearchStrategy[Crash]:
 
 
 def races(job: st.SearchStrategy[Job], known: Sequence[str]) -> st.SearchStrategy[During]:
-    other = job | foreign_appends(known) | st.just(ForeignCompaction()) | repartitions()
+    other = job | foreign_appends(known) | st.just(ForeignCompaction()) | repartitions() | st.just(ForeignTag())
     return job.flatmap(lambda j: st.builds(During, st.just(j), st.sampled_from(steps_of(j)), other))
 
 
@@ -97,6 +98,7 @@ def acts(known: Sequence[str], requests: Sequence[Revert | Replay], runs: Sequen
         (3, foreign_appends(known)),
         (2, st.just(ForeignCompaction())),
         (1, repartitions()),
+        (1, st.just(ForeignTag())),
         (2, expiries()),
         (1, st.just(Append(()))),
     )

@@ -66,6 +66,11 @@ class ForeignRepartition:
 
 
 @dataclass(frozen=True)
+class ForeignTag:
+    """Tag the head: its snapshot stays readable, whatever expires around it."""
+
+
+@dataclass(frozen=True)
 class Expire:
     """Spark's `expire_snapshots` down to `keep`, or as many as the format's rules leave a stranger."""
 
@@ -74,7 +79,7 @@ class Expire:
 
 Request: TypeAlias = Revert | Replay | Undo
 Job: TypeAlias = Append | Revert | Replay | Undo | Vacuum
-Foreign: TypeAlias = ForeignAppend | ForeignCompaction | ForeignRepartition | Expire
+Foreign: TypeAlias = ForeignAppend | ForeignCompaction | ForeignRepartition | ForeignTag | Expire
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class During:
 
     job: Job
     at: str
-    other: Job | ForeignAppend | ForeignCompaction | ForeignRepartition
+    other: Job | ForeignAppend | ForeignCompaction | ForeignRepartition | ForeignTag
 
 
 Act: TypeAlias = Job | Foreign | Crash | During

@@ -20,6 +20,7 @@ from tests.model.acts import (
     ForeignAppend,
     ForeignCompaction,
     ForeignRepartition,
+    ForeignTag,
     Job,
     Vacuum,
 )
@@ -48,6 +49,7 @@ class Play:
     history: list[int] = field(default_factory=list)
     past: list[Act] = field(default_factory=list)
     sequence: list[Act] = field(default_factory=list)
+    tagged: set[int] = field(default_factory=set)
 
     def do(self, act: Act) -> None:
         """Let it happen, and compare."""
@@ -63,7 +65,7 @@ class Play:
                 _Run(self, job).go(at, _die)
             case During(job, at, other):
                 _Run(self, job).go(at, lambda: self._do(other))
-            case ForeignAppend() | ForeignCompaction() | ForeignRepartition() | Expire():
+            case ForeignAppend() | ForeignCompaction() | ForeignRepartition() | ForeignTag() | Expire():
                 self._by_a_stranger(act)
             case _:
                 _Run(self, act).go()
@@ -76,6 +78,8 @@ class Play:
                 self.world.compact_as_a_stranger()
             case ForeignRepartition(by):
                 self.world.repartition_as_a_stranger(by)
+            case ForeignTag():
+                self.tagged |= self.world.tag_the_head()
             case Expire(keep):
                 # The format asks strangers not to expire the ledger from under a bare head.
                 keep = max(keep, self.world.look().bare + 1)
@@ -99,7 +103,7 @@ class Play:
 
     def note_staged(self, seen: Seen) -> None:
         """A staged snapshot shows its parent's rows and those staged, under its parent's ledger."""
-        for i in seen.staged:
+        for i in seen.others:
             if i not in self.model.shown:
                 parent = seen.parent(i)
                 hidden = self.hidden[parent] if parent is not None else frozenset[str]()
@@ -123,7 +127,8 @@ class Play:
         for day in (1, 2, 3):
             _same(f"lethe.scan of day {day}", self.world.read(seen, day=day), of_day(model.visible, day))
         turn = len(self.past)
-        retained = [*seen.lineage, *seen.staged]
+        retained = [*seen.lineage, *seen.others]
+        assert self.tagged.issubset(retained)
         for i in [*retained[turn % len(retained) :], *retained][:SCANNED_EACH_TIME] if retained else ():
             _same(f"lethe.scan of snapshot {i}", self.world.read(seen, i), model.shown[i])
             day = 1 + turn % 3

@@ -30,12 +30,12 @@ from tests.spark.lake import CATALOG, Lake
 
 @dataclass(frozen=True)
 class Seen:
-    """A table at one moment. `lineage`: the head and its retained ancestors, newest first; `staged`: the other
-    snapshots; `states`: of batches, as the ledger says."""
+    """A table at one moment. `lineage`: the head and its retained ancestors, newest first; `others`: snapshots that are
+    staged, or tagged and cut off by an expiry; `states`: of batches, as the ledger says."""
 
     table: Table
     lineage: tuple[int, ...]
-    staged: tuple[int, ...]
+    others: tuple[int, ...]
     states: Mapping[str, str]
 
     def keys(self, snapshot_id: int) -> dict[str, str]:
@@ -158,6 +158,15 @@ class World:
             self.story.spark.sql(f"ALTER TABLE {self.name} DROP PARTITION FIELD {field}")
         if by is not None and by not in partitioned:
             self.story.spark.sql(f"ALTER TABLE {self.name} ADD PARTITION FIELD {by}")
+
+    def tag_the_head(self) -> set[int]:
+        """Returns: the head's id, if there is a head."""
+        table = self.story.table()
+        head = table.metadata.current_snapshot_id
+        if head is None:
+            return set()
+        table.manage_snapshots().create_tag(head, f"tag_{head}").commit()
+        return {head}
 
     def expire_as_a_stranger(self, keep: int) -> None:
         self._call("expire_snapshots", f"older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => {keep}")
