@@ -4,7 +4,7 @@ I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceb
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,14 +16,16 @@ from botocore.config import Config
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, group
+from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group
 from lethe.plan.places import local_path
 
 
 class Store(Protocol):
     """A place with objects; keys are full URIs."""
 
-    def list(self, uri: str) -> Iterator[ListedObject]: ...
+    def list(self, uri: str) -> Iterator[ListedObject]:
+        """The objects below a URI, those of a folder one after the other."""
+        ...
 
     def delete(self, objects: Iterable[BufferedObject]) -> int: ...
 
@@ -33,10 +35,14 @@ class FileStore:
 
     def list(self, uri: str) -> Iterator[ListedObject]:
         root = Path(local_path(uri))
-        for folder, _, files in os.walk(root):
+        for folder, folders, files in os.walk(root):
+            folders.sort()
             for name in sorted(files):
                 path = Path(folder) / name
-                stat = path.stat()
+                try:
+                    stat = path.stat()
+                except FileNotFoundError:  # deleted since its folder was read
+                    continue
                 key = uri.rstrip("/") + "/" + path.relative_to(root).as_posix()
                 modified = datetime.fromtimestamp(stat.st_mtime, UTC)
                 yield ListedObject(key, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
@@ -125,6 +131,20 @@ class Buffer:
         grouped: Grouped = group(self._store.list(self.uri), self.uri, self._column)
         self.invalid = grouped.invalid
         return grouped.batches
+
+    def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
+        """The same one by one as the store lists them, holding one at a time; two of one id are not looked for.
+
+        Args:
+            heard: Called for each object that the store tells of; what it raises ends the listing.
+        """
+
+        def objects() -> Iterator[ListedObject]:
+            for found in self._store.list(self.uri):
+                heard()
+                yield found
+
+        return folders_of(objects(), self.uri, self._column)
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         """Delete these objects; how many went. One that is gone already counts."""

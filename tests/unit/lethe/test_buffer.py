@@ -9,7 +9,7 @@ from lethe.buffer import FileStore, S3Store, open_buffer, open_store
 from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import group
+from lethe.plan.batches import BufferedBatch, group
 
 from tests.builders import NOW
 
@@ -36,6 +36,29 @@ def test_a_local_buffer_is_listed_and_swept_file_by_file(tmp_path: Path, prefix:
     assert buffer.delete(done.objects) == 3  # one is gone already, which is what was wanted
     assert buffer.delete(done.objects) == 3  # and so is the folder
     assert [b.id for b in buffer.list()] == ["waits"]
+
+
+def test_a_local_buffer_is_listed_folder_by_folder(tmp_path: Path) -> None:
+    """As S3 lists, so that a batch is whole before the next one begins, whatever lies in it."""
+    for id in ("C", "A", "B"):
+        put(tmp_path, id, "p.parquet", "_SUCCESS")
+        put(tmp_path / f"batch_id={id}", "nested", "q.parquet")
+    heard: list[None] = []
+
+    found = list(open_buffer(str(tmp_path), "batch_id", {}).folders(lambda: heard.append(None)))
+
+    assert [(f.id, len(f.objects)) for f in found if isinstance(f, BufferedBatch)] == [("A", 3), ("B", 3), ("C", 3)]
+    assert len(heard) == 9
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_is_passed_over(tmp_path: Path) -> None:
+    """Retention deletes beside the listing."""
+    put(tmp_path, "A", "p", "q", "r")
+    listing = FileStore().list(str(tmp_path))
+    first = next(listing)
+    (tmp_path / "batch_id=A" / "q").unlink()
+
+    assert [o.key[-1] for o in (first, *listing)] == ["p", "r"]
 
 
 def test_an_etag_changes_when_a_file_is_written_over(tmp_path: Path) -> None:
