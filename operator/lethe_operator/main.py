@@ -17,6 +17,7 @@ from lethe_operator import kube as kubernetes
 from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
+from lethe_operator.metrics import Metrics
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
@@ -116,9 +117,12 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 def runtime_of(settings: Settings) -> Runtime:
-    """Connects to the cluster. Raises: kubernetes.config.ConfigException."""
+    """Connects to the cluster and opens the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
     kube = kubernetes.connect()
-    reconcile = Reconciler(kube, Tables(), settings)
+    metrics = Metrics()
+    if settings.metrics_port is not None:
+        metrics.serve(settings.metrics_port)
+    reconcile = Reconciler(kube, Tables(), settings, metrics)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
     return Runtime(settings, kube, Health(time.monotonic, settings.resync_seconds), queue, time.monotonic())
 

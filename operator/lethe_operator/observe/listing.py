@@ -51,14 +51,6 @@ class _Listing:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass(frozen=True)
-class Taken:
-    """The last listing of a buffer that ended: how long it took, and how many objects it saw."""
-
-    seconds: float
-    objects: int
-
-
 @dataclass
 class _Buffer:
     """What is known of one Dataset's buffer. `asked_again`: a run ended after the listing under way had begun."""
@@ -69,7 +61,7 @@ class _Buffer:
     rest_until: float = 0.0
     under_way: _Listing | None = None
     asked_again: bool = False
-    taken: Taken | None = None
+    taken: tuple[float, int] | None = None
 
 
 class Listings:
@@ -120,8 +112,8 @@ class Listings:
             known = self._of(dataset).digest
         return known.swept() if isinstance(known, BufferDigest) else known
 
-    def taken(self, name: str) -> Taken | None:
-        """What the last listing for a Dataset, as `namespace/name`, took."""
+    def taken(self, name: str) -> tuple[float, int] | None:
+        """Of the last listing for a Dataset, as `namespace/name`, that ended well: seconds, and objects in folders."""
         with self._lock:
             buffer = self._buffers.get(name)
         return buffer.taken if buffer is not None else None
@@ -172,7 +164,7 @@ class Listings:
             buffer.rest_until = buffer.ended + REST_AT_LEAST_SECONDS
             if isinstance(found, BufferDigest):
                 buffer.rest_until = buffer.ended + max(REST * took, REST_AT_LEAST_SECONDS)
-                buffer.taken = Taken(took, found.objects)
+                buffer.taken = (took, found.objects)
             if found is not None:
                 buffer.digest = found
         listing.done.set()
