@@ -19,6 +19,7 @@ from lethe.plan.digest import BufferDigest, digest
 
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.time_limit import TookTooLong
+from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 
@@ -65,13 +66,17 @@ class _Buffer:
 
 
 class Listings:
-    """The last digest of each Dataset's buffer. One per operator, shared by its threads; `clock` counts seconds."""
+    """The last digest of each Dataset's buffer. One per operator, shared by its threads; `clock` counts seconds.
+
+    `told` hears, in the listing's thread, of the Dataset whose listing has ended after its reconcile went on.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._clock = clock
         self._patience_seconds = patience_seconds
         self._lock = threading.Lock()
         self._buffers: dict[str, _Buffer] = {}
+        self.told: Callable[[Meta], None] = lambda _: None
 
     def digest(
         self, dataset: Dataset, entries: Mapping[str, BatchEntry], properties: Mapping[str, str], run_ended: bool
@@ -168,6 +173,8 @@ class Listings:
             if found is not None:
                 buffer.digest = found
         listing.done.set()
+        if took > self._patience_seconds and not listing.stop.is_set():
+            self.told(dataset.meta)
 
     def _heard(self, listing: _Listing) -> None:
         if listing.stop.is_set():

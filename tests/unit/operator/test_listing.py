@@ -244,6 +244,22 @@ def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
     gate.through.release()
 
 
+@pytest.mark.parametrize("seconds", [0, 40])
+def test_the_end_of_a_listing_that_nobody_waited_for_is_told(
+    listings: Listings, gate: Gate, clock: Clock, seconds: float
+) -> None:
+    """Or what it has found would wait for the next event; one that its reconcile waited for needs no other."""
+    told: list[str] = []
+    listings.told = lambda meta: told.append(meta.full_name)
+    seen(listings)
+    thread = next(t for t in threading.enumerate() if t.name == "listing ns/flights")
+    clock.now += seconds
+    gate.through.release()
+    thread.join(LIMIT_SECONDS)
+
+    assert told == (["ns/flights"] if seconds else [])
+
+
 def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clock: Clock) -> None:
     seen(listings)
     clock.now += 40
