@@ -4,11 +4,12 @@ I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceb
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import boto3
@@ -18,6 +19,9 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group
 from lethe.plan.places import local_path
+
+# boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 class Store(Protocol):
@@ -62,7 +66,8 @@ class S3Store:
     """A bucket of any S3 server, configured by PyIceberg's `s3.*` properties."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._s3 = s3_client(properties)
+        with _ONE_AT_A_TIME:
+            self._s3 = s3_client(properties)
 
     def list(self, uri: str) -> Iterator[ListedObject]:
         scheme, _, rest = uri.partition("://")

@@ -31,7 +31,7 @@ class Standing(Enum):
     """What becomes of a batch in the buffer."""
 
     WAITING = auto()  # to be promoted
-    INCOMPLETE = auto()  # no `_SUCCESS` yet
+    INCOMPLETE = auto()  # no `_SUCCESS` yet, or no data
     PROMOTED = auto()  # lies there until its retention has passed
     REFUSED = auto()  # as it was when it was refused
     WITHHELD = auto()  # taken back before it came
@@ -91,13 +91,14 @@ EMPTY_BUFFER: Final = BufferDigest()
 
 def standing(batch: BufferedBatch, entry: BatchEntry | None) -> Standing:
     """What becomes of a batch. `entry`: what the ledger knows of it."""
+    complete = batch.complete and bool(batch.data_objects)
     if entry is None or entry.state is BatchState.REFUSED:
-        if not batch.complete:
+        if not complete:
             return Standing.INCOMPLETE
         return Standing.WAITING if _waits(batch, entry) else Standing.REFUSED
     # Nothing recorded its objects: it was never promoted.
     if entry.state is not BatchState.PROMOTED and not entry.objects and entry.rows is None:
-        return Standing.WITHHELD if batch.complete else Standing.INCOMPLETE
+        return Standing.WITHHELD if complete else Standing.INCOMPLETE
     return Standing.PROMOTED
 
 

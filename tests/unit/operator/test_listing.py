@@ -54,6 +54,7 @@ class Gate:
                     raise self.error
             self.given += 1
             yield listed(f"{uri}/batch_id={id}/_SUCCESS", 0, "m")
+            yield listed(f"{uri}/batch_id={id}/p.parquet")
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         raise AssertionError(f"{objects} were deleted")
@@ -214,7 +215,7 @@ def test_a_store_that_hangs_is_told_while_it_hangs(listings: Listings, gate: Gat
 def expired(*ids: str) -> dict[str, Any]:
     """Entries of batches that were promoted long ago."""
     at = datetime.now(UTC) - timedelta(days=9)
-    objects = {i: (BufferedObject(f"{ROOT}/batch_id={i}/_SUCCESS", 0, "m"),) for i in ids}
+    objects = {i: (BufferedObject(f"{ROOT}/batch_id={i}/p.parquet", 10, "e"),) for i in ids}
     return {i: a_batch(i, time=at, objects=objects[i]) for i in ids}
 
 
@@ -266,4 +267,4 @@ def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clo
     gate.through.release()
 
     assert eventually(lambda: listings.taken("ns/flights") is not None)
-    assert listings.taken("ns/flights") == (40, 2)
+    assert listings.taken("ns/flights") == (40, 4)

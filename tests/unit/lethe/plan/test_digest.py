@@ -48,6 +48,7 @@ TAKEN_BACK = [BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED]
     [
         (buffered(), None, Standing.WAITING),
         (buffered(complete=False), None, Standing.INCOMPLETE),
+        (replace(buffered(), objects=buffered().objects[:1]), None, Standing.INCOMPLETE),  # a marker alone
         (buffered(), a_batch(), Standing.PROMOTED),
         (buffered(complete=False), a_batch(), Standing.PROMOTED),  # its marker went first
         *((buffered(), a_batch("A", s), Standing.PROMOTED) for s in TAKEN_BACK),
@@ -130,7 +131,7 @@ def test_two_folders_of_one_id_do_not_wait_wherever_they_lie() -> None:
 
 def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:
     """From a store that lists in no order: half of a batch would be taken for all of it."""
-    objects = [listed(f"{ROOT}/batch_id={k}") for k in ("A/_SUCCESS", "B/_SUCCESS", "B/p", "A/p")]
+    objects = [listed(f"{ROOT}/batch_id={k}") for k in ("A/_SUCCESS", "A/o", "B/_SUCCESS", "B/p", "A/p")]
 
     made = digested(*folders_of(objects, ROOT, "batch_id"))
 
