@@ -77,13 +77,23 @@ class BufferDigest:
         return replace(self, expired=()) if self.expired else self
 
     def as_of(self, batches: Mapping[str, BatchEntry]) -> "BufferDigest":
-        """The digest on a later ledger: without those of the `oldest` that do not wait any more."""
-        left = tuple(b for b in self.oldest if _waits(b, batches.get(b.id)))
-        if len(left) == len(self.oldest):
+        """The digest on a later ledger: those of the `oldest` that do not wait any more are counted as what they are now."""
+        settled = [b for b in self.oldest if not _waits(b, batches.get(b.id))]
+        if not settled:
             return self
-        gone = sum(b.bytes for b in self.oldest) - sum(b.bytes for b in left)
-        count = self.batches - (len(self.oldest) - len(left))
-        return replace(self, oldest=left, batches=count, bytes=self.bytes - gone)
+        now = Counter(_settled_as(batches[b.id]) for b in settled)
+        refused = [b.id for b in settled if batches[b.id].state is BatchState.REFUSED]
+        gone = {b.id for b in settled}
+        return replace(
+            self,
+            batches=self.batches - len(settled),
+            bytes=self.bytes - sum(b.bytes for b in settled),
+            oldest=tuple(b for b in self.oldest if b.id not in gone),
+            promoted=self.promoted + now[Standing.PROMOTED],
+            withheld=self.withheld + now[Standing.WITHHELD],
+            refused=self.refused + now[Standing.REFUSED],
+            refused_ids=(*self.refused_ids, *refused)[:LISTED_AT_MOST],
+        )
 
 
 EMPTY_BUFFER: Final = BufferDigest()
@@ -92,13 +102,18 @@ EMPTY_BUFFER: Final = BufferDigest()
 def standing(batch: BufferedBatch, entry: BatchEntry | None) -> Standing:
     """What becomes of a batch. `entry`: what the ledger knows of it."""
     complete = batch.complete and bool(batch.data_objects)
-    if entry is None or entry.state is BatchState.REFUSED:
-        if not complete:
-            return Standing.INCOMPLETE
-        return Standing.WAITING if _waits(batch, entry) else Standing.REFUSED
-    # Nothing recorded its objects: it was never promoted.
+    if complete and _waits(batch, entry):
+        return Standing.WAITING
+    settled = Standing.INCOMPLETE if entry is None else _settled_as(entry)
+    return settled if complete or settled is Standing.PROMOTED else Standing.INCOMPLETE
+
+
+def _settled_as(entry: BatchEntry) -> Standing:
+    """What a batch is that waits for nothing."""
+    if entry.state is BatchState.REFUSED:
+        return Standing.REFUSED
     if entry.state is not BatchState.PROMOTED and not entry.objects and entry.rows is None:
-        return Standing.WITHHELD if complete else Standing.INCOMPLETE
+        return Standing.WITHHELD  # nothing recorded its objects: it was never promoted
     return Standing.PROMOTED
 
 

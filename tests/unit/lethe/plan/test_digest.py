@@ -170,15 +170,23 @@ def test_what_was_added_to_a_promoted_batch_is_named() -> None:
     assert made.expired == ()
 
 
-def test_on_a_later_ledger_it_is_without_what_was_settled_meanwhile() -> None:
-    """A run has committed since the buffer was listed: nothing of it is taken for waiting."""
-    made = digested(*(buffered(i, size=10, age_seconds=age) for age, i in enumerate("DCBA")), buffered("E"))
+def test_on_a_later_ledger_what_was_settled_meanwhile_does_not_wait_but_is_counted_as_what_it_is() -> None:
+    """A run or a Restatement has committed since the buffer was listed."""
+    found = [*(buffered(i, size=10, age_seconds=age) for age, i in enumerate("DCBA")), buffered("E"), buffered("W")]
+    before = a_ledger(batches=[a_batch("F", BatchState.REFUSED, objects=())])
+    made = digested(*found, buffered("F"), ledger=before)
     judged = buffered("B").data_objects
-    later = a_ledger(batches=[a_batch("A"), a_batch("B", BatchState.REFUSED, objects=judged)])
+    settled = (
+        a_batch("A"),
+        a_batch("B", BatchState.REFUSED, objects=judged),
+        a_batch("W", BatchState.REVERTED, rows=None),
+    )
 
-    left = made.as_of(later.batches)
+    left = made.as_of(a_ledger(batches=settled).batches)
 
     assert (ids(left), left.batches, left.bytes) == (["E", "C", "D"], 3, 30)
+    assert (left.promoted, left.withheld, left.refused, left.refused_ids) == (1, 1, 2, ("F", "B"))
+    assert left.as_of(a_ledger(batches=settled).batches) == left
     assert made.as_of({}) == made
 
 
