@@ -1,40 +1,32 @@
-"""The buffer beside a real table's ledger, on SQLite and local files, as a reconcile sees both."""
+"""A reconcile of a Dataset whose table and buffer are real, on SQLite and local files."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe import names
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.digest import BufferDigest
-from lethe_operator.kube import DATASETS, Document, Kind, NotFound
+from lethe.run import RunSpec, parse_run
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, Away, Document
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import observe
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from tests.builders import RUN, a_batch
 from tests.unit.lethe.table.lake import SCHEMA, summary_of
 from tests.unit.operator.builders import a_dataset_body
-
-
-class Cluster:
-    """One Dataset and nothing else in a namespace."""
-
-    def __init__(self, body: Document) -> None:
-        self.body = body
-
-    def get(self, kind: Kind, _: str, name: str) -> Document:
-        if kind is not DATASETS:
-            raise NotFound(404, "NotFound", name)
-        return self.body
-
-    def list(self, kind: Kind, *_: str) -> list[Document]:
-        return [self.body] if kind is DATASETS else []
+from tests.unit.operator.cluster import Cluster
 
 
 @pytest.fixture
@@ -51,7 +43,11 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
 
 @pytest.fixture
 def table(catalog: Catalog) -> Table:
-    properties = {"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
+    properties = {
+        "write.metadata.metrics.column.batch_id": "full",
+        "format-version": "2",
+        names.CLAIM: "ns/flights",
+    }
     return catalog.create_table("air.flights", SCHEMA, properties=properties)
 
 
@@ -67,11 +63,11 @@ def cluster(tmp_path: Path) -> Cluster:
         "table": {"catalog": "lite", "name": "air.flights"},
         "buffer": {"uri": f"file://{tmp_path}/buffer"},
     }
-    return Cluster(a_dataset_body(**spec))
+    return Cluster((DATASETS, a_dataset_body(consolidation={"minBatches": 1}, **spec)))
 
 
 def buffered(cluster: Cluster) -> dict[str, BufferedBatch]:
-    uri = cluster.body["spec"]["buffer"]["uri"]
+    uri = cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]["uri"]
     return {b.id: b for b in open_buffer(uri, "batch_id", {}).list()}
 
 
@@ -152,3 +148,106 @@ def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(cluster: Cluster, t
     tables.forget("ns/flights")
 
     assert tables.listings.taken("ns/flights") is None
+
+
+def reconciler(cluster: Cluster) -> Reconciler:
+    return Reconciler(cluster, Tables(), Settings())  # type: ignore[arg-type]
+
+
+def status(cluster: Cluster) -> Document:
+    found: Document = cluster.get(DATASETS, "ns", "flights")["status"]
+    return found
+
+
+def the_run(cluster: Cluster) -> RunSpec:
+    (config_map,) = cluster.list(CONFIG_MAPS, "ns")
+    (text,) = [v for k, v in config_map["data"].items() if k.endswith(RUN_KEY)]
+    return parse_run(text)
+
+
+FLIGHTS = Key("Dataset", "ns", "flights")
+LABELS = {"namespace": "ns", "dataset": "flights"}
+
+
+def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(
+    cluster: Cluster, table: Table, tmp_path: Path
+) -> None:
+    commit(table, promoted(cluster, "A"))
+    reconcile = reconciler(cluster)
+
+    reconcile(FLIGHTS)
+
+    assert sorted(p.name for p in (tmp_path / "buffer").iterdir()) == ["batch_id=B"]
+    assert len(cluster.list(JOBS, "ns")) == 1
+    assert the_run(cluster).consolidation.batch_ids == ("B",)  # type: ignore[union-attr]
+    assert status(cluster)["consolidation"] == {
+        "decision": "Due",
+        "reason": "EnoughBatches",
+        "message": "1 batches wait, minBatches is 1.",
+    }
+    value = reconcile.metrics.registry.get_sample_value
+    assert (value("lethe_buffer_batches", LABELS), value("lethe_promoted_batches", LABELS)) == (1, 1)
+    assert value("lethe_listing_objects", LABELS) == 4
+
+    reconcile(FLIGHTS)
+
+    assert status(cluster)["consolidation"]["decision"] == "Running"
+    assert len(cluster.list(JOBS, "ns")) == 1
+
+
+def test_a_promoted_object_that_was_written_over_stays_and_is_told(
+    cluster: Cluster, table: Table, tmp_path: Path
+) -> None:
+    commit(table, promoted(cluster, "A"))
+    part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
+    part.write_text("other rows")
+
+    reconciler(cluster)(FLIGHTS)
+
+    assert part.read_text() == "other rows"
+    assert status(cluster)["buffer"]["invalidFolders"][0]["folder"].endswith("batch_id=A/p.parquet")
+
+
+def test_a_key_that_is_written_again_after_its_deletion_is_not_deleted_again(
+    cluster: Cluster, table: Table, tmp_path: Path
+) -> None:
+    """The last listing still tells of the object that was there before; its rows were promoted, these were not."""
+    commit(table, promoted(cluster, "A"))
+    reconcile = reconciler(cluster)
+    reconcile(FLIGHTS)
+    part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
+    part.parent.mkdir()
+    part.write_text("rows")
+
+    reconcile(FLIGHTS)
+
+    assert part.read_text() == "rows"
+
+
+def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(cluster: Cluster, table: Table) -> None:
+    commit(table, promoted(cluster, "A"))
+    reconcile = reconciler(cluster)
+    reconcile(FLIGHTS)
+    (job,) = cluster.list(JOBS, "ns")
+    ended = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-03-01T12:00:09Z"}]}
+    cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": {"succeeded": 1, **ended}})
+
+    reconcile(FLIGHTS)
+    reconcile(FLIGHTS)
+
+    value = reconcile.metrics.registry.get_sample_value
+    kind = {"kind": "Consolidation", "outcome": "Succeeded"}
+    assert value("lethe_runs_total", {**LABELS, **kind}) == 1
+    cluster.delete(DATASETS, "ns", "flights")
+    reconcile(FLIGHTS)
+    assert value("lethe_buffer_batches", LABELS) is None
+    assert reconcile.tables.listings.taken("ns/flights") is None
+
+    def away(*_: str) -> None:
+        raise Away(0, "NoAnswer", "gone")
+
+    cluster.list = away  # type: ignore[assignment, method-assign]
+    with pytest.raises(Away):
+        reconcile(FLIGHTS)
+    assert value("lethe_reconciles_total", {"kind": "Dataset"}) == 5
+    assert value("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
