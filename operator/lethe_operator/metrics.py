@@ -29,6 +29,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._gauges = {name: Gauge(name, text, OF_DATASET, registry=self.registry) for name, text in GAUGES.items()}
+        self._decision = Gauge(
+            "lethe_consolidation_decision",
+            "1 for what was decided about the buffer last: Due, Later or Running, and the reason.",
+            (*OF_DATASET, "decision", "reason"),
+            registry=self.registry,
+        )
         self._runs = Counter(
             "lethe_runs_total",
             "Runs that ended, by kind (Consolidation, Restatement, Vacuum) and outcome (Succeeded, Failed).",
@@ -56,8 +62,11 @@ class Metrics:
         with self._failures.labels(kind).count_exceptions():
             yield
 
-    def show(self, namespace: str, dataset: str, numbers: Mapping[str, float]) -> None:
-        """The gauges of a Dataset, by name; see `numbers_of`."""
+    def show(self, namespace: str, dataset: str, status: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+        """What is known of a Dataset: its status, and the gauges by name that `numbers_of` made of it."""
+        self._decision.remove_by_labels({"namespace": namespace, "dataset": dataset})
+        if decided := status.get("consolidation"):
+            self._decision.labels(namespace, dataset, decided["decision"], decided["reason"]).set(1)
         for name, gauge in self._gauges.items():
             if name in numbers:
                 gauge.labels(namespace, dataset).set(numbers[name])
@@ -69,7 +78,7 @@ class Metrics:
 
     def forget(self, namespace: str, dataset: str) -> None:
         """A Dataset is gone, and with it its numbers."""
-        for metric in (*self._gauges.values(), self._runs):
+        for metric in (*self._gauges.values(), self._decision, self._runs):
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 

@@ -2,10 +2,11 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.stub import Stubber
-from lethe.buffer import FileStore, S3Store, open_buffer, open_store
+from lethe.buffer import Buffer, FileStore, S3Store, open_buffer, open_store
 from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
@@ -104,6 +105,23 @@ def test_a_bucket_is_listed_under_the_scheme_it_was_named_by(scheme: str) -> Non
 
     assert (listed.key, listed.etag) == (f"{root}/batch_id=A%20b/_SUCCESS", "e")
     assert [b.id for b in group([listed], root, "batch_id").batches] == ["A b"]
+
+
+def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
+    store, stub = s3_store()
+
+    def page(*keys: str, token: str = "") -> dict[str, Any]:
+        found = [{"Key": f"b/batch_id={k}", "Size": 1, "ETag": '"e"', "LastModified": NOW} for k in keys]
+        return {"Contents": found, **({"IsTruncated": True, "NextContinuationToken": token} if token else {})}
+
+    asked = {"Bucket": "lake", "Prefix": "b/"}
+    stub.add_response("list_objects_v2", page("A/_SUCCESS", "A/p", "B/_SUCCESS", token="t"), asked)
+    stub.add_response("list_objects_v2", page("B/p", "B/q", "C/p"), {**asked, "ContinuationToken": "t"})
+    with stub:
+        found = list(Buffer("s3://lake/b", "batch_id", store).folders(lambda: None))
+
+    batches = [(f.id, len(f.objects), f.complete) for f in found if isinstance(f, BufferedBatch)]
+    assert batches == [("A", 2, True), ("B", 3, True), ("C", 1, False)]
 
 
 def test_objects_are_deleted_in_their_own_buckets_and_only_deleted_ones_are_counted() -> None:

@@ -46,13 +46,22 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
 
 def test_what_is_not_known_is_not_there_rather_than_0() -> None:
     metrics = Metrics()
-    metrics.show("ns", "flights", numbers(ago(seconds=60), (1.5, 4), buffered=(a_buffered("A"),)))
+    metrics.show("ns", "flights", {}, numbers(ago(seconds=60), (1.5, 4), buffered=(a_buffered("A"),)))
     assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) == 1
 
-    metrics.show("ns", "flights", numbers(buffer=NotListed()))
+    metrics.show("ns", "flights", {}, numbers(buffer=NotListed()))
 
     assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) is None
     assert metrics.registry.get_sample_value("lethe_active_tombstones", FLIGHTS) == 0
+
+
+def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
+    metrics = Metrics()
+    for decision, reason in (("Later", "BelowTriggers"), ("Due", "OldEnough")):
+        metrics.show("ns", "flights", {"consolidation": {"decision": decision, "reason": reason}}, {})
+
+    (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_consolidation_decision"]
+    assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
 
 
 def test_nothing_waits_for_no_time() -> None:
@@ -84,7 +93,7 @@ def test_reconciles_are_counted_and_so_are_those_that_fail() -> None:
 def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
     metrics = Metrics()
     for name in ("flights", "other"):
-        metrics.show("ns", name, numbers())
+        metrics.show("ns", name, {"consolidation": {"decision": "Due", "reason": "OldEnough"}}, numbers())
         metrics.run_ended("ns", name, "Vacuum", "Succeeded")
 
     metrics.forget("ns", "flights")
@@ -95,7 +104,7 @@ def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
 
 def test_they_are_served_as_prometheus_reads_them() -> None:
     metrics = Metrics()
-    metrics.show("ns", "flights", numbers(buffered=(a_buffered("A"),)))
+    metrics.show("ns", "flights", {}, numbers(buffered=(a_buffered("A"),)))
     metrics.run_ended("ns", "flights", "Consolidation", "Succeeded")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
