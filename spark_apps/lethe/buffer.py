@@ -17,7 +17,7 @@ from botocore.config import Config
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group
+from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group, hidden_folder
 from lethe.plan.places import local_path
 
 # boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
@@ -27,8 +27,9 @@ _ONE_AT_A_TIME: Final = threading.Lock()
 class Store(Protocol):
     """A place with objects; keys are full URIs."""
 
-    def list(self, uri: str) -> Iterator[ListedObject]:
-        """The objects below a URI, those of a folder one after the other."""
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        """The objects below a URI, those of a folder one after the other. `hidden`: also those in folders directly below it
+        whose names begin with `_` or `.`; without them, such folders cost next to nothing."""
         ...
 
     def delete(self, objects: Iterable[BufferedObject]) -> int: ...
@@ -37,10 +38,11 @@ class Store(Protocol):
 class FileStore:
     """A local folder. The ETag is size and modification time, as good as the file system offers."""
 
-    def list(self, uri: str) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         root = Path(local_path(uri))
         for folder, folders, files in os.walk(root):
-            folders.sort()
+            shown = hidden or Path(folder) != root
+            folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
             for name in sorted(files):
                 path = Path(folder) / name
                 try:
@@ -69,16 +71,25 @@ class S3Store:
         with _ONE_AT_A_TIME:
             self._s3 = s3_client(properties)
 
-    def list(self, uri: str) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         scheme, _, rest = uri.partition("://")
         bucket, _, prefix = rest.partition("/")
         prefix = prefix.strip("/") + "/"
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        for page in pages:
-            for o in page.get("Contents", ()):
-                if not o["Key"].endswith("/"):
-                    key = f"{scheme}://{bucket}/{o['Key']}"
-                    yield ListedObject(key, o["Size"], o["ETag"].strip('"'), o["LastModified"])
+        after: dict[str, str] | None = {}
+        while after is not None:
+            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, **after)
+            after = None
+            for page in pages:
+                folder = ""
+                for o in page.get("Contents", ()):
+                    folder = "" if hidden else hidden_folder(o["Key"], prefix)
+                    if not folder and not o["Key"].endswith("/"):
+                        key = f"{scheme}://{bucket}/{o['Key']}"
+                        yield ListedObject(key, o["Size"], o["ETag"].strip('"'), o["LastModified"])
+                if folder and page.get("IsTruncated"):
+                    # Behind the rest of that folder: "0" is the character that follows "/".
+                    after = {"StartAfter": f"{prefix}{folder}0"}
+                    break
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         by_bucket: dict[str, list[str]] = {}
@@ -145,7 +156,7 @@ class Buffer:
         """
 
         def objects() -> Iterator[ListedObject]:
-            for found in self._store.list(self.uri):
+            for found in self._store.list(self.uri, hidden=False):
                 heard()
                 yield found
 

@@ -170,12 +170,13 @@ def _buffer(buffer: BufferDigest) -> dict[str, Any]:
 
 
 def _batches(ledger: Ledger, buffer: BufferDigest) -> dict[str, Any]:
-    """The refused ones are named as long as they lie in the buffer, where somebody can put them right."""
-    known = (ledger.batches.get(i) for i in buffer.refused_ids)
-    refused = [e for e in known if e is not None and e.state is BatchState.REFUSED]
-    document = {**_counts(ledger), "withheld": buffer.withheld}
+    """The refused ones are named as long as they lie in the buffer or the run that refused them is remembered: of these the
+    ledger was asked."""
+    refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
+    document = _counts(ledger)
+    document["withheld"] = buffer.withheld
     if refused:
-        document["refusedBatches"] = [_refusal(b) for b in refused]
+        document["refusedBatches"] = [_refusal(b) for b in refused[:LISTED_AT_MOST]]
     return document
 
 

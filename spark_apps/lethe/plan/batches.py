@@ -107,10 +107,16 @@ def same_id(batch_id: str) -> str:
     return f"several folders name the batch {batch_id!r}"
 
 
+def hidden_folder(key: str, prefix: str) -> str:
+    """The first folder of a key below `prefix` if its name begins with `_` or `.`, else ""."""
+    folder, slash, _ = key.removeprefix(prefix).partition("/")
+    return folder if slash and folder.startswith(("_", ".")) else ""
+
+
 def _folder(o: ListedObject, prefix: str) -> str:
     """The first folder below the buffer, "" for what is to be passed over."""
     folder, slash, rest = o.key.removeprefix(prefix).partition("/")
-    return folder if slash and rest and not folder.startswith(("_", ".")) else ""
+    return folder if slash and rest and not hidden_folder(o.key, prefix) else ""
 
 
 def _batch(folder: str, listed: Sequence[ListedObject], prefix: str, batch_column: str) -> BufferedBatch | NoBatch:

@@ -124,6 +124,36 @@ def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
     assert batches == [("A", 2, True), ("B", 3, True), ("C", 1, False)]
 
 
+def test_a_hidden_folder_of_many_pages_is_passed_by_after_the_first() -> None:
+    """What was refused may lie there for ever; the listing of what waits must not read all of it."""
+    store, stub = s3_store()
+
+    def page(*keys: str, **more: Any) -> dict[str, Any]:
+        found = [{"Key": f"b/{k}", "Size": 1, "ETag": '"e"', "LastModified": NOW} for k in keys]
+        return {"Contents": found, **more}
+
+    asked = {"Bucket": "lake", "Prefix": "b/"}
+    first = page(".x/p", "_a/p", "_refused/1", "_refused/2", IsTruncated=True, NextContinuationToken="t")
+    stub.add_response("list_objects_v2", first, asked)
+    behind = page("_refused1/p", "batch_id=A/_SUCCESS", "batch_id=A/_x/p", "batch_id=A/p")
+    stub.add_response("list_objects_v2", behind, {**asked, "StartAfter": "b/_refused0"})
+    with stub:
+        found = [o.key for o in store.list("s3://lake/b", hidden=False)]
+
+    assert found == [f"s3://lake/b/batch_id=A/{name}" for name in ("_SUCCESS", "_x/p", "p")]
+
+
+def test_hidden_folders_are_listed_when_they_are_asked_for(tmp_path: Path) -> None:
+    put(tmp_path, "A", "p")
+    put(tmp_path / "_refused", "B", "p")
+
+    def keys(**how: bool) -> list[str]:
+        return [o.key.removeprefix(f"{tmp_path}/") for o in FileStore().list(str(tmp_path), **how)]
+
+    assert keys() == ["_refused/batch_id=B/p", "batch_id=A/p"]
+    assert keys(hidden=False) == ["batch_id=A/p"]
+
+
 def test_objects_are_deleted_in_their_own_buckets_and_only_deleted_ones_are_counted() -> None:
     store, stub = s3_store()
     answer = {"Errors": [{"Key": "b?#", "Code": "AccessDenied"}]}

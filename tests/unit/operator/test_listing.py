@@ -44,7 +44,8 @@ class Gate:
         self.listings = 0
         self.error: Exception | None = None
 
-    def list(self, uri: str) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        assert not hidden
         self.listings += 1
         for i, id in enumerate(self.batch_ids):
             if i == 1:
