@@ -108,8 +108,9 @@ class Listings:
             known = buffer.digest
             if isinstance(known, BufferDigest):
                 buffer.digest = known.swept()
-            fresh = self._clock() - buffer.ended <= SWEEP_WITHIN_SECONDS
-        return known if fresh else buffer.digest
+                if self._clock() - buffer.ended > SWEEP_WITHIN_SECONDS:
+                    return buffer.digest
+        return known
 
     def last(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
         """What was listed last, without listing anything and with nothing to delete."""
