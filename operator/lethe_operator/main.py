@@ -17,11 +17,13 @@ from lethe_operator import kube as kubernetes
 from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
+from lethe_operator.metrics import Metrics
+from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
 from lethe_operator.settings import Settings, from_environment
-from lethe_operator.work_queue import WorkQueue
+from lethe_operator.work_queue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class Runtime:
     kube: kubernetes.Kube
     health: Health
     queue: WorkQueue
+    listings: Listings
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -50,6 +53,8 @@ def registry() -> kopf.OperatorRegistry:
     async def start(memo: Any, **_: Any) -> None:
         runtime: Runtime = memo.runtime
         settings = runtime.settings
+        add = runtime.queue.from_threads()
+        runtime.listings.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
         pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
 
@@ -116,11 +121,16 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 def runtime_of(settings: Settings) -> Runtime:
-    """Connects to the cluster. Raises: kubernetes.config.ConfigException."""
+    """Connects to the cluster and opens the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
     kube = kubernetes.connect()
-    reconcile = Reconciler(kube, Tables(), settings)
+    metrics = Metrics()
+    if settings.metrics_port is not None:
+        metrics.serve(settings.metrics_port)
+    listings = Listings()
+    reconcile = Reconciler(kube, Tables(listings=listings), settings, metrics)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
-    return Runtime(settings, kube, Health(time.monotonic, settings.resync_seconds), queue, time.monotonic())
+    health = Health(time.monotonic, settings.resync_seconds)
+    return Runtime(settings, kube, health, queue, listings, time.monotonic())
 
 
 def main() -> None:

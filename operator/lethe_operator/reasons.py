@@ -53,6 +53,12 @@ class Reason(StrEnum):
         "The buffer lies inside the table's location, or the other way round.",
     )
     BUFFER_SHARED = "BufferShared", "An older Dataset has the same buffer, or one that contains it or lies in it."
+    BUFFER_BEING_LISTED = "BufferBeingListed", "Which batches wait is told by a listing that is not done yet."
+    NOTHING_WAITS = "NothingWaits", "No batch of the buffer waits for promotion."
+    ENOUGH_BATCHES = "EnoughBatches", "At least consolidation.minBatches batches wait."
+    ENOUGH_BYTES = "EnoughBytes", "At least consolidation.minBytes wait."
+    OLD_ENOUGH = "OldEnough", "A batch waits for longer than consolidation.maxAgeSeconds."
+    PAUSE_AFTER_RUN = "PauseAfterRun", "A run ended without settling its batches; they are tried again after a pause."
     RUN_RETRYING = "RunRetrying", "A run failed for a reason that may pass; it is started again after a pause."
     NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs belongs to somebody else."
 

@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from lethe.plan.digest import BufferDigest
+
 from lethe_operator.apply import events, status
 from lethe_operator.apply.carry_out import carry_out, delete_restatements, write_statuses
-from lethe_operator.decide import conditions, policy_status
+from lethe_operator.decide import conditions, policy_status, run_history
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.table import decide, without_dataset
@@ -20,6 +22,7 @@ from lethe_operator.kube import (
     Kube,
     NotFound,
 )
+from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import Invalid, Observed, observe
 from lethe_operator.reasons import Reason
@@ -44,14 +47,16 @@ class Reconciler:
     kube: Kube
     tables: Tables
     settings: Settings
+    metrics: Metrics = field(default_factory=Metrics)
     clock: Callable[[], datetime] = utc_now
 
     def __call__(self, key: Key) -> datetime | None:
         """Reconcile; returns when to look again. Raises: ApiError and others, for the queue to pause and repeat."""
-        if key.kind == "VacuumPolicy":
-            self.policy(key)
-            return None
-        return self.dataset(key)
+        with self.metrics.reconcile(key.kind):
+            if key.kind == "VacuumPolicy":
+                self.policy(key)
+                return None
+            return self.dataset(key)
 
     def dataset(self, key: Key) -> datetime | None:
         found = observe(self.kube, self.tables, key.namespace, key.name)
@@ -61,7 +66,14 @@ class Reconciler:
         if found.dataset is None:
             return self._without_dataset(key, found, now)
         actions = decide(found.dataset, found.world, now, self.settings)
+        status_now = actions.dataset_status or {}
+        buffer = found.world.buffer
+        oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
+        listing = self.tables.listings.taken(found.dataset.meta.full_name)
+        self.metrics.show(key.namespace, key.name, status_now, numbers_of(status_now, oldest, listing, now))
         carry_out(self.kube, found.dataset, found.world, actions, self.settings)
+        for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
+            self.metrics.run_ended(key.namespace, key.name, kind, outcome)
         return actions.look_again
 
     def policy(self, key: Key) -> None:
@@ -92,6 +104,7 @@ class Reconciler:
 
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
         self.tables.forget(f"{key.namespace}/{key.name}")
+        self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)
         write_statuses(self.kube, key.namespace, found.restatements, actions, _now)
         delete_restatements(self.kube, key.namespace, found.restatements, actions.delete_restatements, _now)

@@ -19,7 +19,7 @@ class InvalidSettings(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to."""
+    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `metrics_port`: None for no metrics."""
 
     watch_namespaces: tuple[str, ...] = ("default",)
     spark_image: str = "lethe-spark:dev"
@@ -33,6 +33,7 @@ class Settings:
     max_run_seconds: int = 6 * 3600
     api_server: str = "https://kubernetes.default.svc:443"
     liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
+    metrics_port: int | None = None
     log_level: str = "INFO"
 
 
@@ -61,6 +62,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         max_run_seconds=int(_seconds(env, "LETHE_MAX_RUN_SECONDS", default.max_run_seconds)),
         api_server=env.get("LETHE_API_SERVER") or default.api_server,
         liveness_endpoint=env.get("LETHE_LIVENESS_ENDPOINT", default.liveness_endpoint),
+        metrics_port=_port(env, "LETHE_METRICS_PORT"),
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
 
@@ -78,3 +80,12 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     if value <= 0:
         raise InvalidSettings(f"{name} must be a number of seconds above 0, found {text!r}")
     return value
+
+
+def _port(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InvalidSettings(f"{name} must be the number of a port, or empty for none, found {text!r}")
+    return int(text)

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -60,6 +61,16 @@ class WorkQueue:
         if entry.due is None or due < entry.due:
             entry.due = due
             self._changed.set()
+
+    def from_threads(self) -> Callable[[Key], None]:
+        """`add` for other threads. Call it on the loop's thread."""
+        loop = asyncio.get_running_loop()
+
+        def add(key: Key) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the operator ends
+                loop.call_soon_threadsafe(self.add, key)
+
+        return add
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -4,11 +4,12 @@ I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceb
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import boto3
@@ -16,14 +17,20 @@ from botocore.config import Config
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, group
+from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group, hidden_folder
 from lethe.plan.places import local_path
+
+# boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 class Store(Protocol):
     """A place with objects; keys are full URIs."""
 
-    def list(self, uri: str) -> Iterator[ListedObject]: ...
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        """The objects below a URI, those of a folder one after the other. `hidden`: also those in folders directly below it
+        whose names begin with `_` or `.`; without them, such folders cost next to nothing."""
+        ...
 
     def delete(self, objects: Iterable[BufferedObject]) -> int: ...
 
@@ -31,12 +38,17 @@ class Store(Protocol):
 class FileStore:
     """A local folder. The ETag is size and modification time, as good as the file system offers."""
 
-    def list(self, uri: str) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         root = Path(local_path(uri))
-        for folder, _, files in os.walk(root):
+        for folder, folders, files in os.walk(root):
+            shown = hidden or Path(folder) != root
+            folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
             for name in sorted(files):
                 path = Path(folder) / name
-                stat = path.stat()
+                try:
+                    stat = path.stat()
+                except FileNotFoundError:  # deleted since its folder was read
+                    continue
                 key = uri.rstrip("/") + "/" + path.relative_to(root).as_posix()
                 modified = datetime.fromtimestamp(stat.st_mtime, UTC)
                 yield ListedObject(key, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
@@ -56,18 +68,28 @@ class S3Store:
     """A bucket of any S3 server, configured by PyIceberg's `s3.*` properties."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._s3 = s3_client(properties)
+        with _ONE_AT_A_TIME:
+            self._s3 = s3_client(properties)
 
-    def list(self, uri: str) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         scheme, _, rest = uri.partition("://")
         bucket, _, prefix = rest.partition("/")
         prefix = prefix.strip("/") + "/"
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        for page in pages:
-            for o in page.get("Contents", ()):
-                if not o["Key"].endswith("/"):
-                    key = f"{scheme}://{bucket}/{o['Key']}"
-                    yield ListedObject(key, o["Size"], o["ETag"].strip('"'), o["LastModified"])
+        after: dict[str, str] | None = {}
+        while after is not None:
+            pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, **after)
+            after = None
+            for page in pages:
+                folder = ""
+                for o in page.get("Contents", ()):
+                    folder = "" if hidden else hidden_folder(o["Key"], prefix)
+                    if not folder and not o["Key"].endswith("/"):
+                        key = f"{scheme}://{bucket}/{o['Key']}"
+                        yield ListedObject(key, o["Size"], o["ETag"].strip('"'), o["LastModified"])
+                if folder and page.get("IsTruncated"):
+                    # Behind the rest of that folder: "0" is the character that follows "/".
+                    after = {"StartAfter": f"{prefix}{folder}0"}
+                    break
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         by_bucket: dict[str, list[str]] = {}
@@ -125,6 +147,20 @@ class Buffer:
         grouped: Grouped = group(self._store.list(self.uri), self.uri, self._column)
         self.invalid = grouped.invalid
         return grouped.batches
+
+    def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
+        """The same one by one as the store lists them, holding one at a time; two of one id are not looked for.
+
+        Args:
+            heard: Called for each object that the store tells of; what it raises ends the listing.
+        """
+
+        def objects() -> Iterator[ListedObject]:
+            for found in self._store.list(self.uri, hidden=False):
+                heard()
+                yield found
+
+        return folders_of(objects(), self.uri, self._column)
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         """Delete these objects; how many went. One that is gone already counts."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from lethe.errors import TableError
+from lethe.plan.digest import BufferDigest
 from lethe.run import RunSpec
 from lethe.table import catalogs
 from lethe.table.facts import observe
@@ -13,7 +14,7 @@ from lethe_operator.decide.table import decide
 from lethe_operator.observe.ledgers import Lookup, asked_by
 from lethe_operator.observe.tables import view_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import BufferView, TableView, World
+from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.settings import Settings
 from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def seen(story: Story) -> TableView:
 
 def decided(story: Story, *restatements: Restatement, status: Any = None) -> Actions:
     """A minute from now, with nothing in the buffer."""
-    view, buffer = seen(story), BufferView()
+    view, buffer = seen(story), BufferDigest()
     known = Lookup().known(view.ledger, asked_by(restatements, (), buffer))
     world = World(restatements, (), (), _with(view, ledger=known), buffer)
     return decide(the_dataset(story, status), world, datetime.now(UTC) + timedelta(minutes=1), Settings())

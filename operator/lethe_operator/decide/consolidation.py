@@ -1,77 +1,93 @@
 """When buffered batches are moved into the table, and which. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from lethe.ledger.ledger import EMPTY, BatchEntry, Ledger
-from lethe.plan.batches import BufferedBatch, fingerprint, is_data
+from lethe.ledger.ledger import EMPTY, Ledger
+from lethe.plan.digest import BufferDigest, WaitingBatch
 from lethe.run import RunKind
 
 from lethe_operator.decide import run_specs
-from lethe_operator.decide.actions import Launch, earliest
+from lethe_operator.decide.actions import Launch
+from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, back_off_seconds, judge
+from lethe_operator.decide.validation import Blocker
+from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
-from lethe_operator.resources.observed import BufferView, Run, TableView, World
+from lethe_operator.resources.observed import NotListed, Run, TableView, Unavailable, World
+from lethe_operator.resources.quantity import written
 from lethe_operator.settings import Settings
 
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+DUE: Final = "Due"
+LATER: Final = "Later"
+RUNNING: Final = "Running"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The decision in words: Due, Later or Running. `next_time`: when that changes by itself, as far as is known. The same
+    as long as nothing changes, since it is part of the status."""
+
+    decision: str
+    reason: str
+    message: str
+    next_time: datetime | None = None
+
+    def as_status(self) -> dict[str, Any]:
+        document = {"decision": self.decision, "reason": str(self.reason), "message": self.message}
+        if self.next_time is not None:
+            document["nextTime"] = timestamp(self.next_time)
+        return document
 
 
 @dataclass(frozen=True)
 class ConsolidationVerdict:
     """`launch` may start when no other run commits; `latest` is how the newest run stands, for the Dataset's conditions;
-    `abandoned`: run ids whose stored intent nobody needs any more."""
+    `abandoned`: run ids whose stored intent nobody needs any more; `outcome`: all that in words."""
 
     launch: Launch | None = None
     latest: Verdict | None = None
     latest_run: Run | None = None
     look_again: datetime | None = None
     abandoned: tuple[str, ...] = ()
+    outcome: Outcome | None = None
 
 
 def ledger_of(world: World) -> Ledger:
     return world.table.ledger if isinstance(world.table, TableView) else EMPTY
 
 
-def promotable(batches: Iterable[BufferedBatch], ledger: Ledger) -> tuple[BufferedBatch, ...]:
-    """Complete batches that the ledger does not know, the oldest first; a refused one only if its objects changed."""
-
-    def waits(batch: BufferedBatch) -> bool:
-        known = ledger.batches.get(batch.id)
-        if not batch.complete or (known is not None and known.blocks_promotion):
-            return False
-        return known is None or _changed(batch, known)
-
-    return tuple(sorted((b for b in batches if waits(b)), key=lambda b: (b.oldest_time, b.id)))
-
-
-def _changed(batch: BufferedBatch, refused: BatchEntry) -> bool:
-    judged = [o for o in refused.objects if is_data(o.key)]
-    return bool(judged) and fingerprint(judged) != batch.fingerprint
-
-
-def due(waiting: Sequence[BufferedBatch], spec: ConsolidationSpec, now: datetime) -> tuple[str, datetime | None]:
-    """Why a run is due, "" when it is not; and when it will be by age alone."""
-    if not waiting:
-        return "", None
-    total = sum(b.bytes for b in waiting)
-    ripe = waiting[0].oldest_time + timedelta(seconds=spec.max_age_seconds)
-    if len(waiting) >= spec.min_batches:
-        return f"{len(waiting)} batches wait, minBatches is {spec.min_batches}", None
-    if total >= spec.min_bytes:
-        return f"{total} bytes wait, minBytes is {spec.min_bytes}", None
+def triggered(buffer: BufferDigest, spec: ConsolidationSpec, now: datetime) -> Outcome:
+    """Whether a run is due by what waits: batches, bytes or age."""
+    count, size = buffer.batches, buffer.bytes
+    if not count:
+        return Outcome(LATER, Reason.NOTHING_WAITS, "No batch waits.")
+    if not buffer.oldest:
+        return Outcome(
+            LATER, Reason.BUFFER_BEING_LISTED, f"{count} batches wait; the next listing tells which go first."
+        )
+    since = buffer.oldest[0].oldest_time
+    ripe = since + timedelta(seconds=spec.max_age_seconds)
+    if count >= spec.min_batches:
+        return Outcome(DUE, Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}.")
+    if size >= spec.min_bytes:
+        text = f"{written(size)} wait, minBytes is {written(spec.min_bytes)}."
+        return Outcome(DUE, Reason.ENOUGH_BYTES, text)
     if ripe <= now:
-        return f"a batch waits since {waiting[0].oldest_time:%Y-%m-%dT%H:%M:%SZ}, maxAgeSeconds has passed", None
-    return "", ripe
+        text = f"The oldest batch waits since {timestamp(since)}, maxAgeSeconds is {spec.max_age_seconds}."
+        return Outcome(DUE, Reason.OLD_ENOUGH, text)
+    text = f"{count} of {spec.min_batches} batches, {written(size)} of {written(spec.min_bytes)}; due by age at "
+    return Outcome(LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
 
 
-def chosen(waiting: Sequence[BufferedBatch], spec: ConsolidationSpec) -> tuple[BufferedBatch, ...]:
+def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSpec) -> tuple[WaitingBatch, ...]:
     """The oldest ones within the limits of one run; a single larger one is taken alone."""
-    taken: list[BufferedBatch] = []
+    taken: list[WaitingBatch] = []
     size = 0
-    for batch in waiting[: spec.max_batches_per_run]:
+    for batch in oldest[: spec.max_batches_per_run]:
         if taken and size + batch.bytes > spec.max_bytes_per_run:
             break
         taken.append(batch)
@@ -79,48 +95,87 @@ def chosen(waiting: Sequence[BufferedBatch], spec: ConsolidationSpec) -> tuple[B
     return tuple(taken)
 
 
-def decide_consolidation(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
+def decide_consolidation(
+    dataset: Dataset, world: World, held: Blocker | None, now: datetime, settings: Settings
+) -> ConsolidationVerdict:
     """Say which consolidation is to start, or when to look again.
 
     A stored intent goes before a new one: whatever its last attempt staged or committed is found again by its run id.
+
+    Args:
+        held: What keeps any run from starting; then it is only said.
     """
+    verdict = _verdict(dataset, world, now, settings)
+    if held is None or isinstance(verdict.latest, Going):
+        return verdict
+    text = "Nothing is started; the conditions Ready and Paused say why."
+    return replace(verdict, outcome=Outcome(LATER, Reason.DATASET_NOT_READY, text))
+
+
+def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
     generation = dataset.meta.generation
-    ledger = ledger_of(world)
+    spec = dataset.spec.consolidation
     runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION and not r.reanchors), key=age)
     latest = runs[-1] if runs else None
     stands = judge(latest, generation, settings) if latest else None
-    if isinstance(stands, Going) or not isinstance(world.buffer, BufferView):
-        return ConsolidationVerdict(None, stands, latest)
+    if isinstance(stands, Going):
+        outcome = Outcome(RUNNING, Reason.RUNNING, f"{stands.attempt.job} is under way.")
+        return ConsolidationVerdict(None, stands, latest, outcome=outcome)
+    if not isinstance(world.buffer, BufferDigest):
+        return ConsolidationVerdict(None, stands, latest, outcome=_unlisted(world.buffer))
     if latest is not None and isinstance(stands, Fresh | Again):
-        unfinished = _unfinished(dataset, world, latest, stands, ledger, now)
+        unfinished = _unfinished(dataset, world.buffer, latest, stands, ledger_of(world), now)
         if unfinished is not None:
             return unfinished
         abandoned: tuple[str, ...] = (latest.run_id,)
         latest, stands = None, None
     else:
         abandoned = ()
-    waiting = promotable(world.buffer.batches, ledger)
-    why, ripe = due(waiting, dataset.spec.consolidation, now)
-    if not why or dataset.spec.consolidation.suspend:
-        return ConsolidationVerdict(None, stands, latest, ripe, abandoned)
-    batches = chosen(waiting, dataset.spec.consolidation)
+    outcome = triggered(world.buffer, spec, now)
+    if spec.suspend:
+        outcome = _suspended(outcome.message)
+    if outcome.decision != DUE:
+        return ConsolidationVerdict(None, stands, latest, outcome.next_time, abandoned, outcome)
+    batches = chosen(world.buffer.oldest, spec)
     run = run_specs.consolidation(dataset, batches)
     not_before = pause(runs, run.run_id, stands, settings)
     if not_before is None or not_before > now:
-        return ConsolidationVerdict(None, stands, latest, earliest(not_before, ripe), abandoned)
+        outcome = _paused(stands, not_before)
+        return ConsolidationVerdict(None, stands, latest, not_before, abandoned, outcome)
     earlier = next((r for r in runs if r.run_id == run.run_id), None)
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
     launch = Launch(
         run.model_copy(update={"attempt": number}),
         bytes=sum(b.bytes for b in batches),
         generation=generation,
-        why=f"{len(batches)} batches: {why}",
+        why=f"{len(batches)} batches. {outcome.message.removesuffix('.')}",
     )
-    return ConsolidationVerdict(launch, stands, latest, None, abandoned)
+    return ConsolidationVerdict(launch, stands, latest, None, abandoned, outcome)
+
+
+def _unlisted(buffer: NotListed | Unavailable) -> Outcome:
+    if isinstance(buffer, Unavailable):
+        return Outcome(LATER, buffer.reason, "The buffer cannot be listed; the condition Ready says why.")
+    return Outcome(LATER, Reason.BUFFER_BEING_LISTED, "The buffer is being listed for the first time.")
+
+
+def _suspended(message: str) -> Outcome:
+    return Outcome(LATER, Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
+
+
+def _paused(stands: Verdict | None, not_before: datetime | None) -> Outcome:
+    if not isinstance(stands, GivenUp):
+        text = "The last run ended without settling these batches; they are tried again after a pause."
+        return Outcome(LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
+    if not_before is None:
+        text = "The run over these batches failed for good; it is tried again when the Dataset or its batches change."
+    else:
+        text = "The last run failed for good; other batches are tried after a pause."
+    return Outcome(LATER, stands.reason, text, not_before)
 
 
 def _unfinished(
-    dataset: Dataset, world: World, run: Run, stands: Fresh | Again, ledger: Ledger, now: datetime
+    dataset: Dataset, buffer: BufferDigest, run: Run, stands: Fresh | Again, ledger: Ledger, now: datetime
 ) -> ConsolidationVerdict | None:
     """The stored intent goes on, or None when there is nothing left of it to do."""
     intent = run.intent
@@ -129,17 +184,29 @@ def _unfinished(
     left = {i for i in intent.consolidation.batch_ids if not _settled(ledger, i, run.run_id)}
     if not left:
         return None
+    reason, text = (stands.reason, stands.message) if isinstance(stands, Again) else (Reason.QUEUED, "")
     at = stands.at if isinstance(stands, Again) else now
-    if dataset.spec.consolidation.suspend or at > now:
-        return ConsolidationVerdict(None, stands, run, at if at > now else None)
-    assert isinstance(world.buffer, BufferView)
+    if dataset.spec.consolidation.suspend:
+        outcome = _suspended(f"A run over {len(left)} batches is not done yet.")
+        return ConsolidationVerdict(None, stands, run, at if at > now else None, outcome=outcome)
+    if at > now:
+        outcome = Outcome(DUE, reason, f"{text} Attempt {stands.number} follows at {timestamp(at)}.", at)
+        return ConsolidationVerdict(None, stands, run, at, outcome=outcome)
     launch = Launch(
         intent.model_copy(update={"attempt": stands.number}),
-        bytes=sum(b.bytes for b in world.buffer.batches if b.id in left),
+        bytes=_bytes_of(left, buffer),
         generation=dataset.meta.generation,
         why=f"attempt {stands.number} over {len(left)} batches",
     )
-    return ConsolidationVerdict(launch, stands, run)
+    outcome = Outcome(DUE, reason, f"Attempt {stands.number} over {len(left)} batches is being started.")
+    return ConsolidationVerdict(launch, stands, run, outcome=outcome)
+
+
+def _bytes_of(batch_ids: Collection[str], buffer: BufferDigest) -> int:
+    """For a run's size; those that are not among the oldest count as the average of what waits."""
+    known = {b.id: b.bytes for b in buffer.oldest}
+    average = buffer.bytes // buffer.batches if buffer.batches else 0
+    return sum(known.get(i, average) for i in batch_ids)
 
 
 def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:

@@ -6,17 +6,17 @@ from datetime import datetime
 from typing import Any, Final
 
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
-from lethe.plan.batches import BufferedBatch
+from lethe.plan.digest import BufferDigest
 from lethe.run import LISTED_AT_MOST
 
 from lethe_operator.decide import conditions, rollback
 from lethe_operator.decide.conditions import Condition, timestamp
-from lethe_operator.decide.consolidation import promotable
+from lethe_operator.decide.consolidation import Outcome
 from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import BufferView, NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
 
 # One killed pod is everyday life; from the third failure in a row on, the Dataset is no longer called ready.
 FAILURES_UNTIL_NOT_READY: Final = 3
@@ -28,16 +28,16 @@ def status(
     world: World,
     blocker: Blocker | None,
     latest: Sequence[Verdict | None],
+    consolidation: Outcome | None,
     runs: Sequence[Any],
-    unexpected: Sequence[str],
     now: datetime,
 ) -> dict[str, Any]:
     """The whole status. What cannot be observed now is shown as it was seen last.
 
     Args:
         latest: How the newest run of each kind stands, the most telling first.
+        consolidation: What was decided about it.
         runs: `status.runs`, made already.
-        unexpected: Keys of objects that were added to a promoted batch's folder.
     """
     old = dict(dataset.status)
     document: dict[str, Any] = {
@@ -50,6 +50,8 @@ def status(
         ),
         "runs": list(runs),
     }
+    if consolidation is not None:
+        document["consolidation"] = consolidation.as_status()
     if blocker is not None and blocker.reason == Reason.TABLE_CLAIMED:
         return document  # what the table holds is another Dataset's to tell
     view = world.table
@@ -62,13 +64,13 @@ def status(
         document.update({k: old[k] for k in ("table", "tombstones") if k in old})
     elif "table" in old:
         document["table"] = old["table"]  # one that comes back under its name must still be what it was
-    if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferView):
+    if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferDigest):
         document.update({k: old[k] for k in ("buffer", "batches") if k in old})
         if isinstance(view, TableView):
             document["batches"] = {**_as_seen_before(old.get("batches") or {}), **_counts(ledger)}
     else:
-        document["buffer"] = _buffer(world.buffer, ledger, unexpected)
-        document["batches"] = _batches(ledger, world.buffer.batches)
+        document["buffer"] = _buffer(world.buffer)
+        document["batches"] = _batches(ledger, world.buffer)
     return document
 
 
@@ -150,30 +152,29 @@ def _tombstones(ledger: Ledger) -> dict[str, Any]:
     return document
 
 
-def _buffer(buffer: BufferView, ledger: Ledger, unexpected: Sequence[str]) -> dict[str, Any]:
-    waiting = promotable(buffer.batches, ledger)
+def _buffer(buffer: BufferDigest) -> dict[str, Any]:
     added = "was added to a batch that is promoted already: it is neither promoted nor deleted."
-    invalid = [{"folder": f, "message": m} for f, m in buffer.invalid]
-    invalid += [{"folder": key, "message": f"{key} {added}"} for key in unexpected]
+    invalid = [{"folder": f, "message": m} for f, m in buffer.invalid_folders]
+    invalid += [{"folder": key, "message": f"{key} {added}"} for key in buffer.unexpected_keys]
     document: dict[str, Any] = {
-        "batches": len(waiting),
-        "bytes": sum(b.bytes for b in waiting),
-        "waiting": sum(not b.complete for b in buffer.batches),
-        "invalid": len(invalid),
+        "batches": buffer.batches,
+        "bytes": buffer.bytes,
+        "waiting": buffer.incomplete,
+        "invalid": buffer.invalid + buffer.unexpected,
     }
-    if waiting:
-        document["oldestBatchTime"] = timestamp(waiting[0].oldest_time)
+    if buffer.oldest:
+        document["oldestBatchTime"] = timestamp(buffer.oldest[0].oldest_time)
     if invalid:
         document["invalidFolders"] = invalid[:LISTED_AT_MOST]
     return document
 
 
-def _batches(ledger: Ledger, buffered: Sequence[BufferedBatch]) -> dict[str, Any]:
-    """The refused ones are named as long as they lie in the buffer, where somebody can put them right."""
-    known = [(b, ledger.batches.get(b.id)) for b in buffered]
-    refused = sorted((e for _, e in known if e is not None and e.state is BatchState.REFUSED), key=lambda e: e.id)
+def _batches(ledger: Ledger, buffer: BufferDigest) -> dict[str, Any]:
+    """The refused ones are named as long as they lie in the buffer or the run that refused them is remembered: of these the
+    ledger was asked."""
+    refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
     document = _counts(ledger)
-    document["withheld"] = sum(b.complete and _withheld(entry) for b, entry in known)
+    document["withheld"] = buffer.withheld
     if refused:
         document["refusedBatches"] = [_refusal(b) for b in refused[:LISTED_AT_MOST]]
     return document
@@ -192,17 +193,6 @@ def _counts(ledger: Ledger) -> dict[str, Any]:
 def _as_seen_before(batches: Mapping[str, Any]) -> dict[str, Any]:
     """What only the buffer tells, while it cannot be asked."""
     return {"withheld": 0, **{k: batches[k] for k in ("withheld", "refusedBatches") if k in batches}}
-
-
-def _withheld(entry: BatchEntry | None) -> bool:
-    """Taken back before it came: it was never promoted, so nothing recorded its objects."""
-    return (
-        entry is not None
-        and entry.blocks_promotion
-        and entry.state is not BatchState.PROMOTED
-        and not entry.objects
-        and entry.rows is None
-    )
 
 
 def _refusal(batch: BatchEntry) -> dict[str, str]:

@@ -109,6 +109,16 @@ def outcome(result: RunResult | None) -> str:
     return f"{done}." if result.outcome != "AlreadyCommitted" else f"Committed by an earlier attempt: {done}."
 
 
+def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Kind and end (Succeeded or Failed) of the runs that ended since the status was written."""
+    before = {str(e.get("name")): e for e in old}
+    return [(e["kind"], e["phase"]) for e in new if _ends(e, before.get(e["name"], {}))]
+
+
+def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+    return entry.get("phase") in _ENDS and was.get("phase") != entry["phase"]
+
+
 def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
     """What happened to the runs since the status was written: ends, and pods that do not start."""
     before = {str(e.get("name")): e for e in old}
@@ -116,7 +126,7 @@ def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping
     for e in reversed(new):
         was = before.get(e["name"], {})
         text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
-        if e.get("phase") in _ENDS and was.get("phase") != e["phase"]:
+        if _ends(e, was):
             ok = e["phase"] == Phase.SUCCEEDED.value
             reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
             found.append(Event("Dataset", dataset, reason, text, warning=not ok))

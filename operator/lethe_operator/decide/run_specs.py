@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lethe.ids import run_id
-from lethe.plan.batches import BufferedBatch
+from lethe.plan.digest import WaitingBatch
 from lethe.run import (
     BufferRef,
     ConsolidationSpec,
@@ -23,7 +23,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
 
-def consolidation(dataset: Dataset, batches: Iterable[BufferedBatch]) -> RunSpec:
+def consolidation(dataset: Dataset, batches: Iterable[WaitingBatch]) -> RunSpec:
     """A run over exactly these batches. Its id follows from their ids and objects: a refused batch whose objects changed
     is another intent than the one that refused it."""
     chosen = tuple(batches)

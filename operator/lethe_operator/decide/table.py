@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from lethe.plan.digest import BufferDigest
 from lethe.plan.retention import Sweep, plan_sweep
 from lethe.run import RunKind
 
 from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
-from lethe_operator.decide.consolidation import ConsolidationVerdict, decide_consolidation
+from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
 from lethe_operator.decide.reanchor import decide_reanchor
 from lethe_operator.decide.restatement import Standing, finished_before, stand
 from lethe_operator.decide.restatement_order import depends_on, in_order
@@ -25,7 +26,7 @@ from lethe_operator.decide.validation import Blocker, blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import BufferView, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -49,7 +50,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     )
     held = stops or paused
     standings = _standings(dataset, world, held, now, settings)
-    consolidation = decide_consolidation(dataset, world, now, settings)
+    consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
@@ -59,9 +60,9 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     view = world.table if isinstance(world.table, TableView) else None
     old_runs = dataset.status.get("runs") or ()
     runs = run_history.entries(world.runs, view, old_runs, now)
-    unexpected = [o.key for o in sweep.unexpected]
     latest = (consolidation.latest, vacuum.latest, reanchor.latest)
-    status = dataset_status.status(dataset, world, stops, latest, runs, unexpected, now)
+    told = _told(consolidation, turns, may_start)
+    status = dataset_status.status(dataset, world, stops, latest, told, runs, now)
     statuses = {r.meta.name: restatement_status.status(r, s, now) for r, s in standings}
 
     orphaned = _orphaned(dataset, world, standings)
@@ -157,6 +158,19 @@ def _turns(
     return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times))
 
 
+def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> Outcome | None:
+    """The decision about consolidation in words; one that would start also says when others go first."""
+    outcome, launch = consolidation.outcome, consolidation.launch
+    if (
+        outcome is None
+        or launch is None
+        or not may_start
+        or launch.run.run_id in {x.run.run_id for x in turns.launches}
+    ):
+        return outcome
+    return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} It waits for the run of a Restatement.")
+
+
 def _seeing(world: World, launch: Launch) -> Launch:
     """With the head that this decision rests on: the run looks whether the table was rolled back meanwhile."""
     view = world.table
@@ -167,9 +181,9 @@ def _seeing(world: World, launch: Launch) -> Launch:
 
 
 def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
-    if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferView):
+    if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferDigest):
         return Sweep()
-    return plan_sweep(world.buffer.batches, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
+    return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
 
 
 def _orphaned(dataset: Dataset, world: World, standings: Standings) -> frozenset[str]:

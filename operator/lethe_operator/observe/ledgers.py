@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
+from lethe.plan.digest import BufferDigest
 
-from lethe_operator.resources.observed import BufferView, Run, Unavailable
+from lethe_operator.resources.observed import NotListed, Run, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
 E = TypeVar("E")
@@ -25,9 +26,14 @@ class Asked:
     request_keys: frozenset[str] = frozenset()
 
 
-def asked_by(restatements: Collection[Restatement], runs: Collection[Run], buffer: BufferView | Unavailable) -> Asked:
-    """What the decision about these may look up: every batch that is buffered, restated or to be promoted; every request."""
-    batch_ids = {b.id for b in buffer.batches} if isinstance(buffer, BufferView) else set()
+def asked_by(
+    restatements: Collection[Restatement], runs: Collection[Run], buffer: BufferDigest | NotListed | Unavailable
+) -> Asked:
+    """What the decision about these may look up: every batch that a run may take, that is to be deleted from the buffer,
+    told of, restated or to be promoted; every request."""
+    batch_ids: set[str] = set()
+    if isinstance(buffer, BufferDigest):
+        batch_ids = {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
     keys = {r.key for r in restatements}
     for r in restatements:
         if r.spec.replacement is not None:  # whose size follows from what it replaces
@@ -40,7 +46,7 @@ def asked_by(restatements: Collection[Restatement], runs: Collection[Run], buffe
 
 @dataclass
 class Lookup:
-    """Entries of one ledger that were looked up already: the ledger at one metadata location never changes."""
+    """Entries of one ledger that were looked up last: the ledger at one metadata location never changes."""
 
     batches: dict[str, BatchEntry | None] = field(default_factory=dict)
     requests: dict[str, RequestEntry | None] = field(default_factory=dict)
@@ -60,4 +66,6 @@ def _looked_up(kept: dict[str, E | None], part: Mapping[str, E], keys: Collectio
     if new:
         found = get_many(part, new)
         kept.update({k: found.get(k) for k in new})
+    for k in kept.keys() - set(keys):
+        del kept[k]
     return {k: e for k in keys if (e := kept[k]) is not None}

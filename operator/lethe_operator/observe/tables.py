@@ -5,14 +5,16 @@ names immutable content.
 """
 
 import threading
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe import names
-from lethe.buffer import Buffer, open_buffer
+from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot
+from lethe.ledger.parts import apart
+from lethe.plan.digest import BufferDigest
 from lethe.run import RunPointer
 from lethe.table import catalogs, facts, ledger_store
 from pyiceberg.catalog import Catalog
@@ -21,41 +23,34 @@ from pyiceberg.io import load_file_io
 
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.ledgers import Asked, Lookup
+from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import BufferView, NoTable, TableView, Unavailable
+from lethe_operator.resources.observed import NoTable, NotListed, TableView, Unavailable
 
 TABLE_SECONDS: Final = 25.0
-BUFFER_SECONDS: Final = 60.0
-# Events come in bursts; a listing of thousands of objects need not be repeated for each.
-LISTING_KEPT_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True)
-class _Kept:
-    uid: str
-    at: float
-    view: BufferView
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A table as it was at one metadata location, and what was looked up in its ledger since."""
+    """A table as it was at one metadata location, and what was looked up in its ledger since. `for_listings`: the batches
+    of the ledger, for the thread that lists the buffer."""
 
     found: tuple[str, str]  # the Dataset's UID and the location
     view: TableView
+    for_listings: Mapping[str, BatchEntry]
     lookup: Lookup = field(default_factory=Lookup)
 
 
 class Tables:
     """Reads tables and buffers. One per operator, shared by its threads."""
 
-    def __init__(self, limiter: Limiter | None = None) -> None:
+    def __init__(self, limiter: Limiter | None = None, listings: Listings | None = None) -> None:
         self._limiter = limiter or Limiter()
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
         self._views: dict[str, _Seen] = {}
-        self._listings: dict[str, _Kept] = {}
+        self.listings = listings or Listings()
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
         """The table now; its ledger is yet to be read, see `known`. Never raises: what went wrong is part of what is
@@ -86,23 +81,27 @@ class Tables:
             return unavailable(e, f"The ledger of table {spec.name}", properties, storage=True)
         return replace(view, ledger=ledger)
 
-    def buffer(self, dataset: Dataset, fresh: bool) -> BufferView | Unavailable:
-        """The buffer now, or as it was some seconds ago unless `fresh`. Never raises."""
-        uri = dataset.spec.buffer.uri
-        kept = self._listings.get(dataset.meta.full_name)
-        current = kept is not None and kept.uid == dataset.meta.uid
-        if kept is not None and current and not fresh and time.monotonic() - kept.at < LISTING_KEPT_SECONDS:
-            return kept.view
-        properties: dict[str, str] = {}
+    def buffer(
+        self, dataset: Dataset, table: TableView | NoTable | Unavailable, run_ended: bool
+    ) -> BufferDigest | NotListed | Unavailable:
+        """The buffer as it was listed last. Without an answer about the table nothing is listed, since what is promoted
+        could not be told. Never raises.
+
+        Args:
+            table: As `view` gave it.
+            run_ended: A run has just ended, so that the buffer is worth another look.
+        """
+        if isinstance(table, Unavailable):
+            return self.listings.last(dataset)
+        entries: Mapping[str, BatchEntry] = {}
+        if isinstance(table, TableView):
+            seen = self._views.get(dataset.meta.full_name)
+            entries = seen.for_listings if seen is not None and seen.view is table else apart(table.ledger.batches)
         try:
             properties = catalogs.properties(dataset.spec.table.catalog)
-            view = self._limiter.call(
-                f"buffer of {dataset.meta.full_name}", BUFFER_SECONDS, lambda: self._list(dataset, properties)
-            )
         except Exception as e:
-            return unavailable(e, f"Buffer {uri}", properties, storage=True)
-        self._listings[dataset.meta.full_name] = _Kept(dataset.meta.uid, time.monotonic(), view)
-        return view
+            return unavailable(e, f"Buffer {dataset.spec.buffer.uri}", {}, storage=True)
+        return self.listings.digest(dataset, entries, properties, run_ended)
 
     def read_pointer(self, pointer: RunPointer) -> bytes:
         """The document that a pointer names. Raises whatever the store raises."""
@@ -116,7 +115,7 @@ class Tables:
 
     def forget(self, dataset: str) -> None:
         """A Dataset, as `namespace/name`, is gone."""
-        self._listings.pop(dataset, None)
+        self.listings.forget(dataset)
         self._views.pop(dataset, None)
 
     def _load(self, dataset: Dataset, properties: dict[str, str]) -> TableView | NoTable:
@@ -129,13 +128,8 @@ class Tables:
         if kept is not None and kept.found == found:
             return kept.view
         view = view_of(facts.observe(table, dataset.spec.batch_column), table.io)
-        self._views[dataset.meta.full_name] = _Seen(found, view)
+        self._views[dataset.meta.full_name] = _Seen(found, view, apart(view.ledger.batches))
         return view
-
-    def _list(self, dataset: Dataset, properties: dict[str, str]) -> BufferView:
-        buffer: Buffer = open_buffer(dataset.spec.buffer.uri, dataset.spec.batch_column, properties)
-        batches = buffer.list()
-        return BufferView(batches, buffer.invalid)
 
     def _catalog(self, name: str, properties: dict[str, str]) -> Catalog:
         with self._lock:

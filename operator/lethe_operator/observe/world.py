@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lethe.plan.digest import BufferDigest
+
 from lethe_operator.build import names
 from lethe_operator.kube import (
     CONFIG_MAPS,
@@ -25,7 +27,7 @@ from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import AttemptState, BufferView, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 
@@ -67,15 +69,17 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
     if isinstance(found, Unavailable):
         table: Any = found
         runs: tuple[Run, ...] = ()
-        return Observed(dataset, World(restatements, policies, runs, table, BufferView()), tuple(invalid))
+        return Observed(dataset, World(restatements, policies, runs, table), tuple(invalid))
     runs = found
     table = tables.view(dataset)
     ended = any(
         a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job) for run in runs for a in run.attempts
     )
-    buffer = tables.buffer(dataset, fresh=ended)
+    buffer = tables.buffer(dataset, table, run_ended=ended)
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
+    if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
+        buffer = buffer.as_of(table.ledger.batches)
     world = World(restatements, policies, runs, table, buffer, _neighbours(kube, dataset.meta))
     return Observed(dataset, world, (*invalid, *unreadable))
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
-from lethe.plan.batches import BufferedBatch
+from lethe.plan.digest import EMPTY_BUFFER, BufferDigest
 from lethe.run import Progress, RunKind, RunResult, RunSpec
 
 from lethe_operator.resources.common import FOR_HEAD
@@ -71,11 +71,8 @@ class TableView:
 
 
 @dataclass(frozen=True)
-class BufferView:
-    """`invalid`: folders that are no batch, each with the reason."""
-
-    batches: tuple[BufferedBatch, ...] = ()
-    invalid: tuple[tuple[str, str], ...] = ()
+class NotListed:
+    """The buffer is being listed, for the first time since the operator started or the Dataset came."""
 
 
 class AttemptState(StrEnum):
@@ -145,5 +142,5 @@ class World:
     policies: tuple[VacuumPolicy, ...] = ()
     runs: tuple[Run, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
-    buffer: BufferView | Unavailable = BufferView()
+    buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
     neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace

@@ -42,5 +42,15 @@ def parse_bytes(text: Any) -> int:
     return math.ceil(parse_quantity(text))
 
 
+def written(size: int) -> str:
+    """Bytes for people: `12Mi`, `1.5Gi`."""
+    value, suffix = float(size), ""
+    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"):
+        if value < 1024:
+            break
+        value, suffix = value / 1024, larger
+    return f"{value:.1f}".removesuffix(".0") + suffix
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Cpus = Annotated[float, BeforeValidator(lambda v: float(parse_quantity(v)))]

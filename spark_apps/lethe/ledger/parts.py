@@ -23,12 +23,20 @@ class Part(Protocol):
 
     def within(self, intervals: Sequence[Interval]) -> list: ...
 
+    def apart(self) -> Mapping: ...
+
 
 def get_many(mapping: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
     """Those of the keys that the mapping has, with their values."""
     if isinstance(mapping, Part):
         return mapping.get_many(keys)
     return {k: mapping[k] for k in keys if k in mapping}
+
+
+def apart(mapping: Mapping[K, V]) -> Mapping[K, V]:
+    """The same part for a walk over more keys than memory should hold, in a thread of its own: it shares nothing that
+    changes with the mapping, and remembers no answer."""
+    return mapping.apart() if isinstance(mapping, Part) else mapping
 
 
 def within(mapping: Mapping[K, V], intervals: Sequence[Interval], text: Callable[[K], str]) -> list[V]:

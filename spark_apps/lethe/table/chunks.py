@@ -49,6 +49,10 @@ class ChunkReader(Generic[K, T]):
         self._parsed: Index | None = None
         self._entries: dict[K, T] | None = None
 
+    def apart(self) -> "ChunkReader[K, T]":
+        """The same chunk, of which nothing was read yet."""
+        return ChunkReader(self._io, self.uri.rpartition("/")[0], self.chunk, self._format, self._finish)
+
     def fetch(self) -> None:
         """Read what any question will need, so that several chunks can be fetched at once."""
         if not self.is_fetched:
@@ -123,12 +127,15 @@ class ChunkReader(Generic[K, T]):
         if self._content is None and most:
             self._content = self._whole()
         found: dict[K, T] = {}
-        for start, end in spans:
-            content = self._range(header + start, header + end)
-            records = self._decoded(
-                lambda c=content: self._format.entries(index.decode_block(self._format.schema, c), wanted)  # type: ignore[misc]
-            )
-            found.update((self._format.key(e), e) for e in records)
+        for run in _joined(spans):
+            first = run[0][0]
+            content = self._range(header + first, header + run[-1][1])
+            for start, end in run:
+                block = content[start - first : end - first]
+                records = self._decoded(
+                    lambda b=block: self._format.entries(index.decode_block(self._format.schema, b), wanted)  # type: ignore[misc]
+                )
+                found.update((self._format.key(e), e) for e in records)
         return found
 
     @property
@@ -179,10 +186,11 @@ class ChunkReader(Generic[K, T]):
 class ChunkedPart(Mapping[K, T]):
     """A part as its chunks say, the newest first. `len`, `in` and get read little; to iterate reads everything."""
 
-    def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str) -> None:
+    def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str, remembers: bool = True) -> None:
         self.chunks = tuple(chunks)
         self._count = count
         self._name = name
+        self._remembers = remembers
         self._known: dict[K, T | None] = {}
         self._all: dict[K, T] | None = None
 
@@ -191,22 +199,28 @@ class ChunkedPart(Mapping[K, T]):
         wanted = list(dict.fromkeys(keys))
         if self._all is not None:
             return {k: self._all[k] for k in wanted if k in self._all}
-        missing = [k for k in wanted if k not in self._known]
+        known = self._known if self._remembers else {}
+        missing = [k for k in wanted if k not in known]
         if missing:
-            self._look_up(missing)
-        return {k: e for k in wanted if (e := self._known[k]) is not None}
+            known.update(self._look_up(missing))
+        return {k: e for k in wanted if (e := known[k]) is not None}
 
-    def _look_up(self, keys: list[K]) -> None:
+    def apart(self) -> "ChunkedPart[K, T]":
+        """The same part, shared with no other thread, that remembers chunks and no answers."""
+        return ChunkedPart([c.apart() for c in self.chunks], self._count, self._name, remembers=False)
+
+    def _look_up(self, keys: list[K]) -> dict[K, T | None]:
+        looked_up: dict[K, T | None] = {}
         _fetch([c for c in self.chunks if c.could_hold_any(keys)])
         left = keys
         for chunk in reversed(self.chunks):
             found = chunk.find(left)
             for key, entry in found.items():
-                self._known[key] = None if chunk.chunk.removes else entry
+                looked_up[key] = None if chunk.chunk.removes else entry
             left = [k for k in left if k not in found]
             if not left:
-                return
-        self._known.update(dict.fromkeys(left))
+                break
+        return looked_up | dict.fromkeys(left)
 
     def within(self, intervals: Sequence[Interval]) -> list[T]:
         """The entries whose keys lie in one of the intervals. Reads only what may hold such."""
@@ -251,6 +265,17 @@ class ChunkedPart(Mapping[K, T]):
 
     def __repr__(self) -> str:
         return f"<{self._count} {self._name} in {len(self.chunks)} chunks>"
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Spans that follow each other without a gap, to be read at once."""
+    runs: list[list[tuple[int, int]]] = []
+    for span in spans:
+        if runs and runs[-1][-1][1] == span[0]:
+            runs[-1].append(span)
+        else:
+            runs.append([span])
+    return runs
 
 
 def _fetch(chunks: Sequence[ChunkReader[Any, Any]]) -> None:

@@ -84,6 +84,27 @@ def test_numbers_reach_the_operator_as_numbers() -> None:
     assert [float(number) for number in numbers] == [1_000_000, 0.5, 3_000_000]
 
 
+def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
+    def ports(values: dict[str, Any]) -> list[Any]:
+        return [port["name"] for port in container(render(values))["ports"]]
+
+    assert ports({}) == ["health", "metrics"]
+    assert environment(render())["LETHE_METRICS_PORT"] == "9090"
+    assert ports({"metrics": {"enabled": False}}) == ["health"]
+    assert "LETHE_METRICS_PORT" not in environment(render({"metrics": {"enabled": False}}))
+    assert of_kind(render(), "PodMonitor") == []
+    (monitor,) = of_kind(
+        render(
+            {"metrics": {"podMonitor": {"create": True, "intervalSeconds": 60, "labels": {"release": "prometheus"}}}}
+        ),
+        "PodMonitor",
+    )
+    (deployment,) = of_kind(render(), "Deployment")
+    assert monitor["spec"]["selector"]["matchLabels"] == deployment["spec"]["selector"]["matchLabels"]
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "interval": "60s", "honorLabels": True}]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
 def test_there_is_never_a_second_operator() -> None:
     (deployment,) = of_kind(render(), "Deployment")
 
@@ -141,6 +162,7 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"runTemplate": {"driver": {"memory": "much"}}}, "memory"),
         ({"runTemplate": {"executor": {}}}, "executor"),
         ({"resyncSeconds": 0}, "resyncSeconds"),
+        ({"metrics": {"podMonitor": {"intervalSeconds": 0}}}, "intervalSeconds"),
         ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),
     ],

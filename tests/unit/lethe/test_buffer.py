@@ -2,14 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.stub import Stubber
-from lethe.buffer import FileStore, S3Store, open_buffer, open_store
+from lethe.buffer import Buffer, FileStore, S3Store, open_buffer, open_store
 from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import group
+from lethe.plan.batches import BufferedBatch, group
 
 from tests.builders import NOW
 
@@ -36,6 +37,29 @@ def test_a_local_buffer_is_listed_and_swept_file_by_file(tmp_path: Path, prefix:
     assert buffer.delete(done.objects) == 3  # one is gone already, which is what was wanted
     assert buffer.delete(done.objects) == 3  # and so is the folder
     assert [b.id for b in buffer.list()] == ["waits"]
+
+
+def test_a_local_buffer_is_listed_folder_by_folder(tmp_path: Path) -> None:
+    """As S3 lists, so that a batch is whole before the next one begins, whatever lies in it."""
+    for id in ("C", "A", "B"):
+        put(tmp_path, id, "p.parquet", "_SUCCESS")
+        put(tmp_path / f"batch_id={id}", "nested", "q.parquet")
+    heard: list[None] = []
+
+    found = list(open_buffer(str(tmp_path), "batch_id", {}).folders(lambda: heard.append(None)))
+
+    assert [(f.id, len(f.objects)) for f in found if isinstance(f, BufferedBatch)] == [("A", 3), ("B", 3), ("C", 3)]
+    assert len(heard) == 9
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_is_passed_over(tmp_path: Path) -> None:
+    """Retention deletes beside the listing."""
+    put(tmp_path, "A", "p", "q", "r")
+    listing = FileStore().list(str(tmp_path))
+    first = next(listing)
+    (tmp_path / "batch_id=A" / "q").unlink()
+
+    assert [o.key[-1] for o in (first, *listing)] == ["p", "r"]
 
 
 def test_an_etag_changes_when_a_file_is_written_over(tmp_path: Path) -> None:
@@ -81,6 +105,53 @@ def test_a_bucket_is_listed_under_the_scheme_it_was_named_by(scheme: str) -> Non
 
     assert (listed.key, listed.etag) == (f"{root}/batch_id=A%20b/_SUCCESS", "e")
     assert [b.id for b in group([listed], root, "batch_id").batches] == ["A b"]
+
+
+def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
+    store, stub = s3_store()
+
+    def page(*keys: str, token: str = "") -> dict[str, Any]:
+        found = [{"Key": f"b/batch_id={k}", "Size": 1, "ETag": '"e"', "LastModified": NOW} for k in keys]
+        return {"Contents": found, **({"IsTruncated": True, "NextContinuationToken": token} if token else {})}
+
+    asked = {"Bucket": "lake", "Prefix": "b/"}
+    stub.add_response("list_objects_v2", page("A/_SUCCESS", "A/p", "B/_SUCCESS", token="t"), asked)
+    stub.add_response("list_objects_v2", page("B/p", "B/q", "C/p"), {**asked, "ContinuationToken": "t"})
+    with stub:
+        found = list(Buffer("s3://lake/b", "batch_id", store).folders(lambda: None))
+
+    batches = [(f.id, len(f.objects), f.complete) for f in found if isinstance(f, BufferedBatch)]
+    assert batches == [("A", 2, True), ("B", 3, True), ("C", 1, False)]
+
+
+def test_a_hidden_folder_of_many_pages_is_passed_by_after_the_first() -> None:
+    """What was refused may lie there for ever; the listing of what waits must not read all of it."""
+    store, stub = s3_store()
+
+    def page(*keys: str, **more: Any) -> dict[str, Any]:
+        found = [{"Key": f"b/{k}", "Size": 1, "ETag": '"e"', "LastModified": NOW} for k in keys]
+        return {"Contents": found, **more}
+
+    asked = {"Bucket": "lake", "Prefix": "b/"}
+    first = page(".x/p", "_a/p", "_refused/1", "_refused/2", IsTruncated=True, NextContinuationToken="t")
+    stub.add_response("list_objects_v2", first, asked)
+    behind = page("_refused1/p", "batch_id=A/_SUCCESS", "batch_id=A/_x/p", "batch_id=A/p")
+    stub.add_response("list_objects_v2", behind, {**asked, "StartAfter": "b/_refused0"})
+    with stub:
+        found = [o.key for o in store.list("s3://lake/b", hidden=False)]
+
+    assert found == [f"s3://lake/b/batch_id=A/{name}" for name in ("_SUCCESS", "_x/p", "p")]
+
+
+def test_hidden_folders_are_listed_when_they_are_asked_for(tmp_path: Path) -> None:
+    put(tmp_path, "A", "p")
+    put(tmp_path / "_refused", "B", "p")
+
+    def keys(**how: bool) -> list[str]:
+        return [o.key.removeprefix(f"{tmp_path}/") for o in FileStore().list(str(tmp_path), **how)]
+
+    assert keys() == ["_refused/batch_id=B/p", "batch_id=A/p"]
+    assert keys(hidden=False) == ["batch_id=A/p"]
 
 
 def test_objects_are_deleted_in_their_own_buckets_and_only_deleted_ones_are_counted() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 from lethe.ledger.ledger import BufferedObject, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.batches import BufferedBatch
+from lethe.plan.digest import BufferDigest, digest
 from lethe.run import RequestResult, RunKind, RunResult, RunSpec
 from lethe_operator.build import names
 from lethe_operator.decide import run_specs
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, BufferView, Run, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, World
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
@@ -111,8 +112,17 @@ def a_table(ledger: Ledger | None = None, **changes: Any) -> TableView:
     return TableView(**wanted)
 
 
+def a_buffer(*buffered: BufferedBatch, ledger: Ledger | None = None, **changes: Any) -> BufferDigest:
+    """What is said of these batches beside a ledger."""
+    known = {} if ledger is None else ledger.batches
+    wanted = {"run_takes": 20_000, "retention_seconds": 86_400, **changes}
+    return digest(buffered, lambda ids: {i: known[i] for i in ids if i in known}, now=NOW, **wanted)
+
+
 def a_world(*buffered: BufferedBatch, **changes: Any) -> World:
-    return World(**{"table": a_table(), "buffer": BufferView(buffered), **changes})
+    table = changes.setdefault("table", a_table())
+    ledger = table.ledger if isinstance(table, TableView) else None
+    return World(**{"buffer": a_buffer(*buffered, ledger=ledger), **changes})
 
 
 def an_attempt(
@@ -148,7 +158,7 @@ def a_run(spec: RunSpec, *attempts: Attempt, intent: bool = True) -> Run:
 
 
 def a_consolidation(*batches: BufferedBatch, dataset: Dataset | None = None) -> RunSpec:
-    return run_specs.consolidation(dataset or a_dataset(), batches or (a_buffered(),))
+    return run_specs.consolidation(dataset or a_dataset(), a_buffer(*(batches or (a_buffered(),))).oldest)
 
 
 def a_restatement_run(restatement: Restatement, dataset: Dataset | None = None) -> RunSpec:

@@ -8,11 +8,11 @@ from lethe.ledger.ledger import BatchState, Ledger
 from lethe.ledger.parts import Interval
 from lethe_operator.decide.table import decide
 from lethe_operator.observe.ledgers import Asked, Lookup, asked_by
-from lethe_operator.resources.observed import BufferView
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry
+from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.unit.operator.builders import (
     SETTINGS,
+    a_buffer,
     a_buffered,
     a_consolidation,
     a_dataset,
@@ -47,6 +47,9 @@ class Large(Mapping[Any, Any]):
         self.asked += wanted
         return {k: self.entries[k] for k in wanted if k in self.entries}
 
+    def apart(self) -> Mapping[Any, Any]:
+        return self
+
     def within(self, intervals: Iterable[Interval]) -> list[Any]:
         raise AssertionError(f"it was searched within {intervals}")
 
@@ -56,14 +59,21 @@ def in_files(ledger: Ledger) -> Ledger:
     return replace(ledger, **parts, recorded=ledger.statistics)  # type: ignore[arg-type]
 
 
-def test_what_may_be_asked_is_what_is_buffered_restated_or_under_way() -> None:
+def test_what_may_be_asked_is_what_is_buffered_restated_or_under_way_and_not_what_only_lies_there() -> None:
     replay = a_replay("P", "Q")
     batches, other = a_consolidation(a_buffered("B")), a_restatement("other")
     runs = (a_run(batches), a_run(a_restatement_run(other)))
+    gone = a_buffered("S")
+    refused, promoted = (
+        a_batch("F", BatchState.REFUSED, objects=()),
+        a_batch("S", time=ago(days=9), objects=gone.data_objects),
+    )
+    ledger = a_ledger(batches=[refused, promoted, a_batch("OLD")])
+    buffered = (a_buffered("A"), a_buffered("F"), gone, a_buffered("OLD"))
 
-    asked = asked_by((replay, a_restatement(batchIds=["R"])), runs, BufferView((a_buffered("A"),)))
+    asked = asked_by((replay, a_restatement(batchIds=["R"])), runs, a_buffer(*buffered, ledger=ledger))
 
-    assert asked.batch_ids == {"A", "B", "P"}
+    assert asked.batch_ids == {"A", "B", "P", "F", "S"}
     assert asked.request_keys == {replay.key, a_restatement(batchIds=["R"]).key, other.key}
 
 
@@ -92,3 +102,4 @@ def test_the_same_ledger_is_asked_for_a_key_once() -> None:
 
     assert sorted(ledger.batches.asked) == ["A", "B", "C"]  # type: ignore[attr-defined]
     assert set(found.batches) == set()
+    assert lookup.batches.keys() == {"B", "C"}  # what is not asked any more is not kept

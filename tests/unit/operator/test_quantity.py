@@ -1,7 +1,7 @@
 """Kubernetes quantities as numbers."""
 
 import pytest
-from lethe_operator.resources.quantity import parse_bytes, parse_quantity
+from lethe_operator.resources.quantity import parse_bytes, parse_quantity, written
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,11 @@ def test_half_a_cpu_is_500m() -> None:
 def test_what_is_no_quantity_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0"), (1023, "1023"), (1024, "1Ki"), (12 * 1024**2, "12Mi"), (3 * 1024**3 // 2, "1.5Gi"), (2**70, "1024Ei")],
+)
+def test_bytes_are_written_for_people(size: int, text: str) -> None:
+    assert text == written(size)

@@ -63,8 +63,9 @@ def decided(dataset: Dataset, table: Any, *restatements: Restatement, **changes:
         promoted = a_batch("OLD", time=ago(days=9), objects=OLD.data_objects)
         grown = {**table.ledger.batches, "OLD": promoted}
         table = replace(table, ledger=replace(table.ledger, batches=grown, tombstones=a_ledger(*"WXYZ").tombstones))
-    world = a_world(A, OLD, restatements=(a_restatement("new"), *restatements), policies=(a_policy(),), **changes)
-    return decide(dataset, replace(world, table=table), NOW, SETTINGS)
+    asked = (a_restatement("new"), *restatements)
+    world = a_world(A, OLD, restatements=asked, policies=(a_policy(),), table=table, **changes)
+    return decide(dataset, world, NOW, SETTINGS)
 
 
 def kinds(actions: Actions) -> list[RunKind]:

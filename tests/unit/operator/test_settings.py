@@ -28,6 +28,10 @@ def test_lists_are_split_at_commas_and_the_chart_s_run_template_is_read() -> Non
     ) == (0.5, 1024 * MIB, 2)
 
 
+def test_metrics_are_served_when_a_port_is_named() -> None:
+    assert [from_environment({"LETHE_METRICS_PORT": p}).metrics_port for p in ("9090", "")] == [9090, None]
+
+
 @pytest.mark.parametrize(
     "env",
     [
@@ -37,6 +41,8 @@ def test_lists_are_split_at_commas_and_the_chart_s_run_template_is_read() -> Non
         {"LETHE_RUN_TEMPLATE": '{"driver": {"memory": "much"}}'},
         {"LETHE_RESYNC_SECONDS": "0"},
         {"LETHE_RETRY_BASE_SECONDS": "soon"},
+        {"LETHE_METRICS_PORT": "http"},
+        {"LETHE_METRICS_PORT": "70000"},
     ],
 )
 def test_a_variable_that_cannot_be_used_is_named(env: dict[str, str]) -> None:

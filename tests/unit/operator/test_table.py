@@ -9,7 +9,7 @@ from lethe.run import Phase, Progress, RunKind
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.table import decide, without_dataset
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, NoTable, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Unavailable, World
 
 from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.unit.operator.builders import (
@@ -53,6 +53,29 @@ def test_a_restatement_goes_before_consolidation_and_a_vacuum_beside_it() -> Non
     world = a_world(A, restatements=(a_restatement(),), policies=(a_policy(),), table=table)
 
     assert kinds(decided(world)) == [RunKind.RESTATEMENT, RunKind.VACUUM]
+
+
+def test_the_status_says_what_was_decided_about_the_buffer_and_when_others_go_first() -> None:
+    def told(world: World) -> Any:
+        return decided(world).dataset_status["consolidation"]  # type: ignore[index]
+
+    due = {"decision": "Due", "reason": "EnoughBatches", "message": "1 batches wait, minBatches is 1."}
+    first = f"{due['message']} It waits for the run of a Restatement."
+    assert told(a_world(A)) == due
+    assert told(a_world(A, restatements=(a_restatement(),))) == {**due, "reason": "Queued", "message": first}
+    waiting = decide(a_dataset(), a_world(A), NOW, SETTINGS).dataset_status["consolidation"]  # type: ignore[index]
+    assert (waiting["decision"], waiting["nextTime"]) == ("Later", "2026-03-01T12:09:00Z")
+
+
+def test_a_buffer_that_is_being_listed_is_no_trouble_and_what_was_seen_of_it_stays() -> None:
+    """As it is after each start of the operator."""
+    seen = {"buffer": {"batches": 3}, "batches": {"withheld": 2}}
+
+    status = decided(a_world(buffer=NotListed()), a_dataset(status=seen, **EAGER)).dataset_status
+
+    assert status is not None
+    assert condition(status, "Ready") == ("True", "Available")
+    assert (status["buffer"], status["batches"]["withheld"]) == ({"batches": 3}, 2)
 
 
 @pytest.mark.parametrize(

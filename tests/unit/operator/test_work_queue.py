@@ -162,3 +162,19 @@ def test_more_keys_than_workers_all_get_their_turn() -> None:
     played(queue, story)
 
     assert set(keys) == set(reconciles.calls)
+
+
+def test_another_thread_may_ask_for_a_reconcile_also_when_the_operator_has_ended() -> None:
+    reconciles = Reconciles()
+    queue = a_queue(reconciles)
+    kept: list[Callable[[Key], None]] = []
+
+    async def story() -> None:
+        kept.append(queue.from_threads())
+        threading.Thread(target=kept[0], args=(A,)).start()
+        await until(lambda: reconciles.calls == [A])
+
+    played(queue, story)
+    kept[0](B)
+
+    assert reconciles.calls == [A]

@@ -13,7 +13,7 @@ from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, Index
 from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, apply, counted
 from lethe.ledger.lineage import Resolution
 from lethe.ledger.merge import Thresholds
-from lethe.ledger.parts import Ranges, get_many
+from lethe.ledger.parts import Ranges, apart, get_many
 from lethe.table import chunks, ledger_store
 from lethe.table.facts import TableFacts
 from lethe.table.ledger_store import Loaded, load, write
@@ -175,6 +175,39 @@ def test_a_large_chunk_is_read_by_ranges(table: Table, monkeypatch: pytest.Monke
 
     assert table.read().batches["id-0007919"].id == "id-0007919"
     assert "nobody" not in table.read().batches
+
+
+def test_neighbouring_blocks_of_a_large_chunk_are_read_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a listing asks for them, whose order is that of the ids: one request for a piece, not one for each block."""
+    monkeypatch.setattr(chunks, "WHOLE_UP_TO", 1000)
+    table.commit(many(0, 5000))
+    spans: list[int] = []
+    read = chunks.ChunkReader._range
+    monkeypatch.setattr(
+        chunks.ChunkReader, "_range", lambda self, start, end: spans.append(end - start) or read(self, start, end)
+    )
+    ids = sorted(t.id for t in many(0, 5000).add_tombstones)
+    batches = table.read().batches
+
+    assert set(get_many(batches, ids[1000:1500])) == set(ids[1000:1500])
+    assert set(get_many(batches, [ids[0], ids[4000]])) == {ids[0], ids[4000]}
+    assert len(spans) == 1 + 1 + 2  # its header, a run of blocks, two blocks
+
+
+def test_a_part_apart_says_the_same_and_keeps_no_answers(table: Table) -> None:
+    """Another thread asks it for more keys than memory should hold."""
+    table.commit(many(0, 100))
+    table.commit(Delta(RUN, forget_batches=frozenset({"id-0000000"})))
+    part = table.read().batches
+    wanted = [b.id for b in many(0, 100).set_batches]
+
+    found = apart(part)
+
+    assert isinstance(found, chunks.ChunkedPart)
+    assert isinstance(part, chunks.ChunkedPart)
+    assert get_many(found, wanted) == get_many(part, wanted)
+    assert (len(found), len(found._known), len(part._known)) == (99, 0, 100)
+    assert not {id(c) for c in found.chunks} & {id(c) for c in part.chunks}
 
 
 def test_chunks_that_together_hold_another_number_than_their_root_says_are_refused(table: Table) -> None:

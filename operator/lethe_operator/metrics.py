@@ -1,0 +1,106 @@
+"""What Prometheus may scrape: numbers of each Dataset as its status shows them, and counts of runs and reconciles. I/O: a port.
+
+All of it could be read from the resources, but for counts and durations; like these, it begins anew with the operator.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, start_http_server
+
+OF_DATASET: Final = ("namespace", "dataset")
+GAUGES: Final[Mapping[str, str]] = {
+    "lethe_buffer_batches": "Complete batches in the buffer that wait for promotion.",
+    "lethe_buffer_bytes": "Bytes of the batches that wait for promotion.",
+    "lethe_buffer_oldest_batch_age_seconds": "How long the oldest of them has been waiting, 0 when none waits.",
+    "lethe_active_tombstones": "Tombstones in the ledger of the table's head.",
+    "lethe_promoted_batches": "Batches in the ledger that are part of the table.",
+    "lethe_listing_duration_seconds": "How long the last listing of the buffer took.",
+    "lethe_listing_objects": "How many objects the last listing of the buffer found.",
+}
+
+
+class Metrics:
+    """One per operator. Numbers that are not known are not there, rather than 0."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._gauges = {name: Gauge(name, text, OF_DATASET, registry=self.registry) for name, text in GAUGES.items()}
+        self._decision = Gauge(
+            "lethe_consolidation_decision",
+            "1 for what was decided about the buffer last: Due, Later or Running, and the reason.",
+            (*OF_DATASET, "decision", "reason"),
+            registry=self.registry,
+        )
+        self._runs = Counter(
+            "lethe_runs_total",
+            "Runs that ended, by kind (Consolidation, Restatement, Vacuum) and outcome (Succeeded, Failed).",
+            (*OF_DATASET, "kind", "outcome"),
+            registry=self.registry,
+        )
+        self._reconciles = Counter(
+            "lethe_reconciles_total", "Reconciles by kind of resource.", ("kind",), registry=self.registry
+        )
+        self._failures = Counter(
+            "lethe_reconcile_failures_total",
+            "Reconciles that ended with an error and are repeated after a pause.",
+            ("kind",),
+            registry=self.registry,
+        )
+
+    def serve(self, port: int) -> None:
+        """Answer scrapes at `/metrics` of a port, in a thread. Raises: OSError, when the port is taken."""
+        start_http_server(port, registry=self.registry)
+
+    @contextmanager
+    def reconcile(self, kind: str) -> Iterator[None]:
+        """Count one, and whether it raises."""
+        self._reconciles.labels(kind).inc()
+        with self._failures.labels(kind).count_exceptions():
+            yield
+
+    def show(self, namespace: str, dataset: str, status: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+        """What is known of a Dataset: its status, and the gauges by name that `numbers_of` made of it."""
+        self._decision.remove_by_labels({"namespace": namespace, "dataset": dataset})
+        if decided := status.get("consolidation"):
+            self._decision.labels(namespace, dataset, decided["decision"], decided["reason"]).set(1)
+        for name, gauge in self._gauges.items():
+            if name in numbers:
+                gauge.labels(namespace, dataset).set(numbers[name])
+            else:
+                gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
+
+    def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
+        self._runs.labels(namespace, dataset, kind, outcome).inc()
+
+    def forget(self, namespace: str, dataset: str) -> None:
+        """A Dataset is gone, and with it its numbers."""
+        for metric in (*self._gauges.values(), self._decision, self._runs):
+            metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
+
+
+def numbers_of(
+    status: Mapping[str, Any], oldest: datetime | None, listing: tuple[float, int] | None, now: datetime
+) -> dict[str, float]:
+    """The gauges of a Dataset as far as they are known.
+
+    Args:
+        status: Of the Dataset.
+        oldest: Since when the oldest batch waits.
+        listing: Seconds and objects of the last one.
+    """
+    buffer = status.get("buffer") or {}
+    found = {
+        "lethe_buffer_batches": buffer.get("batches"),
+        "lethe_buffer_bytes": buffer.get("bytes"),
+        "lethe_active_tombstones": (status.get("tombstones") or {}).get("active"),
+        "lethe_promoted_batches": (status.get("batches") or {}).get("promoted"),
+    }
+    if buffer:
+        found["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0
+    if listing is not None:
+        found["lethe_listing_duration_seconds"], found["lethe_listing_objects"] = listing
+    return {name: float(number) for name, number in found.items() if number is not None}

@@ -1,0 +1,183 @@
+"""Listings of buffers, each in a thread of its own while reconciles go on with the digest of the one before. I/O.
+
+A small buffer is listed while its reconcile waits; nobody waits for a large one. A thread cannot be killed: a listing that
+nobody wants any more ends with the next object that it sees.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from lethe.buffer import open_buffer
+from lethe.ledger.ledger import BatchEntry
+from lethe.ledger.parts import get_many
+from lethe.plan.digest import BufferDigest, digest
+
+from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.time_limit import TookTooLong
+from lethe_operator.resources.common import Meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NotListed, Unavailable
+
+log = logging.getLogger(__name__)
+
+# How long a reconcile waits for the listing that it started.
+PATIENCE_SECONDS: Final = 2.0
+# After a listing the buffer is left alone for so many times what it took, and for at least so long, since events come in
+# bursts. The end of a run cuts it short.
+REST: Final = 2.0
+REST_AT_LEAST_SECONDS: Final = 5.0
+# What retention may delete is handed out once, and only so soon after the listing: what is deleted by its key must still be
+# what was listed.
+SWEEP_WITHIN_SECONDS: Final = 60.0
+# A store that gives no object for so long hangs.
+SILENCE_SECONDS: Final = 60.0
+
+
+class _Stopped(Exception):
+    """Nobody wants the listing any more."""
+
+
+@dataclass
+class _Listing:
+    """One under way. `heard`: when the store gave the last object."""
+
+    began: float
+    heard: float
+    stop: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class _Buffer:
+    """What is known of one Dataset's buffer. `asked_again`: a run ended after the listing under way had begun."""
+
+    identity: tuple[str, ...]
+    digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
+    ended: float = 0.0
+    rest_until: float = 0.0
+    under_way: _Listing | None = None
+    asked_again: bool = False
+    taken: tuple[float, int] | None = None
+
+
+class Listings:
+    """The last digest of each Dataset's buffer. One per operator, shared by its threads; `clock` counts seconds.
+
+    `told` hears, in the listing's thread, of the Dataset whose listing has ended after its reconcile went on.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._lock = threading.Lock()
+        self._buffers: dict[str, _Buffer] = {}
+        self.told: Callable[[Meta], None] = lambda _: None
+
+    def digest(
+        self, dataset: Dataset, entries: Mapping[str, BatchEntry], properties: Mapping[str, str], run_ended: bool
+    ) -> BufferDigest | NotListed | Unavailable:
+        """The buffer as it was listed last; what retention may delete is in it only once. Never raises.
+
+        Args:
+            entries: The batches of the ledger that the listing is compared with, for its thread alone.
+            properties: The catalog's.
+            run_ended: A run has just ended, so that the buffer is worth another look.
+        """
+        name, now = dataset.meta.full_name, self._clock()
+        with self._lock:
+            buffer = self._of(dataset)
+            buffer.asked_again |= run_ended
+            started: _Listing | None = None
+            if buffer.under_way is None and (buffer.asked_again or now >= buffer.rest_until):
+                buffer.asked_again = False
+                buffer.under_way = started = _Listing(now, now)
+        if started is not None:
+            arguments = (dataset, buffer, started, entries, properties)
+            threading.Thread(target=self._list, args=arguments, name=f"listing {name}", daemon=True).start()
+            started.done.wait(self._patience_seconds)
+        with self._lock:
+            listing = buffer.under_way
+            if listing is not None and self._clock() - listing.heard > SILENCE_SECONDS:
+                late = TookTooLong(f"no answer within {SILENCE_SECONDS:g} s")
+                return unavailable(late, f"Buffer {dataset.spec.buffer.uri}", properties, storage=True)
+            known = buffer.digest
+            if isinstance(known, BufferDigest):
+                buffer.digest = known.swept()
+                if self._clock() - buffer.ended > SWEEP_WITHIN_SECONDS:
+                    return buffer.digest
+        return known
+
+    def last(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
+        """What was listed last, without listing anything and with nothing to delete."""
+        with self._lock:
+            known = self._of(dataset).digest
+        return known.swept() if isinstance(known, BufferDigest) else known
+
+    def taken(self, name: str) -> tuple[float, int] | None:
+        """Of the last listing for a Dataset, as `namespace/name`, that ended well: seconds, and objects in folders."""
+        with self._lock:
+            buffer = self._buffers.get(name)
+        return buffer.taken if buffer is not None else None
+
+    def forget(self, name: str) -> None:
+        """A Dataset is gone: its listing stops."""
+        with self._lock:
+            buffer = self._buffers.pop(name, None)
+        if buffer is not None and buffer.under_way is not None:
+            buffer.under_way.stop.set()
+
+    def _of(self, dataset: Dataset) -> _Buffer:
+        spec = dataset.spec
+        identity = (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column)
+        known = self._buffers.get(dataset.meta.full_name)
+        if known is None or known.identity != identity:
+            if known is not None and known.under_way is not None:
+                known.under_way.stop.set()
+            known = self._buffers[dataset.meta.full_name] = _Buffer(identity)
+        return known
+
+    def _list(
+        self,
+        dataset: Dataset,
+        buffer: _Buffer,
+        listing: _Listing,
+        entries: Mapping[str, BatchEntry],
+        properties: Mapping[str, str],
+    ) -> None:
+        spec = dataset.spec
+        found: BufferDigest | Unavailable | None = None
+        try:
+            store = open_buffer(spec.buffer.uri, spec.batch_column, properties)
+            found = digest(
+                store.folders(lambda: self._heard(listing)),
+                lambda ids: get_many(entries, ids),
+                spec.consolidation.max_batches_per_run,
+                spec.buffer.retention_seconds,
+                datetime.now(UTC),
+            )
+        except _Stopped:
+            log.info("%s: the listing of %s was stopped", dataset.meta.full_name, spec.buffer.uri)
+        except Exception as e:
+            found = unavailable(e, f"Buffer {spec.buffer.uri}", properties, storage=True)
+        with self._lock:
+            buffer.under_way, buffer.ended = None, self._clock()
+            took = buffer.ended - listing.began
+            buffer.rest_until = buffer.ended + REST_AT_LEAST_SECONDS
+            if isinstance(found, BufferDigest):
+                buffer.rest_until = buffer.ended + max(REST * took, REST_AT_LEAST_SECONDS)
+                buffer.taken = (took, found.objects)
+            if found is not None:
+                buffer.digest = found
+        listing.done.set()
+        if took > self._patience_seconds and not listing.stop.is_set():
+            self.told(dataset.meta)
+
+    def _heard(self, listing: _Listing) -> None:
+        if listing.stop.is_set():
+            raise _Stopped
+        listing.heard = self._clock()

@@ -1,0 +1,127 @@
+"""What Prometheus scrapes: the numbers of a Dataset, counts of runs and reconciles, nothing of a Dataset that is gone."""
+
+import socket
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe_operator.decide.run_history import ended
+from lethe_operator.decide.table import decide
+from lethe_operator.metrics import GAUGES, Metrics, numbers_of
+from lethe_operator.resources.observed import NotListed
+
+from tests.builders import NOW, a_batch, a_ledger, ago
+from tests.unit.operator.builders import SETTINGS, a_buffered, a_dataset, a_table, a_world
+
+FLIGHTS = {"namespace": "ns", "dataset": "flights"}
+
+
+def numbers(oldest: datetime | None = None, listing: Any = None, **world: Any) -> dict[str, float]:
+    """Of a Dataset in this world."""
+    buffered = world.pop("buffered", ())
+    status = decide(a_dataset(), a_world(*buffered, **world), NOW, SETTINGS).dataset_status
+    assert status is not None
+    return numbers_of(status, oldest, listing, NOW)
+
+
+def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
+    table = a_table(a_ledger("X", "Y", batches=[a_batch("P")]))
+    buffered = (a_buffered("A", size=7), a_buffered("B", size=5))
+
+    found = numbers(ago(seconds=60), (1.5, 4), buffered=buffered, table=table)
+
+    assert found == {
+        "lethe_buffer_batches": 2,
+        "lethe_buffer_bytes": 12,
+        "lethe_buffer_oldest_batch_age_seconds": 60,
+        "lethe_active_tombstones": 2,
+        "lethe_promoted_batches": 1,
+        "lethe_listing_duration_seconds": 1.5,
+        "lethe_listing_objects": 4,
+    }
+    assert found.keys() == GAUGES.keys()
+
+
+def test_what_is_not_known_is_not_there_rather_than_0() -> None:
+    metrics = Metrics()
+    metrics.show("ns", "flights", {}, numbers(ago(seconds=60), (1.5, 4), buffered=(a_buffered("A"),)))
+    assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) == 1
+
+    metrics.show("ns", "flights", {}, numbers(buffer=NotListed()))
+
+    assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) is None
+    assert metrics.registry.get_sample_value("lethe_active_tombstones", FLIGHTS) == 0
+
+
+def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
+    metrics = Metrics()
+    for decision, reason in (("Later", "BelowTriggers"), ("Due", "OldEnough")):
+        metrics.show("ns", "flights", {"consolidation": {"decision": decision, "reason": reason}}, {})
+
+    (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_consolidation_decision"]
+    assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
+
+
+def test_nothing_waits_for_no_time() -> None:
+    assert numbers()["lethe_buffer_oldest_batch_age_seconds"] == 0
+
+
+def test_a_run_that_ends_is_counted_once_by_kind_and_outcome() -> None:
+    run = {"name": "j1", "kind": "Vacuum", "phase": "Writing"}
+    done, other = {**run, "phase": "Succeeded"}, {"name": "j2", "kind": "Consolidation", "phase": "Failed"}
+
+    assert ended([run], [done, other]) == [("Vacuum", "Succeeded"), ("Consolidation", "Failed")]
+    assert ended([done, other], [done, other]) == []
+    # It had been told failed before its commit was seen.
+    assert ended([{**run, "phase": "Failed"}], [done]) == [("Vacuum", "Succeeded")]
+
+
+def test_reconciles_are_counted_and_so_are_those_that_fail() -> None:
+    metrics = Metrics()
+    with metrics.reconcile("Dataset"):
+        pass
+    with pytest.raises(RuntimeError), metrics.reconcile("Dataset"):
+        raise RuntimeError
+
+    count = metrics.registry.get_sample_value
+    assert count("lethe_reconciles_total", {"kind": "Dataset"}) == 2
+    assert count("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
+
+
+def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
+    metrics = Metrics()
+    for name in ("flights", "other"):
+        metrics.show("ns", name, {"consolidation": {"decision": "Due", "reason": "OldEnough"}}, numbers())
+        metrics.run_ended("ns", name, "Vacuum", "Succeeded")
+
+    metrics.forget("ns", "flights")
+
+    left = {s.labels["dataset"] for m in metrics.registry.collect() for s in m.samples if "dataset" in s.labels}
+    assert left == {"other"}
+
+
+def test_they_are_served_as_prometheus_reads_them() -> None:
+    metrics = Metrics()
+    metrics.show("ns", "flights", {}, numbers(buffered=(a_buffered("A"),)))
+    metrics.run_ended("ns", "flights", "Consolidation", "Succeeded")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    metrics.serve(port)
+
+    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+
+    assert 'lethe_buffer_batches{dataset="flights",namespace="ns"} 1.0' in page
+    assert 'lethe_runs_total{dataset="flights",kind="Consolidation",namespace="ns",outcome="Succeeded"} 1.0' in page
+    assert "process_resident_memory_bytes" in page
+
+
+def test_the_page_about_metrics_names_every_one() -> None:
+    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    families = {m.name + ("_total" if m.type == "counter" else "") for m in Metrics().registry.collect()}
+
+    missing = {f for f in families if f.startswith("lethe_") and f"`{f}`" not in page}
+
+    assert (missing, len(families) > len(GAUGES)) == (set(), True)
