@@ -19,14 +19,18 @@ _WIDER: Final = {
 }
 
 
-def difference(file: pa.Schema, table: pa.Schema, batch_column: str) -> str | None:
-    """The first thing in which a file's columns do not fit the table's, or None. The batch column is optional."""
+def difference(file: pa.Schema, table: pa.Schema, batch_column: str, headed: bool = True) -> str | None:
+    """The first thing in which a file's columns do not fit the table's, or None. The batch column is optional.
+
+    `headed`: the file's columns are surely names. A CSV file without a header has values there, which are not repeated.
+    """
     for field in table:
         if field.name == batch_column and field.name not in file.names:
             continue
         found = file.names.count(field.name)
         if found == 0:
-            return f"column {field.name} ({field.type}) is missing; the file has {_listed(file.names)}"
+            has = _listed(file.names) if headed else f"{len(file.names)} others"
+            return f"column {field.name} ({field.type}) is missing; the file has {has}"
         if found > 1:
             return f"column {field.name} is there {found} times"
         actual = file.field(field.name).type

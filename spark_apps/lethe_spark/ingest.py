@@ -1,4 +1,4 @@
-"""Buffered batches as one DataFrame: many small Parquet files, read by pyarrow inside Spark's Python workers.
+"""Buffered batches as one DataFrame: many small files, read by Arrow inside Spark's Python workers.
 
 I/O through executors. Invariants: a batch with any file that cannot be used contributes no row at all and is named; the
 other batches go in. A store that is away is TransientError, never a refusal. The files are read once: what was read is
@@ -14,14 +14,15 @@ from typing import Final
 
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
-from lethe.run import RefusedBatch
+from lethe.run import FileFormat, RefusedBatch
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lethe_spark.buffer_files import ERROR_COLUMN, TRANSIENT_MARKER, FileTask, Reader, decode_error
+from lethe_spark.buffer_files import ERROR_COLUMN, Reader, decode_error
+from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe_spark.jvm.errors import JvmError
 
 BYTES_PER_GROUP: Final = 128 * 1024 * 1024
@@ -72,6 +73,7 @@ def read_batches(
     schema: StructType,
     batch_column: str,
     io_properties: Mapping[str, str],
+    format_name: FileFormat = "parquet",
 ) -> Ingest:
     """Read the batches, each row with its batch id in `batch_column`.
 
@@ -79,6 +81,7 @@ def read_batches(
         sources: Distinct ids. Files need not hold the batch column; where they do, it must be the id in every row.
         schema: The table's columns; the files must have all of the others, of the same or a safely widened type.
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
+        format_name: Of all of the files.
     Raises: InputError (`BatchColumnType`); TransientError (`BufferAway`), if a file could not be fetched.
     """
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
@@ -89,7 +92,8 @@ def read_batches(
     if not groups:
         empty = spark.createDataFrame([], schema)
         return Ingest({s.id: 0 for s in sources}, (), empty, empty)
-    kept = _rows(spark, groups, schema, batch_column, io_properties).persist(StorageLevel.DISK_ONLY)
+    reader = Reader(schema, wide(schema), batch_column, dict(io_properties), format_name)
+    kept = _rows(spark, groups, reader).persist(StorageLevel.DISK_ONLY)
     try:
         counted = kept.groupBy(batch_column, ERROR_COLUMN).count().collect()
     except (PySparkException, *JvmError) as e:
@@ -124,20 +128,15 @@ def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
     return groups
 
 
-def _rows(
-    spark: SparkSession,
-    groups: list[list[FileTask]],
-    schema: StructType,
-    batch_column: str,
-    io_properties: Mapping[str, str],
-) -> DataFrame:
-    # Everything is nullable here, for the sake of the rows that only carry an error.
-    wide = StructType(
-        [StructField(f.name, f.dataType, True) for f in schema] + [StructField(ERROR_COLUMN, StringType())]
-    )
-    reader = Reader(schema, wide, batch_column, dict(io_properties))
+def wide(schema: StructType) -> StructType:
+    """Everything is nullable here, for the sake of the rows that only carry an error."""
+    columns = [StructField(f.name, f.dataType, True) for f in schema]
+    return StructType([*columns, StructField(ERROR_COLUMN, StringType())])
+
+
+def _rows(spark: SparkSession, groups: list[list[FileTask]], reader: Reader) -> DataFrame:
     payloads = spark.sparkContext.parallelize([(FileTask.encode(g),) for g in groups], len(groups))
-    return payloads.toDF("files string").mapInArrow(reader.read, wide)
+    return payloads.toDF("files string").mapInArrow(reader.read, reader.wide)
 
 
 def _refusal(batch_id: str, errors: list[tuple[str, str, str]]) -> RefusedBatch:

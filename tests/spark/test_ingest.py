@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
-from lethe_spark import buffer_files
-from lethe_spark.buffer_files import ERROR_COLUMN, BufferAway, FileTask, Reader, Watched, decode_error
+from lethe_spark import buffer_store
+from lethe_spark.buffer_files import ERROR_COLUMN, Reader, decode_error
+from lethe_spark.buffer_store import BufferAway, FileTask, Watched
 from lethe_spark.ingest import BatchSource, Ingest, read_batches
 from lethe_spark.jvm.rewrite import write_uncommitted
 from pyspark.sql import SparkSession
@@ -221,7 +222,7 @@ def test_a_batch_column_that_is_not_a_string_is_refused_at_once(spark: SparkSess
 
 def read_by_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[pa.RecordBatch]:
     """As a worker reads a file that is too large to be fetched whole."""
-    monkeypatch.setattr(buffer_files, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(buffer_store, "WHOLE_FILE_BYTES", 0)
     wide = StructType([*SCHEMA.fields, StructField(ERROR_COLUMN, StringType())])
     task = FileTask("A", f"file://{file}", file.stat().st_size)
     payload = pa.record_batch({"files": [FileTask.encode([task])]})

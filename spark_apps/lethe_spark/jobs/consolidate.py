@@ -132,7 +132,8 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
     schema = context.spark.table(table.full_name).schema
-    with read_batches(context.spark, sources, schema, base.batch_column, context.catalog_properties) as ingest:
+    properties = context.catalog_properties
+    with read_batches(context.spark, sources, schema, base.batch_column, properties, spec.buffer.format) as ingest:
         context.step("after-read")
         context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
         context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")

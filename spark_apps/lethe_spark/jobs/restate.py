@@ -162,7 +162,8 @@ def _write_replacement(
     objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, request.replacement.uri))
     source = BatchSource(request.replacement.batch_id, objects)
     schema = context.spark.table(table.full_name).schema
-    with read_batches(context.spark, [source], schema, batch_column, context.catalog_properties) as ingest:
+    properties = context.catalog_properties
+    with read_batches(context.spark, [source], schema, batch_column, properties, spec.buffer.format) as ingest:
         if ingest.refused:
             raise InputError(ingest.refused[0].reason, f"{where}: {ingest.refused[0].message}")
         context.step("after-read")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe_spark.arrow_types import difference, fits
-from lethe_spark.buffer_files import FileTask
+from lethe_spark.buffer_store import FileTask
 from lethe_spark.ingest import BYTES_PER_GROUP, FILES_PER_GROUP, pack
 
 TABLE = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
