@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 CONTRACT_VERSION = "lethe.dev/run/v1"
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
+SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
 LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
@@ -125,6 +126,7 @@ class RunSpec(Document):
     table: TableRef
     batch_column: str
     buffer: BufferRef
+    schema_evolution: SchemaEvolution = "Refuse"
     seen_snapshot_id: int | None = None
     seen_sequence_number: int | None = None
     snapshots: SnapshotLimits | None = None

@@ -23,7 +23,7 @@ from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.rewrite import DataFile
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
-from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table, schema_of
+from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def write(
     if (done := _written_before(base.ledger, wanted)) is not None:
         return done
     in_files = ids_in_files(base, wanted.replaces)
-    rows = rows_of_batch(frame, schema_of(found), base.batch_column, batch_id)
+    rows = rows_of_batch(frame, found.columns, base.batch_column, batch_id)
     files = write_rows(found, rows, run, base.batch_column)
     job.step("after-write")
     attempts = Attempts()

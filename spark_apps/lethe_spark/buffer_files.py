@@ -4,6 +4,7 @@ Spark.
 A file that cannot be used yields one row that holds nothing but its batch's id and the error.
 """
 
+import base64
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -13,12 +14,15 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lethe_spark.arrow_types import difference
 from lethe_spark.buffer_store import BadFile, Bytes, FileTask, Store
 from lethe_spark.file_formats import FORMATS, opened
 from lethe_spark.opened_file import ROWS_PER_BATCH
+from lethe_spark.schema_fit import Fits, Lacks, Misfit, Rules, compare
 
 ERROR_COLUMN: Final = "_lethe_error"
+COLUMNS_WANTED: Final = (
+    "ColumnsWanted"  # the reason of a file that would fit a table with more columns, told instead of a message
+)
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
 # 0001-01-01 and 9999-12-31, counted from 1970-01-01
 _FIRST_DAY: Final = -719_162
@@ -31,8 +35,16 @@ def encode_error(uri: str, error: BadFile) -> str:
     return json.dumps([uri, error.reason, error.message])
 
 
+def encode_columns(columns: pa.Schema) -> str:
+    return base64.b64encode(columns.serialize().to_pybytes()).decode()
+
+
+def decode_columns(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
 def decode_error(text: str) -> tuple[str, str, str]:
-    """(file, reason, message)"""
+    """(file, reason, message); what a file of reason COLUMNS_WANTED wants, `decode_columns` gets out of the message."""
     uri, reason, message = json.loads(text)
     return uri, reason, message
 
@@ -47,10 +59,17 @@ class Reader:
         batch_column: str,
         io_properties: dict[str, str],
         format_name: str = "parquet",
+        add_columns: bool = False,
     ) -> None:
-        self.required = frozenset(f.name for f in schema if not f.nullable)
         self.wide = wide
         self.batch_column = batch_column
+        self.rules = Rules(
+            batch_column,
+            frozenset(f.name for f in schema if not f.nullable and f.name != batch_column),
+            add_columns,
+            FORMATS[format_name].typed,
+            FORMATS[format_name].headed,
+        )
         self.io_properties = io_properties
         self.format_name = format_name
         self._fits: pa.Schema | None = None  # the last schema that was found to fit
@@ -84,10 +103,13 @@ class Reader:
     def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:
         if self._fits is not None and schema.equals(self._fits):
             return  # the files of a producer mostly look alike
-        problem = difference(schema, _data_columns(target), self.batch_column, FORMATS[self.format_name].headed)
-        if problem:
-            raise BadFile("SchemaMismatch", problem)
-        self._fits = schema
+        match compare(schema, _data_columns(target), self.rules):
+            case Fits():
+                self._fits = schema
+            case Lacks(columns):
+                raise BadFile(COLUMNS_WANTED, encode_columns(columns))
+            case Misfit(message):
+                raise BadFile("SchemaMismatch", message)
 
     def _table(self, task: FileTask, rows: pa.Table, target: pa.Schema) -> pa.Table:
         if self.batch_column in rows.column_names:
@@ -96,14 +118,14 @@ class Reader:
         for field in target:
             if field.name == self.batch_column:
                 columns.append(pa.repeat(pa.scalar(task.batch_id, field.type), rows.num_rows))
-            elif field.name == ERROR_COLUMN:
+            elif field.name == ERROR_COLUMN or field.name not in rows.column_names:
                 columns.append(pa.nulls(rows.num_rows, field.type))
             else:
                 columns.append(self._column(rows.column(field.name), field))
         return pa.Table.from_arrays(columns, schema=target)
 
     def _column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        if field.name in self.required and values.null_count:
+        if field.name in self.rules.required and values.null_count:
             raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, the table requires values")
         try:
             fitting = values if values.type == field.type else values.cast(field.type, safe=True)

@@ -6,12 +6,13 @@ kept on the executors' disks, and a batch is counted, refused and written from t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
 from types import TracebackType
 from typing import Final
 
+import pyarrow as pa
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.run import FileFormat, RefusedBatch
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lethe_spark.buffer_files import ERROR_COLUMN, Reader, decode_error
+from lethe_spark.buffer_files import COLUMNS_WANTED, ERROR_COLUMN, Reader, decode_columns, decode_error
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe_spark.jvm.errors import JvmError
 
@@ -43,14 +44,16 @@ class BatchSource:
 class Ingest:
     """What came of reading. Close it when the rows are written: they are kept on disk until then.
 
-    `rows_per_batch` has every batch that was not refused, also those without rows; `frame` their rows with the table's
-    columns; `refused` names a file for each refused batch.
+    `rows_per_batch` has every batch that was neither refused nor `wanting`, also those without rows; `frame` their rows with
+    the table's columns; `refused` names a file for each refused batch; `wanting`, by batch id, are the files that would fit a
+    table with more columns, and those columns.
     """
 
     rows_per_batch: Mapping[str, int]
     refused: tuple[RefusedBatch, ...]
     frame: DataFrame
     kept: DataFrame
+    wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -74,6 +77,7 @@ def read_batches(
     batch_column: str,
     io_properties: Mapping[str, str],
     format_name: FileFormat = "parquet",
+    add_columns: bool = False,
 ) -> Ingest:
     """Read the batches, each row with its batch id in `batch_column`.
 
@@ -82,6 +86,7 @@ def read_batches(
         schema: The table's columns; the files must have all of the others, of the same or a safely widened type.
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
         format_name: Of all of the files.
+        add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
     Raises: InputError (`BatchColumnType`); TransientError (`BufferAway`), if a file could not be fetched.
     """
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
@@ -92,7 +97,7 @@ def read_batches(
     if not groups:
         empty = spark.createDataFrame([], schema)
         return Ingest({s.id: 0 for s in sources}, (), empty, empty)
-    reader = Reader(schema, wide(schema), batch_column, dict(io_properties), format_name)
+    reader = Reader(schema, wide(schema), batch_column, dict(io_properties), format_name, add_columns)
     kept = _rows(spark, groups, reader).persist(StorageLevel.DISK_ONLY)
     try:
         counted = kept.groupBy(batch_column, ERROR_COLUMN).count().collect()
@@ -106,11 +111,12 @@ def read_batches(
             rows[batch_id] += count
         else:
             errors.setdefault(batch_id, []).append(decode_error(error))
-    refused = tuple(_refusal(batch_id, found) for batch_id, found in sorted(errors.items()))
+    wanting = {i: found for i, e in errors.items() if (found := _columns_wanted(e))}
+    refused = tuple(_refusal(i, found) for i, found in sorted(errors.items()) if i not in wanting)
     good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*[F.col(f"`{name}`") for name in schema.names])
     if errors:
         good = good.where(~F.col(f"`{batch_column}`").isin(list(errors)))
-    return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept)
+    return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept, wanting)
 
 
 def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
@@ -139,8 +145,16 @@ def _rows(spark: SparkSession, groups: list[list[FileTask]], reader: Reader) -> 
     return payloads.toDF("files string").mapInArrow(reader.read, reader.wide)
 
 
+def _columns_wanted(errors: list[tuple[str, str, str]]) -> list[tuple[str, pa.Schema]]:
+    """The files that want columns, if nothing else keeps their batch out."""
+    if any(reason != COLUMNS_WANTED for _, reason, _ in errors):
+        return []
+    return [(uri, decode_columns(text)) for uri, _, text in errors]
+
+
 def _refusal(batch_id: str, errors: list[tuple[str, str, str]]) -> RefusedBatch:
     """The first bad file by name, and how many there are."""
+    errors = [e for e in errors if e[1] != COLUMNS_WANTED]
     uri, reason, message = min(errors)
     more = f" ({len(errors) - 1} more files of this batch cannot be used)" if len(errors) > 1 else ""
     return RefusedBatch(batch_id=batch_id, reason=reason, message=f"{uri}: {message}{more}")

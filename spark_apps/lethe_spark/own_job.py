@@ -12,7 +12,6 @@ from lethe.run import Phase
 from lethe.table import catalogs
 from lethe.table.facts import TableFacts, column_dropped, observe
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from lethe_spark.base import Base, static_table
 from lethe_spark.context import crash_point
@@ -111,12 +110,6 @@ def prepare_table(table: IcebergTable, properties: Mapping[str, str], batch_colu
             column,
             table.full_name,
         )
-
-
-def schema_of(table: IcebergTable) -> StructType:
-    """The table's columns as Spark sees them."""
-    parts = (table.catalog, *table.name.split("."))
-    return table.spark.table(".".join(f"`{part.replace('`', '``')}`" for part in parts)).schema
 
 
 def _is_empty(facts: TableFacts) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lethe.run import FileFormat
+from lethe.run import FileFormat, SchemaEvolution
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
@@ -75,6 +75,7 @@ class DatasetSpec(Spec):
     table: TableSpec
     batch_column: str
     buffer: BufferSpec
+    schema_evolution: SchemaEvolution = "Refuse"
     consolidation: ConsolidationSpec = ConsolidationSpec()
     deletes: str = "Ledger"
     snapshots: SnapshotsSpec = SnapshotsSpec()

@@ -22,7 +22,8 @@ from pyiceberg.io import FileIO
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
-from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.evolving import read_into
+from lethe_spark.ingest import BatchSource
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
@@ -131,9 +132,7 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     found = {b.id: b for b in buffer.list() if b.id in wanted and b.complete}
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
-    schema = context.spark.table(table.full_name).schema
-    properties = context.catalog_properties
-    with read_batches(context.spark, sources, schema, base.batch_column, properties, spec.buffer.format) as ingest:
+    with read_into(context, table, sources, base.batch_column) as ingest:
         context.step("after-read")
         context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
         context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
