@@ -7,6 +7,7 @@ A file that cannot be used yields one row that holds nothing but its batch's id 
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lethe_spark.buffer_store import BadFile, Bytes, FileTask, Store
+from lethe_spark.buffer_store import BadFile, Bytes, FileTask, Store, Unread
 from lethe_spark.file_formats import FORMATS, opened
 from lethe_spark.opened_file import ROWS_PER_BATCH
 from lethe_spark.schema_fit import Fits, Lacks, Misfit, Rules, compare
@@ -32,7 +33,7 @@ _LAST_MICROSECOND: Final = (_LAST_DAY + 1) * 86_400_000_000 - 1
 
 
 def encode_error(uri: str, error: BadFile) -> str:
-    return json.dumps([uri, error.reason, error.message])
+    return json.dumps([uri, error.reason, error.message, isinstance(error, Unread)])
 
 
 def encode_columns(columns: pa.Schema) -> str:
@@ -43,10 +44,18 @@ def decode_columns(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def decode_error(text: str) -> tuple[str, str, str]:
-    """(file, reason, message); what a file of reason COLUMNS_WANTED wants, `decode_columns` gets out of the message."""
-    uri, reason, message = json.loads(text)
-    return uri, reason, message
+@dataclass(frozen=True, order=True)
+class FileError:
+    """Why a file gave no rows. `unread`: it could not be had now. Of reason COLUMNS_WANTED, `message` holds what it wants."""
+
+    uri: str
+    reason: str
+    message: str
+    unread: bool = False
+
+
+def decode_error(text: str) -> FileError:
+    return FileError(*json.loads(text))
 
 
 class Reader:
@@ -85,6 +94,8 @@ class Reader:
     def _tables(self, store: Store, tasks: list[FileTask], target: pa.Schema) -> Iterator[pa.Table]:
         for task, source in store.opened(tasks):
             try:
+                if isinstance(source, Unread):
+                    raise source
                 yield from self._file(task, source, target)
             except BadFile as e:
                 values: dict[str, Any] = {self.batch_column: task.batch_id, ERROR_COLUMN: encode_error(task.uri, e)}

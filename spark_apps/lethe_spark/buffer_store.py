@@ -5,6 +5,7 @@ I/O: fetches files. A store that does not answer raises BufferAway, so that Spar
 """
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -23,9 +24,12 @@ PREFETCH: Final = 8  # files fetched at once by one task: small files are all la
 
 @dataclass(frozen=True)
 class FileTask:
+    """A file to read as it was listed; without an ETag, its size alone says whether it is still the same."""
+
     batch_id: str
     uri: str
     size: int
+    etag: str = ""
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:
@@ -45,6 +49,10 @@ class BadFile(Exception):
         self.message = message
 
 
+class Unread(BadFile):
+    """This file of a batch cannot be had now, and nothing speaks against the batch: it waits, the others go in."""
+
+
 class BufferAway(Exception):
     """The store did not give the bytes. The text reaches the driver inside a stack trace: hence the marker."""
 
@@ -60,11 +68,11 @@ class Store:
         self.io_properties = io_properties
         self._known: dict[tuple[str, str], FileSystem] = {}
 
-    def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes"]]:
+    def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
         """The files in their order, the next few being fetched meanwhile. Raises BufferAway."""
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-fetch") as pool:
             remaining = iter(tasks)
-            window: list[tuple[FileTask, Future[Bytes]]] = []
+            window: list[tuple[FileTask, Future[Bytes | Unread]]] = []
             for task in islice(remaining, PREFETCH):
                 window.append((task, pool.submit(self._open, task)))
             while window:
@@ -74,20 +82,30 @@ class Store:
                     window.append((following, pool.submit(self._open, following)))
                 yield task, source
 
-    def _open(self, task: FileTask) -> "Bytes":
+    def _open(self, task: FileTask) -> "Bytes | Unread":
         try:
             files, path = self._locate(task.uri)
             file = files.open_input_file(path)
+            etag = _etag(files, path, file)
             if task.size > WHOLE_FILE_BYTES:
                 found, source = file.size(), Bytes(Watched(file))
             else:
                 content = file.read()
                 found, source = len(content), Bytes(pa.BufferReader(content))
+        except FileNotFoundError:
+            return Unread("ObjectGone", "it was listed and is gone; it is looked for again with the next run")
         except Exception as e:
+            if isinstance(e, PermissionError) or "ACCESS_DENIED" in str(e):
+                return Unread(
+                    "AccessDenied", "the store does not let this run read it; grant the run's credentials access"
+                )
             raise BufferAway(task.uri, e) from None
-        if found != task.size:
-            changed = OSError(f"it has {found} bytes, {task.size} when it was listed; it changed while being read")
-            raise BufferAway(task.uri, changed)
+        if (found, etag or task.etag) != (task.size, task.etag or etag):
+            return Unread(
+                "ObjectChanged",
+                f"it changed after it was listed ({task.size} bytes then, {found} now); files are written before "
+                "_SUCCESS, and not touched any more. It is read again with the next run",
+            )
         return source
 
     def _locate(self, uri: str) -> tuple[FileSystem, str]:
@@ -103,6 +121,14 @@ class Store:
             split = urlsplit(f"{scheme}://{netloc}")
             self._known[scheme, netloc] = PyArrowFileIO(self.io_properties).fs_by_scheme(split.scheme, split.netloc)
         return self._known[scheme, netloc], f"{netloc}/{path}"
+
+
+def _etag(files: FileSystem, path: str, file: Any) -> str:
+    """As a listing has it; empty where the store does not say."""
+    if isinstance(files, LocalFileSystem):
+        stat = os.stat(path)
+        return f"{stat.st_size:x}-{stat.st_mtime_ns:x}"
+    return str((file.metadata().get("ETag") or b"").decode()).strip('"')
 
 
 class Watched:

@@ -83,4 +83,5 @@ def _joined(first: Ingest, second: Ingest, evolution: Evolution) -> Ingest:
         rows_per_batch={**first.rows_per_batch, **second.rows_per_batch},
         refused=(*first.refused, *refused, *second.refused),
         frame=early.unionByName(second.frame),
+        unread=(*first.unread, *second.unread),
     )

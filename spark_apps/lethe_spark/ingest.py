@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lethe_spark.buffer_files import COLUMNS_WANTED, ERROR_COLUMN, Reader, decode_columns, decode_error
+from lethe_spark.buffer_files import COLUMNS_WANTED, ERROR_COLUMN, FileError, Reader, decode_columns, decode_error
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe_spark.jvm.errors import JvmError
 
@@ -44,9 +44,12 @@ class BatchSource:
 class Ingest:
     """What came of reading. Close it when the rows are written: they are kept on disk until then.
 
-    `rows_per_batch` has every batch that was neither refused nor `wanting`, also those without rows; `frame` their rows with
-    the table's columns; `refused` names a file for each refused batch; `wanting`, by batch id, are the files that would fit a
-    table with more columns, and those columns.
+    Args:
+        rows_per_batch: Of every batch that is in none of the following, also of those without rows.
+        refused: Batches that cannot be rows of the table, each with a file that it fails for.
+        frame: The rows of the batches in `rows_per_batch`, with the table's columns.
+        wanting: By batch id, the files that would fit a table with more columns, and those columns.
+        unread: Batches of which a file could not be had now; they are not judged.
     """
 
     rows_per_batch: Mapping[str, int]
@@ -54,6 +57,7 @@ class Ingest:
     frame: DataFrame
     kept: DataFrame
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
+    unread: tuple[RefusedBatch, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -87,12 +91,13 @@ def read_batches(
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
         format_name: Of all of the files.
         add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
-    Raises: InputError (`BatchColumnType`); TransientError (`BufferAway`), if a file could not be fetched.
+    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; `AccessDenied`,
+        `ObjectGone` or `ObjectChanged`, if of every batch some file could not be had.
     """
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
         found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "not there"
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
-    tasks = [FileTask(s.id, o.key, o.size) for s in sources for o in s.objects]
+    tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in sources for o in s.objects]
     groups = pack(tasks, spark.sparkContext.defaultParallelism)
     if not groups:
         empty = spark.createDataFrame([], schema)
@@ -104,19 +109,24 @@ def read_batches(
     except (PySparkException, *JvmError) as e:
         kept.unpersist()
         raise _failure(e) from e
-    errors: dict[str, list[tuple[str, str, str]]] = {}
+    errors: dict[str, list[FileError]] = {}
     rows = {s.id: 0 for s in sources}
     for batch_id, error, count in counted:
         if error is None:
             rows[batch_id] += count
         else:
             errors.setdefault(batch_id, []).append(decode_error(error))
-    wanting = {i: found for i, e in errors.items() if (found := _columns_wanted(e))}
-    refused = tuple(_refusal(i, found) for i, found in sorted(errors.items()) if i not in wanting)
+    unread = tuple(_refusal(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
+    if len(unread) == len(sources):
+        kept.unpersist()
+        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+    waits = {b.batch_id for b in unread}
+    wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
+    refused = tuple(_refusal(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
     good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*[F.col(f"`{name}`") for name in schema.names])
     if errors:
         good = good.where(~F.col(f"`{batch_column}`").isin(list(errors)))
-    return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept, wanting)
+    return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept, wanting, unread)
 
 
 def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
@@ -145,19 +155,20 @@ def _rows(spark: SparkSession, groups: list[list[FileTask]], reader: Reader) -> 
     return payloads.toDF("files string").mapInArrow(reader.read, reader.wide)
 
 
-def _columns_wanted(errors: list[tuple[str, str, str]]) -> list[tuple[str, pa.Schema]]:
+def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
     """The files that want columns, if nothing else keeps their batch out."""
-    if any(reason != COLUMNS_WANTED for _, reason, _ in errors):
+    if any(e.reason != COLUMNS_WANTED for e in errors):
         return []
-    return [(uri, decode_columns(text)) for uri, _, text in errors]
+    return [(e.uri, decode_columns(e.message)) for e in errors]
 
 
-def _refusal(batch_id: str, errors: list[tuple[str, str, str]]) -> RefusedBatch:
-    """The first bad file by name, and how many there are."""
-    errors = [e for e in errors if e[1] != COLUMNS_WANTED]
-    uri, reason, message = min(errors)
-    more = f" ({len(errors) - 1} more files of this batch cannot be used)" if len(errors) > 1 else ""
-    return RefusedBatch(batch_id=batch_id, reason=reason, message=f"{uri}: {message}{more}")
+def _refusal(batch_id: str, errors: list[FileError]) -> RefusedBatch:
+    """The first bad file by name, and how many there are; of files that could not be had, the first of those."""
+    unread = [e for e in errors if e.unread]
+    bad = unread or [e for e in errors if e.reason != COLUMNS_WANTED]
+    first = min(bad)
+    more = f" ({len(bad) - 1} more files of this batch cannot be used)" if len(bad) > 1 else ""
+    return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
 
 
 def _failure(error: BaseException) -> TransientError:

@@ -7,12 +7,12 @@ done; what is staged is published; only the rest is written.
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Final
 
 from lethe import names
-from lethe.buffer import open_buffer
 from lethe.errors import ConflictError
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
@@ -24,6 +24,7 @@ from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import read_into
 from lethe_spark.ingest import BatchSource
+from lethe_spark.jobs.listing import list_buffer
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
@@ -35,18 +36,20 @@ from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
 WRITES = 4
+NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another folder"
+NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
 
 
 @dataclass(frozen=True)
 class Written:
     """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
-    snapshot that keeps the files; `missing`: batches that are not in the buffer, or not complete."""
+    snapshot that keeps the files; `missing`: batches that could not be had, and why; nothing is remembered of them."""
 
     files: tuple[DataFile, ...]
     batches: Mapping[str, WrittenBatch]
     refused: Mapping[str, tuple[str, str, tuple[BufferedObject, ...]]]  # id -> reason, message, objects
     staged: int | None = None
-    missing: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def covers(self, batch_ids: Iterable[str]) -> bool:
         """Whether it was decided here what becomes of each of these batches."""
@@ -115,11 +118,15 @@ def _is_published(base: Base, written: Written) -> bool:
     return written.staged is not None and is_published(base.facts.snapshots, base.facts.head_id, written.staged)
 
 
-def _missing(ids: Sequence[str]) -> str:
-    if not ids:
-        return ""
-    named = ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
-    return f"{len(ids)} batches are not in the buffer or have no {names.SUCCESS_MARKER}: {named}"
+def _missing(missing: Mapping[str, str]) -> str:
+    """Grouped by why, with the first ids of each."""
+    told = []
+    for why in dict.fromkeys(missing.values()):
+        ids = [i for i, w in missing.items() if w == why]
+        told.append(
+            f"{len(ids)} batches {why}: " + ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
+        )
+    return "; ".join(told[:LISTED_AT_MOST])
 
 
 def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iterable[str]) -> Written:
@@ -128,9 +135,11 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     assert spec.consolidation is not None
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
-    buffer = open_buffer(spec.buffer.uri, spec.batch_column, context.catalog_properties)
-    found = {b.id: b for b in buffer.list() if b.id in wanted and b.complete}
+    complete = {b.id: b for b in list_buffer(context).batches if b.id in wanted and b.complete}
+    found = {i: b for i, b in complete.items() if b.data_objects}
+    missing = {i: NO_DATA if i in complete else NOT_THERE for i in sorted(wanted - found.keys())}
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
+    context.step("after-list")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
     with read_into(context, table, sources, base.batch_column) as ingest:
         context.step("after-read")
@@ -143,9 +152,10 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
         batches = {
             i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in ingest.rows_per_batch.items()
         }
+        missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in ingest.unread}
         refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
     context.step("after-write")
-    written = Written(files, batches, refused, missing=tuple(sorted(wanted - found.keys())))
+    written = Written(files, batches, refused, missing=missing)
     if not files:
         return written
     context.reporter.phase(Phase.STAGING)
@@ -169,7 +179,7 @@ def _stage(context: RunContext, table: IcebergTable, base: Base, written: Writte
             {"id": i, "reason": r, "message": m, "objects": [[o.key, o.size, o.etag] for o in objects]}
             for i, (r, m, objects) in written.refused.items()
         ],
-        "missing": list(written.missing),
+        "missing": dict(written.missing),
     }
     with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
         stream.write(json.dumps(document).encode())
@@ -193,7 +203,7 @@ def _staged(context: RunContext, table: IcebergTable) -> Written | None:
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return Written(found.files, batches, refused, found.snapshot_id, tuple(document["missing"]))
+    return Written(found.files, batches, refused, found.snapshot_id, document["missing"])
 
 
 def _nothing(context: RunContext, withheld: int) -> RunResult:

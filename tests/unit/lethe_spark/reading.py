@@ -49,7 +49,8 @@ def read_tasks(
     reader = Reader(schema, wide(schema), "batch_id", {}, format_name, **options)
     payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
     rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
-    refused = [decode_error(error)[1:] for row in rows if (error := row[ERROR_COLUMN])]
+    errors = [decode_error(error) for row in rows if (error := row[ERROR_COLUMN])]
+    refused = [(e.reason, e.message) for e in errors]
     return [{k: v for k, v in r.items() if k != ERROR_COLUMN} for r in rows if not r[ERROR_COLUMN]], refused
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,10 +12,11 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from lethe_spark.buffer_store import BufferAway, FileTask
+from lethe.buffer import FileStore
+from lethe_spark.buffer_store import FileTask
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DateType, IntegerType, MapType, StringType, StructType
 
-from tests.unit.lethe_spark.reading import FORMATS, SCHEMA, avro, columns, read, read_tasks, some_rows, written
+from tests.unit.lethe_spark.reading import FORMATS, avro, columns, read, read_tasks, some_rows, written
 
 MOMENT = datetime(2013, 1, 1, 10, 0, 0, 123456, UTC)
 
@@ -354,11 +356,26 @@ def test_a_file_too_large_to_be_held_is_read_by_pieces(
     assert rows[-1]["v"] == 69_999 * 7919
 
 
-def test_a_file_that_changed_since_it_was_listed_is_tried_again(tmp_path: Path) -> None:
-    file = tmp_path / "part-0"
-    file.write_bytes(written("csv", some_rows(5)))
-    task = FileTask("A", f"file://{file}", file.stat().st_size)
-    file.write_bytes(written("csv", some_rows(6)))
+def listed(folder: Path, name: str) -> FileTask:
+    """A file as a listing of local files has it."""
+    (found,) = [o for o in FileStore().list(f"file://{folder}") if o.key.endswith(f"/{name}")]
+    return FileTask("A", found.key, found.size, found.etag)
 
-    with pytest.raises(BufferAway, match="it changed while being read"):
-        read_tasks([task], "csv", SCHEMA)
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_file_that_changed_or_went_since_it_was_listed_is_not_judged(
+    tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it is as long as before; the other files of the task are read."""
+    monkeypatch.setattr("lethe_spark.buffer_store.WHOLE_FILE_BYTES", 0 if large else 2**20)
+    for name in ("same", "longer", "touched", "gone"):
+        (tmp_path / name).write_bytes(written("csv", some_rows(5)))
+    tasks = [listed(tmp_path, name) for name in ("same", "longer", "touched", "gone")]
+    (tmp_path / "longer").write_bytes(written("csv", some_rows(6)))
+    os.utime(tmp_path / "touched", ns=(0, 1))
+    (tmp_path / "gone").unlink()
+
+    rows, refused = read_tasks(tasks, "csv")
+
+    assert len(rows) == 5
+    assert [reason for reason, _ in refused] == ["ObjectChanged", "ObjectChanged", "ObjectGone"]
