@@ -3,6 +3,7 @@
 Reading itself is tested file by file in tests/unit/lethe_spark, S3's refusals in test_buffer_on_s3.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from lethe.errors import TransientError
 from lethe.run import BufferRef, CreateTable, FileFormat, RunResult, TableRef
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, of_batches, some_rows
+from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows
 from tests.spark.lake import CATALOG, ROWS, Lake
 from tests.unit.lethe_spark.reading import FORMATS, written
 
@@ -194,3 +195,95 @@ def test_a_buffer_that_is_not_there_holds_nothing(story: Story) -> None:
     assert (result.outcome, result.snapshot_id) == ("NothingToDo", None)
     assert "1 batches are not in the buffer" in result.message
     assert story.rows_at() == Counter()
+
+
+# --- refused batches leave the buffer -------------------------------------------------------------------------------
+
+
+def area(story: Story) -> dict[str, list[str]]:
+    """What was refused by the folder's name: the files that are kept."""
+    folders = sorted((story.buffer.path / "_refused").glob("*/*"))
+    return {str(f.parent.name): sorted(p.name for p in f.iterdir()) for f in folders}
+
+
+def test_a_refused_batch_is_kept_in_the_area_of_refused_ones_with_its_reason(story: Story) -> None:
+    put(story, "bad", b"")
+
+    story.consolidate("good", "bad")
+
+    assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
+    (told,) = (story.buffer.path / "_refused").rglob("_REFUSED.json")
+    document = json.loads(told.read_text())
+    assert (document["batch"], document["reason"]) == ("bad", "UnreadableFile")
+    assert "part-1: the file is empty" in document["message"]
+    assert not story.folder("bad").exists()
+    assert story.folder("good").exists()
+
+
+def test_nothing_is_moved_before_the_refusal_is_committed(story: Story) -> None:
+    put(story, "bad", b"")
+
+    with pytest.raises(Killed):
+        story.consolidate("good", "bad", before_commit=die)
+
+    assert story.folder("bad").joinpath("_SUCCESS").exists()
+    assert area(story) == {}
+
+
+@pytest.mark.parametrize("step", ["after-commit", "refused-copied", "refused-told", "refused-unmarked"])
+def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(story: Story, step: str) -> None:
+    put(story, "bad", b"")
+    with pytest.raises(Killed):
+        story.consolidate("bad", **{step.replace("-", "_"): die})
+    assert story.states() == {"bad": "refused"}
+
+    story.consolidate("good")
+
+    assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
+    assert not story.folder("bad").exists()
+    story.check_reads(of_batches("good"))
+
+
+def test_a_batch_written_anew_under_its_old_name_is_looked_at_again(story: Story) -> None:
+    put(story, "bad", b"")
+    story.consolidate("bad")
+    story.put("bad")
+
+    result = story.consolidate("good", "bad")
+
+    assert (result.batches_promoted, result.refused_count) == (2, 0)
+    assert list(area(story)) == ["batch_id=bad"]  # what was refused is kept
+    story.check_reads(of_batches("good", "bad"))
+
+
+def test_a_batch_that_mixes_files_on_their_way_out_with_new_ones_is_refused_and_kept(story: Story) -> None:
+    """Taking the old ones in might double their rows, leaving them might lose them: nobody knows which was meant."""
+    put(story, "bad", b"")
+    with pytest.raises(Killed):
+        story.consolidate("bad", refused_unmarked=die)
+    (story.folder("bad") / "part-1").unlink()
+    (story.folder("bad") / "part-2").write_bytes(PARQUET)
+    (story.folder("bad") / "_SUCCESS").touch()
+
+    result = story.consolidate("good", "bad")
+
+    assert only(result)[:2] == ("bad", "RefusedFilesLeft")
+    assert "write the whole batch anew" in only(result)[2]
+    assert not story.folder("bad").exists()
+    assert len(list((story.buffer.path / "_refused").glob("*/*"))) == 2
+    story.check_reads(of_batches("good"))
+
+
+def test_a_refused_batch_mended_in_place_before_it_was_moved_goes_in(story: Story) -> None:
+    """Its run died at once; the producer replaces the bad file and leaves the good one."""
+    put(story, "bad", b"")
+    with pytest.raises(Killed):
+        story.consolidate("bad", after_commit=die)
+    mended = written("parquet", pa.Table.from_pylist([{"v": 7, "day": 2}], ROWS))
+    (story.folder("bad") / "part-1").write_bytes(mended)
+
+    result = story.consolidate("bad")
+
+    assert result.batches_promoted == 1
+    story.check_reads(of_batches("bad") + Counter({("bad", 7, 2): 1}))
+    assert area(story) == {}

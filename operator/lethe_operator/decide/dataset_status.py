@@ -169,9 +169,10 @@ def _buffer(buffer: BufferView, ledger: Ledger, unexpected: Sequence[str]) -> di
 
 
 def _batches(ledger: Ledger, buffered: Sequence[BufferedBatch]) -> dict[str, Any]:
-    """The refused ones are named as long as they lie in the buffer, where somebody can put them right."""
+    """The refused ones are named as long as they lie in the buffer or the run that refused them is remembered: of these the
+    ledger was asked."""
     known = [(b, ledger.batches.get(b.id)) for b in buffered]
-    refused = sorted((e for _, e in known if e is not None and e.state is BatchState.REFUSED), key=lambda e: e.id)
+    refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
     document = _counts(ledger)
     document["withheld"] = sum(b.complete and _withheld(entry) for b, entry in known)
     if refused:
