@@ -10,6 +10,10 @@ import pyarrow as pa
 from lethe_spark.arrow_types import as_column, fits, promotes
 
 OPTION = "spec.schemaEvolution: AddColumns"
+# Iceberg's own columns, and ours: a table that had one of its own could not be read any more.
+RESERVED = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
         return []
     if clash := _clash(name, table.names):
         return f"{text}; it cannot be added beside {clash}, from which it differs only in case"
+    if not name or "." in name or name.lower() in RESERVED:
+        return f"{text}; it cannot be added, since its name is empty, has a dot in it or is reserved"
     column = as_column(actual)
     if column is None:
         return f"{text}; {OPTION} cannot add a column of type {actual}"

@@ -86,6 +86,7 @@ def test_with_leave_columns_and_wider_types_are_wanted_and_optional_ones_may_be_
         ([V, DAY, ("x", pa.uint64())], "spec.schemaEvolution: AddColumns cannot add a column of type uint64"),
         ([V, DAY, ("Day", pa.int32())], "it cannot be added beside day, from which it differs only in case"),
         ([V, DAY, ("x", pa.int8()), ("x", pa.int8())], "column x is there 2 times"),
+        *(([V, DAY, (n, pa.int8())], "its name is empty, has a dot") for n in ("_POS", "_lethe_error", "a.b", "")),
         ([V, DAY, ("batch_id", pa.int64())], "column batch_id is int64, expected string"),
     ],
 )
