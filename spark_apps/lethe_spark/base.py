@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from lethe_spark.context import Committer, RunContext
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.sql_names import quoted
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,9 @@ def _with_batch_column(context: RunContext) -> CreateTable:
         ) from e
     if column.lower() in known:
         return create
-    quoted = "`" + column.replace("`", "``") + "`"
-    return create.model_copy(update={"table_schema": f"{create.table_schema.rstrip().rstrip(',')}, {quoted} STRING"})
+    return create.model_copy(
+        update={"table_schema": f"{create.table_schema.rstrip().rstrip(',')}, {quoted(column)} STRING"}
+    )
 
 
 def _check_claim(context: Committer, claim: str | None) -> None:

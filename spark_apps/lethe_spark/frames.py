@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.jvm.columns import in_set
+from lethe_spark.sql_names import quoted
 
 _ID = "_lethe_id"
 # Up to so many ids are looked up in a set that goes with each task; more are joined, so that each executor gets them once.
@@ -57,4 +58,4 @@ def _joined(frame: DataFrame, column: str, ids: Collection[str], how: str) -> Da
 
 def named(column: str) -> Column:
     """The column of exactly this name, dots included."""
-    return F.col("`" + column.replace("`", "``") + "`")
+    return F.col(quoted(column))

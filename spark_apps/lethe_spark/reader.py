@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.frames import anti_join, named, outside, semi_join
 from lethe_spark.jvm.staged import Tasks, plan_tasks, stage
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.sql_names import quoted_path
 
 # Files of nothing but deleted rows are kept closed by conditions on the batch column, as long as few will do: each row is
 # compared with each of them.
@@ -134,8 +135,7 @@ class _Source:
 
     @property
     def _quoted(self) -> str:
-        parts = (self.catalog, *self.name.split("."))
-        return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+        return quoted_path(self.catalog, self.name)
 
 
 def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> DataFrame:

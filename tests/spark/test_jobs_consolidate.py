@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,18 @@ def test_every_row_of_every_batch_is_in_the_table_once_whatever_the_batch_is_cal
     assert sum(story.rows_at().values()) == 35
     assert set(story.states().values()) == {"promoted"}
     assert set(story.states()) == set(ODD_IDS)
+
+
+def test_a_table_may_have_a_name_that_sql_would_want_quoted(story: Story) -> None:
+    story = replace(story, name="air-eu.order by")
+    story.put("A", "B")
+
+    story.consolidate("A", "B")
+    story.replay("A", by="A2")
+    story.revert("B")
+    story.vacuum()
+
+    story.check_reads(of_batches("A2", rows=3))
 
 
 def test_the_table_is_made_claimed_sorted_and_measured_and_its_files_are_few_sorted_and_the_runs_own(

@@ -55,6 +55,7 @@ class Examined:
     """
 
     table: str
+    location: str
     format_version: int
     head_id: int | None
     snapshots: Mapping[int, Snapshot]
@@ -86,6 +87,7 @@ def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, 
         *_batch_column(seen),
         *_ledgers(seen),
         *_ledger_files(seen, now, grace),
+        *_location(seen),
         *_layout(seen),
         *_bounds(seen),
         *_ownership(seen),
@@ -198,6 +200,17 @@ def _ledger_files(seen: Examined, now: datetime, grace: timedelta) -> Iterator[F
             f"no retained snapshot needs {_count(len(old), 'file', 'files')} in {names.LEDGER_FOLDER}/, older than "
             f"{grace.total_seconds() / 3600:g} hours: {_some(old)}.",
             "Nothing is wrong with reads. The operator's next vacuum removes them; they come from commits that lost a race.",
+        )
+
+
+def _location(seen: Examined) -> Iterator[Finding]:
+    if seen.location.endswith("/"):
+        yield Finding(
+            Level.WARNING,
+            "LocationEndsInSlash",
+            f"the table's location ends in a slash ({seen.location}): Iceberg's remove_orphan_files with prefix_listing would "
+            f"not see that {names.LEDGER_FOLDER}/ is hidden, and delete every ledger file.",
+            "ALTER TABLE … SET LOCATION without the slash: it names the same folder.",
         )
 
 

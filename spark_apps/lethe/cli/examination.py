@@ -26,6 +26,7 @@ def examine(opened: Opened, wanted_column: str) -> Examined:
     listed = open_store(folder, opened.properties).list(folder)
     return Examined(
         table=opened.name,
+        location=facts.location,
         format_version=facts.format_version,
         head_id=facts.head_id,
         snapshots=facts.snapshots,

@@ -19,6 +19,7 @@ from lethe_spark.jvm.errors import JvmError, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
 from lethe_spark.jvm.rewrite import SCAN_SET
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.sql_names import quoted, quoted_path
 
 # So many registered tasks, about a kilobyte each, may wait for somebody to ask for them again.
 TASKS_AT_MOST: Final = 100_000
@@ -75,10 +76,11 @@ def plan_tasks(table: IcebergTable, snapshot_id: int, where: str | None = None) 
 def _condition(table: IcebergTable, where: str) -> Any | None:
     """The Iceberg expression of SQL text, None when it has none."""
     converter = jvm(table.spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-    quoted = ".".join(f"`{p}`" for p in (table.catalog, *table.name.split(".")))
     try:
         return converter.convertToIcebergExpression(
-            converter.collectResolvedSparkExpression(table.spark._jsparkSession, quoted, where)
+            converter.collectResolvedSparkExpression(
+                table.spark._jsparkSession, quoted_path(table.catalog, table.name), where
+            )
         )
     except JvmError:
         return None  # always true, or nothing that Iceberg has words for: then it rules out no file
@@ -109,7 +111,7 @@ def stage(table: IcebergTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) 
     reference = jvm(spark).java.lang.ref.WeakReference(relation)
     _STAGED.add(_Staged(spark, table.java, group, int(tasks.size()), reference))
     columns = [str(c.name()) for c in each(table.java.schema().columns())]
-    return frame.select(*(f"`{c.replace('`', '``')}`" for c in columns))  # format version 3 adds row lineage
+    return frame.select(*map(quoted, columns))  # format version 3 adds row lineage
 
 
 @dataclass(frozen=True)

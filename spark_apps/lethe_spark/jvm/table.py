@@ -1,6 +1,5 @@
 """An Iceberg table as the driver's JVM sees it: loading, its facts, the layout that Lethe needs."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyspark.sql.types import StructType
 from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, jvm
+from lethe_spark.sql_names import quoted_path
 
 # Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
 NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
@@ -33,7 +33,7 @@ class IcebergTable:
         """The table `name` ("namespace.table"), or None when there is none. Raises TransientError."""
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-                spark._jsparkSession, f"{_quoted(catalog)}.{_quoted(name)}"
+                spark._jsparkSession, quoted_path(catalog, name)
             )
         except JvmError as e:
             if _says_not_found(spark, e):
@@ -62,9 +62,9 @@ class IcebergTable:
         partitioned = f"PARTITIONED BY ({', '.join(create.partition_by)})" if create.partition_by else ""
         pairs = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in wanted.items())
         try:
-            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_quoted(catalog)}.{_quoted(namespace)}")
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, namespace)}")
             spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {_quoted(catalog)}.{_quoted(name)} ({create.table_schema}) "
+                f"CREATE TABLE IF NOT EXISTS {quoted_path(catalog, name)} ({create.table_schema}) "
                 f"USING iceberg {partitioned} TBLPROPERTIES ({pairs})"
             )
         except JvmError as e:
@@ -115,6 +115,11 @@ class IcebergTable:
         return tuple(str(column.name()) for column in each(self.java.schema().columns()))
 
     @property
+    def columns(self) -> StructType:
+        """The columns of now, as Spark sees them."""
+        return self.spark.table(quoted_path(self.catalog, self.name)).schema
+
+    @property
     def properties(self) -> dict[str, str]:
         return {str(e.getKey()): str(e.getValue()) for e in each(self.java.properties().entrySet())}
 
@@ -137,12 +142,6 @@ class IcebergTable:
         except JvmError as e:
             raise transient(e, f"setting properties of {self.full_name}") from e
         self.refresh()
-
-    @property
-    def columns(self) -> StructType:
-        """The columns as Spark sees them; like all else here, as of the loading or the last refresh."""
-        java = jvm(self.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
-        return StructType.fromJson(json.loads(java.json()))
 
     def take_over(self, columns: StructType) -> None:
         """Add those of the columns that the table does not have, as optional ones, and widen the types of others. A column
@@ -228,10 +227,6 @@ def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) ->
         names.WAP_ENABLED: "true",
         names.BATCH_COLUMN: str(field_id),
     }
-
-
-def _quoted(name: str) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
 
 
 def _literal(text: str) -> str:

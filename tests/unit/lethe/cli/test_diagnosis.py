@@ -11,6 +11,7 @@ from tests.builders import NOW, a_file, a_history, a_snapshot, ago
 DAY = timedelta(days=1)
 SOUND = Examined(
     table="lite.air.flights",
+    location="s3://lake/air/flights",
     format_version=2,
     head_id=2,
     snapshots=a_history(a_snapshot(1), a_snapshot(2, 1, ledger="L/root")),
@@ -135,3 +136,10 @@ def test_the_gravest_come_first() -> None:
 
     assert levels == sorted(levels, key=list(Level).index)
     assert levels[0] is Level.ERROR
+
+
+def test_a_location_that_ends_in_a_slash_puts_the_ledger_in_danger() -> None:
+    found = the("LocationEndsInSlash", replace(SOUND, location="s3://lake/air/flights/"))
+
+    assert found.level is Level.WARNING
+    assert "SET LOCATION" in found.do
