@@ -24,6 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lethe_spark.buffer_files import COLUMNS_WANTED, ERROR_COLUMN, FileError, Reader, decode_columns, decode_error
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe_spark.frames import named
 from lethe_spark.jvm.errors import JvmError
 
 BYTES_PER_GROUP: Final = 128 * 1024 * 1024
@@ -123,9 +124,9 @@ def read_batches(
     waits = {b.batch_id for b in unread}
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
     refused = tuple(_refusal(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
-    good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*[F.col(f"`{name}`") for name in schema.names])
+    good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*map(named, schema.names))
     if errors:
-        good = good.where(~F.col(f"`{batch_column}`").isin(list(errors)))
+        good = good.where(~named(batch_column).isin(list(errors)))
     return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept, wanting, unread)
 
 
