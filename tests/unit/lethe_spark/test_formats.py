@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -241,3 +242,24 @@ def test_a_file_that_changed_or_went_since_it_was_listed_is_not_judged(
 
     assert len(rows) == 5
     assert [reason for reason, _ in refused] == ["ObjectChanged", "ObjectChanged", "ObjectGone"]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_damage_anywhere_in_a_file_is_refused_or_not_noticed_and_never_ends_the_reading(
+    tmp_path: Path, format_name: str
+) -> None:
+    """What a decoder throws, whatever that is, is said of this file alone."""
+    chance = random.Random(5)
+    whole = written(format_name, some_rows(50))
+
+    def damaged() -> bytes:
+        at, more = chance.randrange(len(whole)), chance.randbytes(chance.randint(0, 3))
+        return chance.choice([whole[:at] + more + whole[at + len(more) :], whole[:at] + more + whole[at:], whole[:at]])
+
+    contents = [damaged() for _ in range(100)]
+
+    rows, refused = read(tmp_path, format_name, *contents, whole)
+
+    assert {reason for reason, _ in refused} <= {"UnreadableFile", "SchemaMismatch", "BatchIdMismatch"}
+    assert len(refused) > 30
+    assert rows[-50:] == [{**r, "batch_id": "A"} for r in some_rows(50).to_pylist()]
