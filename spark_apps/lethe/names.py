@@ -39,4 +39,7 @@ WAP_ENABLED: Final = "write.wap.enabled"
 LEDGER_FOLDER: Final = "_tombstones"
 RUNS_FOLDER: Final = "_runs"
 
+# --- in the buffer -------------------------------------------------------------------------------------------------
 SUCCESS_MARKER: Final = "_SUCCESS"
+REFUSED_FOLDER: Final = "_refused"  # below the buffer: folders that begin with an underscore are no batches
+REFUSAL_FILE: Final = "_REFUSED.json"  # beside the objects of a refused batch: why

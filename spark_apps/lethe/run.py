@@ -6,13 +6,15 @@ read and write them through this module only. Times are RFC 3339 in UTC, sizes b
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
+FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
+SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
 LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
@@ -60,7 +62,7 @@ class TableRef(Document):
 
 class BufferRef(Document):
     uri: str
-    format: str = "parquet"
+    format: FileFormat = "parquet"
     layout: str = "Directory"
 
 
@@ -124,6 +126,7 @@ class RunSpec(Document):
     table: TableRef
     batch_column: str
     buffer: BufferRef
+    schema_evolution: SchemaEvolution = "Refuse"
     seen_snapshot_id: int | None = None
     seen_sequence_number: int | None = None
     snapshots: SnapshotLimits | None = None

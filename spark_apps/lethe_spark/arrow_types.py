@@ -1,4 +1,4 @@
-"""Which columns of a buffered file fit a table. Pure: Arrow schemas in, a sentence out.
+"""Which types of a buffered file fit which of a table, and what a table could take over. Pure.
 
 A producer's file may be wider in representation, never in meaning: what is allowed keeps every value.
 """
@@ -17,23 +17,12 @@ _WIDER: Final = {
     pa.float16(): {pa.float32(), pa.float64()},
     pa.float32(): {pa.float64()},
 }
-
-
-def difference(file: pa.Schema, table: pa.Schema, batch_column: str) -> str | None:
-    """The first thing in which a file's columns do not fit the table's, or None. The batch column is optional."""
-    for field in table:
-        if field.name == batch_column and field.name not in file.names:
-            continue
-        found = file.names.count(field.name)
-        if found == 0:
-            return f"column {field.name} ({field.type}) is missing; the file has {_listed(file.names)}"
-        if found > 1:
-            return f"column {field.name} is there {found} times"
-        actual = file.field(field.name).type
-        if not fits(actual, field.type):
-            return f"column {field.name} is {actual}, expected {field.type}"
-    extra = [name for name in file.names if name not in table.names]
-    return f"column {extra[0]} is not in the table, which has {_listed(table.names)}" if extra else None
+_COLUMN: Final = {
+    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()), pa.int32()),
+    **dict.fromkeys((pa.int64(), pa.uint32()), pa.int64()),
+    **dict.fromkeys((pa.float16(), pa.float32()), pa.float32()),
+    **{t: t for t in (pa.float64(), pa.bool_(), pa.date32())},
+}
 
 
 def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
@@ -61,6 +50,37 @@ def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
     return wanted in _WIDER.get(actual, ())
 
 
+def promotes(table: pa.DataType, wider: pa.DataType) -> bool:
+    """Whether Iceberg lets a column of the first type become one of the second: the files that are there stay."""
+    if pa.types.is_decimal(table) and pa.types.is_decimal(wider):
+        return table.scale == wider.scale and table.precision < wider.precision
+    return (table, wider) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
+
+def as_column(t: pa.DataType) -> pa.DataType | None:
+    """The type that a column of a table has to have for every value of type `t` to fit; None when there is none."""
+    if pa.types.is_dictionary(t):
+        return as_column(t.value_type)
+    if _is_text(t):
+        return pa.string()
+    if _is_bytes(t):
+        return pa.binary()
+    if pa.types.is_timestamp(t):
+        return pa.timestamp("us", "UTC" if t.tz else None)
+    if pa.types.is_decimal(t):
+        return pa.decimal128(t.precision, t.scale) if t.precision <= 38 and t.scale >= 0 else None
+    if pa.types.is_struct(t):
+        inner = [as_column(f.type) for f in t]
+        return None if None in inner else pa.struct([(f.name, i) for f, i in zip(t, inner, strict=True)])
+    if _is_list(t):
+        item = as_column(t.value_type)
+        return item and pa.list_(item)
+    if pa.types.is_map(t):
+        key, item = as_column(t.key_type), as_column(t.item_type)
+        return pa.map_(key, item) if key and item else None
+    return _COLUMN.get(t)
+
+
 def _is_text(t: pa.DataType) -> bool:
     return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))
 
@@ -71,7 +91,3 @@ def _is_bytes(t: pa.DataType) -> bool:
 
 def _is_list(t: pa.DataType) -> bool:
     return bool(pa.types.is_list(t) or pa.types.is_large_list(t))
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")

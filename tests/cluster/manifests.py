@@ -67,6 +67,8 @@ ACCEPTED = {
     "a Dataset's name of 63 characters": named("d" * 63, a_dataset()),
     "a table in a nested namespace": a_dataset(table={"catalog": "main", "name": "a.b.c"}),
     "a local buffer": a_dataset(buffer={"uri": "file:///data/buffer"}),
+    "a buffer of another format": a_dataset(buffer={"uri": "s3://l/b", "format": "avro"}),
+    "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),
     "bytes as a quantity": a_dataset(consolidation={"minBytes": "1Gi"}),
     "as many snapshots to keep as there may be": a_dataset(snapshots={"minToKeep": 3, "maxCount": 3}),
@@ -104,6 +106,14 @@ REFUSED = {
     "an unknown layout": (
         a_dataset(buffer={"uri": "s3://l/b", "layout": "Tree"}),
         'supported values: "Directory", "File"',
+    ),
+    "an unknown format": (
+        a_dataset(buffer={"uri": "s3://l/b", "format": "xml"}),
+        'supported values: "parquet", "orc", "avro", "json", "csv"',
+    ),
+    "an unknown schema evolution": (
+        a_dataset(schemaEvolution="Everything"),
+        'supported values: "Refuse", "AddColumns"',
     ),
     "a negative retention": (
         a_dataset(buffer={"uri": "s3://l/b", "retentionSeconds": -1}),

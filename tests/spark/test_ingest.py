@@ -1,5 +1,6 @@
 """Buffered batches into one DataFrame: what goes in, what is set aside, and what is tried again."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,8 +10,9 @@ import pyarrow as pa
 import pytest
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
-from lethe_spark import buffer_files
-from lethe_spark.buffer_files import ERROR_COLUMN, BufferAway, FileTask, Reader, Watched, decode_error
+from lethe_spark import buffer_store
+from lethe_spark.buffer_files import ERROR_COLUMN, Reader, decode_error
+from lethe_spark.buffer_store import BufferAway, FileTask, Watched
 from lethe_spark.ingest import BatchSource, Ingest, read_batches
 from lethe_spark.jvm.rewrite import write_uncommitted
 from pyspark.sql import SparkSession
@@ -191,12 +193,28 @@ def test_an_object_that_vanished_or_changed_since_the_listing_is_tried_again(
     file = folder / "part-0.parquet"
 
     file.write_bytes(file.read_bytes() + b"more")
-    with pytest.raises(TransientError, match=r"BufferAway: .*part-0\.parquet.* when it was listed"):
+    with pytest.raises(TransientError, match=r"ObjectChanged: .*part-0\.parquet: it changed after it was listed"):
         read_batches(spark, listed, SCHEMA, "batch_id", {})
 
     file.unlink()
-    with pytest.raises(TransientError, match=r"BufferAway: .*part-0\.parquet"):
+    with pytest.raises(TransientError, match=r"ObjectGone: .*part-0\.parquet"):
         read_batches(spark, listed, SCHEMA, "batch_id", {})
+
+
+def test_a_batch_of_which_a_file_cannot_be_had_waits_and_the_others_go_in(
+    buffer: BufferFolder, spark: SparkSession
+) -> None:
+    """A file of the same length is another one, too: what is promoted is what was listed."""
+    buffer.put("A", [{"v": 1, "day": 1}])
+    changed = buffer.put("B", [{"v": 2, "day": 1}]) / "part-0.parquet"
+    gone = buffer.put("C", [{"v": 3, "day": 1}, {"v": 4, "day": 1}], files=2) / "part-1.parquet"
+    listed = buffer.sources()
+    os.utime(changed, ns=(0, 1))
+    gone.unlink()
+
+    with read_batches(spark, listed, SCHEMA, "batch_id", {}) as ingest:
+        assert (rows(ingest), ingest.rows_per_batch, ingest.refused) == ([(1, 1, "A")], {"A": 1}, ())
+        assert {u.batch_id: u.reason for u in ingest.unread} == {"B": "ObjectChanged", "C": "ObjectGone"}
 
 
 def test_a_store_that_does_not_answer_is_transient(spark: SparkSession) -> None:
@@ -221,7 +239,7 @@ def test_a_batch_column_that_is_not_a_string_is_refused_at_once(spark: SparkSess
 
 def read_by_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[pa.RecordBatch]:
     """As a worker reads a file that is too large to be fetched whole."""
-    monkeypatch.setattr(buffer_files, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(buffer_store, "WHOLE_FILE_BYTES", 0)
     wide = StructType([*SCHEMA.fields, StructField(ERROR_COLUMN, StringType())])
     task = FileTask("A", f"file://{file}", file.stat().st_size)
     payload = pa.record_batch({"files": [FileTask.encode([task])]})
@@ -239,7 +257,7 @@ def test_a_large_file_is_read_by_pieces_and_damage_in_it_found(
     content[200:4000] = b"\xff" * 3800
     file.write_bytes(content)
     (error,) = [e for b in read_by_pieces(file, monkeypatch) for e in b.column(ERROR_COLUMN).to_pylist() if e]
-    assert decode_error(error)[1] == "UnreadableFile"
+    assert decode_error(error).reason == "UnreadableFile"
 
 
 def test_a_store_that_fails_within_a_large_file_is_not_taken_for_damage(

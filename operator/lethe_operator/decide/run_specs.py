@@ -100,6 +100,7 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
         ),
         batch_column=spec.batch_column,
         buffer=BufferRef(uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout),
+        schema_evolution=spec.schema_evolution,
         snapshots=_limits(dataset),
     )
 

@@ -69,7 +69,6 @@ def unsupported_field(dataset: Dataset) -> str | None:
     spec = dataset.spec
     asked = [
         ("spec.buffer.layout", spec.buffer.layout, "Directory"),
-        ("spec.buffer.format", spec.buffer.format, "parquet"),
         ("spec.consolidation.mode", spec.consolidation.mode, "Rewrite"),
         ("spec.deletes", spec.deletes, "Ledger"),
     ]

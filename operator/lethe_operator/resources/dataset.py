@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lethe.run import FileFormat, SchemaEvolution
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
@@ -29,7 +30,7 @@ class TableSpec(Spec):
 
 class BufferSpec(Spec):
     uri: str
-    format: str = "parquet"
+    format: FileFormat = "parquet"
     layout: str = "Directory"
     retention_seconds: int = 86_400
 
@@ -74,6 +75,7 @@ class DatasetSpec(Spec):
     table: TableSpec
     batch_column: str
     buffer: BufferSpec
+    schema_evolution: SchemaEvolution = "Refuse"
     consolidation: ConsolidationSpec = ConsolidationSpec()
     deletes: str = "Ledger"
     snapshots: SnapshotsSpec = SnapshotsSpec()

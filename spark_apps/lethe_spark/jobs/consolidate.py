@@ -7,23 +7,30 @@ done; what is staged is published; only the rest is written.
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Final, TypeAlias
 
 from lethe import names
-from lethe.buffer import open_buffer
 from lethe.errors import ConflictError
-from lethe.ledger.ledger import BufferedObject
+from lethe.ledger.ledger import BatchState, BufferedObject
 from lethe.ledger.lineage import is_published
+from lethe.ledger.parts import get_many
+from lethe.mover import open_mover
+from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.plan.refusals import is_left, is_mixed, mixed_message, reason_uri
 from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
 from pyiceberg.io import FileIO
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
-from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.evolving import read_into
+from lethe_spark.ingest import BatchSource
+from lethe_spark.jobs.listing import list_buffer
 from lethe_spark.jobs.reanchor import reanchor
+from lethe_spark.jobs.refusing import set_aside
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly, find_staged, stage
@@ -34,18 +41,25 @@ from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
 WRITES = 4
+NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another folder"
+NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
+
+
+Refusal: TypeAlias = tuple[str, str, tuple[BufferedObject, ...]]  # reason, message, objects
 
 
 @dataclass(frozen=True)
 class Written:
     """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
-    snapshot that keeps the files; `missing`: batches that are not in the buffer, or not complete."""
+    snapshot that keeps the files; `missing`: batches that could not be had, and why; nothing is remembered of them;
+    `left`: other batches that were refused before, and of which there are still objects."""
 
     files: tuple[DataFile, ...]
     batches: Mapping[str, WrittenBatch]
-    refused: Mapping[str, tuple[str, str, tuple[BufferedObject, ...]]]  # id -> reason, message, objects
+    refused: Mapping[str, Refusal]
     staged: int | None = None
-    missing: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
 
     def covers(self, batch_ids: Iterable[str]) -> bool:
         """Whether it was decided here what becomes of each of these batches."""
@@ -82,6 +96,7 @@ def _promote(context: RunContext, table: IcebergTable, wanted: tuple[str, ...]) 
         staged = None
         done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
         if done.outcome is not None:
+            set_aside(context, table, done.outcome.refused, done.outcome.left)
             message = _missing(done.outcome.missing)
             return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message)
         log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
@@ -114,11 +129,15 @@ def _is_published(base: Base, written: Written) -> bool:
     return written.staged is not None and is_published(base.facts.snapshots, base.facts.head_id, written.staged)
 
 
-def _missing(ids: Sequence[str]) -> str:
-    if not ids:
-        return ""
-    named = ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
-    return f"{len(ids)} batches are not in the buffer or have no {names.SUCCESS_MARKER}: {named}"
+def _missing(missing: Mapping[str, str]) -> str:
+    """Grouped by why, with the first ids of each."""
+    told = []
+    for why in dict.fromkeys(missing.values()):
+        ids = [i for i, w in missing.items() if w == why]
+        told.append(
+            f"{len(ids)} batches {why}: " + ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
+        )
+    return "; ".join(told[:LISTED_AT_MOST])
 
 
 def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iterable[str]) -> Written:
@@ -127,12 +146,16 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     assert spec.consolidation is not None
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
-    buffer = open_buffer(spec.buffer.uri, spec.batch_column, context.catalog_properties)
-    found = {b.id: b for b in buffer.list() if b.id in wanted and b.complete}
+    listed = list_buffer(context)
+    complete = {b.id: b for b in listed.batches if b.id in wanted and b.complete}
+    found = {i: b for i, b in complete.items() if b.data_objects}
+    missing = {i: NO_DATA if i in complete else NOT_THERE for i in sorted(wanted - found.keys())}
     context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
+    left, mixed = _refused_before(context, base, listed.batches, found)
+    found = {i: b for i, b in found.items() if i not in mixed}
+    context.step("after-list")
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
-    schema = table.columns
-    with read_batches(context.spark, sources, schema, base.batch_column, context.catalog_properties) as ingest:
+    with read_into(context, table, sources, base.batch_column) as ingest:
         context.step("after-read")
         context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
         context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
@@ -143,9 +166,10 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
         batches = {
             i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in ingest.rows_per_batch.items()
         }
+        missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in ingest.unread}
         refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
     context.step("after-write")
-    written = Written(files, batches, refused, missing=tuple(sorted(wanted - found.keys())))
+    written = Written(files, batches, {**refused, **mixed}, missing=missing, left=left)
     if not files:
         return written
     context.reporter.phase(Phase.STAGING)
@@ -154,6 +178,27 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     except ConflictError:
         discard(table, files, Attempts())
         raise
+
+
+def _refused_before(
+    context: RunContext, base: Base, listed: Iterable[BufferedBatch], wanted: Mapping[str, BufferedBatch]
+) -> tuple[tuple[str, ...], dict[str, Refusal]]:
+    """Of the batches in the buffer, those not `wanted` of which refused objects are left; and the wanted ones that mix such
+    objects with new ones, though they were on their way out."""
+    if not base.ledger.states.get(BatchState.REFUSED):
+        return (), {}
+    batches = {b.id: b for b in listed}
+    entries = get_many(base.ledger.batches, batches)
+    left = tuple(i for i, b in batches.items() if i not in wanted and is_left(b, entries.get(i)))
+    uri = context.spec.buffer.uri
+    doubtful = [entries[i] for i, b in wanted.items() if is_mixed(b, entries.get(i))]
+    mover = open_mover(uri, context.catalog_properties)
+    mixed = {
+        e.id: ("RefusedFilesLeft", mixed_message(e, uri), wanted[e.id].data_objects)
+        for e in doubtful
+        if mover.exists(reason_uri(uri, e))
+    }
+    return left, mixed
 
 
 def _stage(context: RunContext, table: IcebergTable, base: Base, written: Written) -> int:
@@ -169,7 +214,7 @@ def _stage(context: RunContext, table: IcebergTable, base: Base, written: Writte
             {"id": i, "reason": r, "message": m, "objects": [[o.key, o.size, o.etag] for o in objects]}
             for i, (r, m, objects) in written.refused.items()
         ],
-        "missing": list(written.missing),
+        "missing": dict(written.missing),
     }
     with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
         stream.write(json.dumps(document).encode())
@@ -193,7 +238,7 @@ def _staged(context: RunContext, table: IcebergTable) -> Written | None:
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return Written(found.files, batches, refused, found.snapshot_id, tuple(document["missing"]))
+    return Written(found.files, batches, refused, found.snapshot_id, document["missing"])
 
 
 def _nothing(context: RunContext, withheld: int) -> RunResult:

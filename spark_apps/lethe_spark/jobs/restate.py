@@ -21,8 +21,9 @@ from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
+from lethe_spark.evolving import read_into
 from lethe_spark.frames import named, semi_join
-from lethe_spark.ingest import BatchSource, read_batches
+from lethe_spark.ingest import BatchSource
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly
@@ -161,8 +162,7 @@ def _write_replacement(
         )
     objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, request.replacement.uri))
     source = BatchSource(request.replacement.batch_id, objects)
-    schema = table.columns
-    with read_batches(context.spark, [source], schema, batch_column, context.catalog_properties) as ingest:
+    with read_into(context, table, [source], batch_column) as ingest:
         if ingest.refused:
             raise InputError(ingest.refused[0].reason, f"{where}: {ingest.refused[0].message}")
         context.step("after-read")

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from lethe import names
-from lethe.errors import InputError
+from lethe.errors import ConflictError, InputError
 from lethe.run import CreateTable
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
+from lethe_spark.backoff import ATTEMPTS, wait_before
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, jvm
 from lethe_spark.sql_names import quoted_path
 
@@ -140,6 +141,32 @@ class IcebergTable:
             update.commit()
         except JvmError as e:
             raise transient(e, f"setting properties of {self.full_name}") from e
+        self.refresh()
+
+    def take_over(self, columns: StructType) -> None:
+        """Add those of the columns that the table does not have, as optional ones, and widen the types of others. A column
+        that is there already, and as wide or wider, stays as it is: safe to repeat, and beside others who do the same.
+
+        Raises: ConflictError, if the table now has such a column of another kind, or after many lost races; TransientError.
+        """
+        convert = jvm(self.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert
+        wanted = convert(self.spark._jsparkSession.parseDataType(columns.json()))
+        for attempt in range(1, ATTEMPTS + 1):
+            self.refresh()
+            try:
+                self.java.updateSchema().unionByNameWith(wanted).commit()
+                break
+            except JvmError as e:
+                lost = is_a(jvm(self.spark), e, ICEBERG + "CommitFailedException")
+                if not lost and is_away(e):
+                    raise transient(e, f"adding columns to {self.full_name}") from e
+                if not lost or attempt == ATTEMPTS:
+                    raise ConflictError(
+                        "ColumnsMoved",
+                        f"{self.full_name}: columns {', '.join(columns.names)} could not be added or widened, since others "
+                        "changed the table's columns at the same time. Nothing was committed; the run is planned anew.",
+                    ) from e
+                wait_before(attempt + 1)
         self.refresh()
 
     def column_name(self, field_id: int) -> str | None:

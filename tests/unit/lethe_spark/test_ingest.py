@@ -1,14 +1,12 @@
-"""How files are distributed to tasks, and which columns fit."""
+"""How files are distributed to tasks, and which types fit."""
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe_spark.arrow_types import difference, fits
-from lethe_spark.buffer_files import FileTask
+from lethe_spark.arrow_types import fits
+from lethe_spark.buffer_store import FileTask
 from lethe_spark.ingest import BYTES_PER_GROUP, FILES_PER_GROUP, pack
-
-TABLE = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=60), st.integers(1, 8))
@@ -72,10 +70,3 @@ def test_types_that_keep_every_value_fit(actual: pa.DataType, wanted: pa.DataTyp
 )
 def test_types_that_could_change_a_value_do_not(actual: pa.DataType, wanted: pa.DataType) -> None:
     assert not fits(actual, wanted)
-
-
-def test_the_batch_column_is_optional_and_nothing_else_is() -> None:
-    assert difference(pa.schema([("v", pa.int64())]), TABLE, "batch_id") is None
-    assert difference(TABLE, TABLE, "batch_id") is None
-    assert "column v (int64) is missing" in str(difference(pa.schema([]), TABLE, "batch_id"))
-    assert "column v is there 2 times" in str(difference(pa.schema([("v", pa.int64())] * 2), TABLE, "batch_id"))

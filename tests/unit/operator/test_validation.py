@@ -44,7 +44,6 @@ def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable)
         ({}, a_table(location="s3://lake/buffer"), "BufferOverlapsTable", False, "s3://lake/buffer/flights"),
         ({}, a_table(location="s3a://lake/buffer/flights/t"), "BufferOverlapsTable", False, "spec.buffer.uri"),
         ({"buffer": {"uri": "s3://b/x", "layout": "File"}}, a_table(), "NotSupported", False, "spec.buffer.layout"),
-        ({"buffer": {"uri": "s3://b/x", "format": "orc"}}, a_table(), "NotSupported", False, "spec.buffer.format"),
         ({"consolidation": {"mode": "Register"}}, a_table(), "NotSupported", False, "spec.consolidation.mode"),
         ({"deletes": "DeletionVectors"}, a_table(), "NotSupported", False, "spec.deletes"),
         (

@@ -1,0 +1,28 @@
+"""The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
+
+from botocore.exceptions import ClientError
+from lethe.buffer import open_store
+from lethe.errors import TransientError
+from lethe.plan.batches import Grouped, group
+
+from lethe_spark.context import RunContext
+
+_SAID = {
+    "NoSuchBucket": ("BufferNotFound", "there is no such bucket. Create it, or correct spec.buffer.uri"),
+    "AccessDenied": ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+}
+
+
+def list_buffer(context: RunContext) -> Grouped:
+    """The batches in the run's buffer, complete or not. A folder that is not there is an empty buffer.
+
+    Raises: TransientError (BufferNotFound, AccessDenied), since both may be mended without a new run; what the store raises.
+    """
+    uri = context.spec.buffer.uri
+    try:
+        return group(open_store(uri, context.catalog_properties).list(uri), uri, context.spec.batch_column)
+    except ClientError as e:
+        reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
+        if not reason:
+            raise
+        raise TransientError(reason, f"the buffer {uri}: {text}. Nothing was changed.") from e

@@ -1,0 +1,99 @@
+"""An S3 server of the tests' own (versitygw, on a temporary folder), with its owner and a user who may do what a policy
+says."""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError
+from lethe.buffer import s3_client
+
+from tests.spark.postgres import free_port
+
+OWNER, READER = ("owner", "owners-secret"), ("reader", "readers-secret")
+SECONDS = 20
+
+
+@dataclass(frozen=True)
+class S3:
+    endpoint: str
+
+    def properties(self, user: tuple[str, str] = OWNER) -> dict[str, str]:
+        """PyIceberg's, for a user."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": user[0],
+            "s3.secret-access-key": user[1],
+            "s3.region": "us-east-1",
+        }
+
+    @property
+    def client(self) -> Any:
+        return s3_client(self.properties())
+
+    def bucket(self, name: str, **objects: bytes) -> str:
+        self.client.create_bucket(Bucket=name)
+        for key, content in objects.items():
+            self.put(name, key, content)
+        return name
+
+    def put(self, bucket: str, key: str, content: bytes = b"") -> None:
+        self.client.put_object(Bucket=bucket, Key=key, Body=content)
+
+    def keys(self, bucket: str) -> list[str]:
+        return sorted(o["Key"] for o in self.client.list_objects_v2(Bucket=bucket).get("Contents", ()))
+
+    def allow(self, bucket: str, *statements: tuple[str, str]) -> None:
+        """What the reader may do: actions and the keys they are allowed on, "" for the bucket itself."""
+
+        def statement(action: str, key: str) -> dict[str, Any]:
+            resource = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "")
+            return {"Effect": "Allow", "Principal": {"AWS": [READER[0]]}, "Action": [action], "Resource": [resource]}
+
+        policy = {"Version": "2012-10-17", "Statement": [statement(a, k) for a, k in statements]}
+        self.client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+
+
+def program() -> str:
+    cache = os.environ.get("LETHE_CACHE", Path("~/.cache/lethe").expanduser())
+    found = Path(cache, "bin/versitygw")
+    assert found.exists(), "no S3 server here: run `dev/tools.sh versitygw`"
+    return str(found)
+
+
+@contextmanager
+def running() -> Iterator[S3]:
+    """A server for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="lethe-s3-") as folder:
+        data, people = Path(folder, "data"), Path(folder, "people")
+        data.mkdir()
+        people.mkdir()
+        s3 = S3(f"http://127.0.0.1:{free_port()}")
+        keys = ["--access", OWNER[0], "--secret", OWNER[1]]
+        listening = ["--port", s3.endpoint.removeprefix("http://"), "--quiet", "--iam-dir", str(people)]
+        with subprocess.Popen([program(), *keys, *listening, "posix", str(data)], stdout=subprocess.DEVNULL) as server:
+            try:
+                _wait_for(s3)
+                user = ["--access", READER[0], "--secret", READER[1], "--role", "user"]
+                made = [program(), "admin", *keys, "--endpoint-url", s3.endpoint, "create-user", *user]
+                subprocess.run(made, check=True, capture_output=True, timeout=SECONDS)
+                yield s3
+            finally:
+                server.terminate()
+
+
+def _wait_for(s3: S3) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            s3.client.list_buckets()
+            return
+        except BotoCoreError:
+            assert time.monotonic() < deadline, f"the S3 server did not answer within {SECONDS} s"

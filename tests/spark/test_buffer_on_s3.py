@@ -1,0 +1,116 @@
+"""Files of a buffer on a real S3 server, read as a run's workers read them: what is not there, not ours, not the same."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from lethe.buffer import open_buffer
+from lethe.errors import TransientError
+from lethe.run import BufferRef
+from lethe_spark.buffer_store import BufferAway, Bytes, FileTask, Store, Unread
+from lethe_spark.context import RunContext
+from lethe_spark.jobs.listing import list_buffer
+from lethe_spark.progress import Reporter
+
+from tests.builders import a_run
+from tests.spark.lake import Recorder
+from tests.spark.s3 import OWNER, READER, S3, running
+
+ID = "é /%2F"
+KEY = "buffer/batch_id=%C3%A9%20%2F%252F/part 0%2F.parquet"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3) -> str:
+    """A buffer with one batch, whose names are as odd as names can be."""
+    name = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+    s3.put(name, KEY, b"first content")
+    s3.put(name, KEY.rpartition("/")[0] + "/_SUCCESS")
+    return name
+
+
+def listed(s3: S3, bucket: str) -> FileTask:
+    (batch,) = open_buffer(f"s3://{bucket}/buffer", "batch_id", s3.properties()).list()
+    (data,) = batch.data_objects
+    assert (batch.id, batch.complete) == (ID, True)
+    return FileTask(batch.id, data.key, data.size, data.etag)
+
+
+def fetched(s3: S3, task: FileTask, user: tuple[str, str] = OWNER) -> Bytes | Unread:
+    ((_, source),) = Store(s3.properties(user)).opened([task])
+    return source
+
+
+def test_a_file_is_read_as_it_was_listed_whatever_its_name(s3: S3, bucket: str) -> None:
+    source = fetched(s3, listed(s3, bucket))
+
+    assert isinstance(source, Bytes)
+    assert source.file.read() == b"first content"
+
+
+def test_a_file_written_over_since_is_noticed_though_it_is_as_long(s3: S3, bucket: str) -> None:
+    task = listed(s3, bucket)
+    s3.put(bucket, KEY, b"other content")
+
+    source = fetched(s3, task)
+
+    assert isinstance(source, Unread)
+    assert source.reason == "ObjectChanged"
+
+
+def test_a_file_that_is_gone_is_no_reason_to_doubt_the_store(s3: S3, bucket: str) -> None:
+    task = listed(s3, bucket)
+    s3.client.delete_object(Bucket=bucket, Key=KEY)
+
+    source = fetched(s3, task)
+
+    assert isinstance(source, Unread)
+    assert source.reason == "ObjectGone"
+
+
+def test_a_file_that_the_run_may_not_read_is_named_as_that(s3: S3, bucket: str) -> None:
+    """The others of the bucket can be read."""
+    s3.put(bucket, "buffer/batch_id=open/part-0.parquet", b"open")
+    s3.allow(bucket, ("s3:ListBucket", ""), ("s3:GetObject", "buffer/batch_id=open/*"))
+    task = FileTask("open", f"s3://{bucket}/buffer/batch_id=open/part-0.parquet", 4)
+    closed = FileTask(ID, f"s3://{bucket}/{KEY}", 13)
+
+    sources = [s for _, s in Store(s3.properties(READER)).opened([task, closed])]
+
+    assert isinstance(sources[0], Bytes)
+    assert isinstance(sources[1], Unread)
+    assert (sources[1].reason, "grant the run's credentials access" in sources[1].message) == ("AccessDenied", True)
+
+
+def test_a_server_that_is_away_is_not_taken_for_a_file_that_is_gone(s3: S3, bucket: str) -> None:
+    nobody = {**s3.properties(), "s3.endpoint": "http://127.0.0.1:9"}
+
+    with pytest.raises(BufferAway):
+        list(Store(nobody).opened([listed(s3, bucket)]))
+
+
+def context(s3: S3, uri: str, user: tuple[str, str] = OWNER) -> RunContext:
+    spec = a_run(buffer=BufferRef(uri=uri))
+    return RunContext(None, spec, Reporter(spec, Recorder()), s3.properties(user))  # type: ignore[arg-type]
+
+
+def test_a_bucket_that_is_not_there_is_named(s3: S3) -> None:
+    with pytest.raises(
+        TransientError, match=r"BufferNotFound: the buffer s3://nowhere/buffer: there is no such bucket"
+    ):
+        list_buffer(context(s3, "s3://nowhere/buffer"))
+
+
+def test_a_buffer_that_the_run_may_not_list_is_named(s3: S3, bucket: str) -> None:
+    with pytest.raises(TransientError, match=r"AccessDenied: the buffer .*: the store does not let this run list it"):
+        list_buffer(context(s3, f"s3://{bucket}/buffer", READER))
+
+
+def test_a_folder_of_a_bucket_that_is_not_there_is_an_empty_buffer(s3: S3, bucket: str) -> None:
+    assert list_buffer(context(s3, f"s3://{bucket}/elsewhere")).batches == ()

@@ -1,0 +1,289 @@
+"""What producers get wrong, one test for each: a clear word about that batch alone, and the others go in.
+
+Reading itself is tested file by file in tests/unit/lethe_spark, S3's refusals in test_buffer_on_s3.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lethe.errors import TransientError
+from lethe.run import BufferRef, CreateTable, FileFormat, RunResult, TableRef
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows
+from tests.spark.lake import CATALOG, ROWS, Lake
+from tests.unit.lethe_spark.reading import FORMATS, written
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """A good batch waits in the buffer."""
+    story = Story.begin(spark, lake)
+    story.put("good")
+    return story
+
+
+def put(story: Story, batch_id: str, content: bytes, rows: int = 4) -> Path:
+    """A batch of one good file and one with this content. Returns: the folder."""
+    story.put(batch_id, rows=rows)
+    (story.folder(batch_id) / "part-1").write_bytes(content)
+    return story.folder(batch_id)
+
+
+def only(result: RunResult) -> tuple[str, str, str]:
+    (refused,) = result.refused
+    return refused.batch_id, refused.reason, refused.message
+
+
+PARQUET = written("parquet", pa.Table.from_pylist(some_rows("x", 100), ROWS))
+BAD: dict[str, tuple[bytes, str, str]] = {
+    "zero bytes": (b"", "UnreadableFile", "the file is empty (0 bytes), expected Parquet"),
+    "truncated": (PARQUET[: len(PARQUET) // 2], "UnreadableFile", "it is not readable as Parquet"),
+    "another format": (b"v,day\n1,1\n", "UnreadableFile", "it is not readable as Parquet"),
+    "a column missing": (written("parquet", pa.table({"v": [1]})), "SchemaMismatch", "column day (int32) is missing"),
+    "a column too many": (
+        written("parquet", pa.table({"v": [1], "day": pa.array([1], pa.int32()), "x": [1]})),
+        "SchemaMismatch",
+        "column x is not in the table, which has v, day, batch_id",
+    ),
+    "a column of another type": (
+        written("parquet", pa.table({"v": ["1"], "day": pa.array([1], pa.int32())})),
+        "SchemaMismatch",
+        "column v is string, expected int64",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "reason", "said"), BAD.values(), ids=BAD)
+def test_a_batch_with_a_bad_file_is_refused_as_a_whole_and_the_others_go_in(
+    story: Story, content: bytes, reason: str, said: str
+) -> None:
+    put(story, "bad", content)
+
+    result = story.consolidate("good", "bad")
+
+    assert only(result)[:2] == ("bad", reason)
+    assert "part-1: " in only(result)[2]
+    assert said in only(result)[2]
+    assert (result.outcome, result.batches_promoted) == ("Committed", 1)
+    assert story.states() == {"good": "promoted", "bad": "refused"}
+    story.check_reads(of_batches("good"))
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_every_format_goes_in_and_a_file_of_another_is_refused(
+    spark: SparkSession, lake: Lake, format_name: FileFormat
+) -> None:
+    story = Story.begin(spark, lake)
+    story.put("good", "bad")
+    for batch_id in ("good", "bad"):
+        content = written(format_name, pa.Table.from_pylist(some_rows(batch_id, 4), ROWS))
+        (story.folder(batch_id) / "part-0.parquet").write_bytes(content)
+    other = "parquet" if format_name != "parquet" else "orc"
+    (story.folder("bad") / "more").write_bytes(written(other, pa.Table.from_pylist(some_rows("bad", 4), ROWS)))
+
+    spec = story.consolidation("good", "bad", buffer=BufferRef(uri=story.buffer.uri, format=format_name))
+    result = story.run(spec)
+
+    assert only(result)[:2] == ("bad", "UnreadableFile")
+    story.check_reads(of_batches("good"))
+
+
+def test_a_time_far_out_of_range_is_refused(spark: SparkSession, lake: Lake) -> None:
+    """Iceberg would store the year 33658, and no reader in Python could show it."""
+    story = Story.begin(spark, lake)
+    create = CreateTable(schema="at timestamp, d date", partition_by=("days(at)",))
+    table = TableRef(catalog=CATALOG, name=story.name, create=create)
+    for batch_id, at, day in (("good", 0, 0), ("time", 10**18, 0), ("day", 0, 4_000_000)):
+        values = {"at": pa.array([at], pa.timestamp("us", "UTC")), "d": pa.array([day], pa.date32())}
+        story.buffer.put(batch_id, pa.table(values))
+
+    result = story.run(story.consolidation("good", "time", "day", table=table))
+
+    assert {r.batch_id: r.reason for r in result.refused} == {"time": "SchemaMismatch", "day": "SchemaMismatch"}
+    assert all("outside the years 1 to 9999" in r.message for r in result.refused)
+    assert story.states()["good"] == "promoted"
+
+
+def test_two_folders_of_one_batch_are_left_where_they_are(story: Story) -> None:
+    """Two producers spell one id in two ways; which of them is the batch is nobody's to guess."""
+    story.put("a b")
+    twin = story.folder("a b").with_name("batch_id=a b")
+    twin.mkdir()
+    for file in story.folder("a b").iterdir():
+        (twin / file.name).write_bytes(file.read_bytes())
+
+    result = story.consolidate("good", "a b")
+
+    assert "'a b'" in result.message
+    assert "share their id with another folder" in result.message
+    assert story.states() == {"good": "promoted"}
+    story.check_reads(of_batches("good"))
+
+
+def test_what_a_second_producer_adds_to_a_promoted_batch_is_not_promoted(story: Story) -> None:
+    """The batch is what was there at `_SUCCESS`; retention reports the rest and deletes none of it."""
+    story.consolidate("good")
+    late = story.folder("good") / "part-9.parquet"
+    late.write_bytes(PARQUET)
+    story.put("next")
+
+    story.consolidate("good", "next")
+
+    story.check_reads(of_batches("good", "next"))
+    assert late.exists()
+
+
+def test_a_marker_without_data_waits_and_the_data_that_come_later_go_in_once(story: Story) -> None:
+    """An empty batch would be promoted for ever, and its rows, when the store lists them at last, be nobody's."""
+    story.put("early")
+    file = story.folder("early") / "part-0.parquet"
+    content = file.read_bytes()
+    file.unlink()
+
+    result = story.consolidate("good", "early")
+
+    assert "1 batches have _SUCCESS and no data file yet: 'early'" in result.message
+    assert story.states() == {"good": "promoted"}
+    file.write_bytes(content)
+    story.consolidate("early")
+    story.check_reads(of_batches("good", "early"))
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (lambda file: os.utime(file, ns=(0, 1)), "ObjectChanged"),
+        (lambda file: file.write_bytes(PARQUET), "ObjectChanged"),
+        (lambda file: file.unlink(), "ObjectGone"),
+    ],
+)
+def test_a_file_that_changes_between_listing_and_reading_keeps_its_batch_out_until_it_is_read_whole(
+    story: Story, happens: Callable[[Path], object], said: str
+) -> None:
+    """What is remembered as promoted, and deleted one day, is what was read."""
+    story.put("restless", files=2)
+    file = story.folder("restless") / "part-1.parquet"
+    content = file.read_bytes()
+
+    result = story.consolidate("good", "restless", after_list=lambda: happens(file))
+
+    assert f"could not be read ({said}: " in result.message
+    assert story.states() == {"good": "promoted"}
+    file.write_bytes(content)
+    story.consolidate("restless")
+    story.check_reads(of_batches("good", "restless"))
+
+
+def test_a_run_all_of_whose_batches_change_is_tried_again(story: Story) -> None:
+    file = story.folder("good") / "part-0.parquet"
+
+    with pytest.raises(TransientError, match="ObjectGone"):
+        story.consolidate("good", after_list=file.unlink)
+
+
+def test_a_buffer_that_is_not_there_holds_nothing(story: Story) -> None:
+    spec = story.consolidation("good", buffer=BufferRef(uri=f"{story.buffer.uri}-elsewhere"))
+
+    result = story.run(spec)
+
+    assert (result.outcome, result.snapshot_id) == ("NothingToDo", None)
+    assert "1 batches are not in the buffer" in result.message
+    assert story.rows_at() == Counter()
+
+
+# --- refused batches leave the buffer -------------------------------------------------------------------------------
+
+
+def area(story: Story) -> dict[str, list[str]]:
+    """What was refused by the folder's name: the files that are kept."""
+    folders = sorted((story.buffer.path / "_refused").glob("*/*"))
+    return {str(f.parent.name): sorted(p.name for p in f.iterdir()) for f in folders}
+
+
+def test_a_refused_batch_is_kept_in_the_area_of_refused_ones_with_its_reason(story: Story) -> None:
+    put(story, "bad", b"")
+
+    story.consolidate("good", "bad")
+
+    assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
+    (told,) = (story.buffer.path / "_refused").rglob("_REFUSED.json")
+    document = json.loads(told.read_text())
+    assert (document["batch"], document["reason"]) == ("bad", "UnreadableFile")
+    assert "part-1: the file is empty" in document["message"]
+    assert not story.folder("bad").exists()
+    assert story.folder("good").exists()
+
+
+def test_nothing_is_moved_before_the_refusal_is_committed(story: Story) -> None:
+    put(story, "bad", b"")
+
+    with pytest.raises(Killed):
+        story.consolidate("good", "bad", before_commit=die)
+
+    assert story.folder("bad").joinpath("_SUCCESS").exists()
+    assert area(story) == {}
+
+
+@pytest.mark.parametrize("step", ["after-commit", "refused-copied", "refused-told", "refused-unmarked"])
+def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(story: Story, step: str) -> None:
+    put(story, "bad", b"")
+    with pytest.raises(Killed):
+        story.consolidate("bad", **{step.replace("-", "_"): die})
+    assert story.states() == {"bad": "refused"}
+
+    story.consolidate("good")
+
+    assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
+    assert not story.folder("bad").exists()
+    story.check_reads(of_batches("good"))
+
+
+def test_a_batch_written_anew_under_its_old_name_is_looked_at_again(story: Story) -> None:
+    put(story, "bad", b"")
+    story.consolidate("bad")
+    story.put("bad")
+
+    result = story.consolidate("good", "bad")
+
+    assert (result.batches_promoted, result.refused_count) == (2, 0)
+    assert list(area(story)) == ["batch_id=bad"]  # what was refused is kept
+    story.check_reads(of_batches("good", "bad"))
+
+
+def test_a_batch_that_mixes_files_on_their_way_out_with_new_ones_is_refused_and_kept(story: Story) -> None:
+    """Taking the old ones in might double their rows, leaving them might lose them: nobody knows which was meant."""
+    put(story, "bad", b"")
+    with pytest.raises(Killed):
+        story.consolidate("bad", refused_unmarked=die)
+    (story.folder("bad") / "part-1").unlink()
+    (story.folder("bad") / "part-2").write_bytes(PARQUET)
+    (story.folder("bad") / "_SUCCESS").touch()
+
+    result = story.consolidate("good", "bad")
+
+    assert only(result)[:2] == ("bad", "RefusedFilesLeft")
+    assert "write the whole batch anew" in only(result)[2]
+    assert not story.folder("bad").exists()
+    assert len(list((story.buffer.path / "_refused").glob("*/*"))) == 2
+    story.check_reads(of_batches("good"))
+
+
+def test_a_refused_batch_mended_in_place_before_it_was_moved_goes_in(story: Story) -> None:
+    """Its run died at once; the producer replaces the bad file and leaves the good one."""
+    put(story, "bad", b"")
+    with pytest.raises(Killed):
+        story.consolidate("bad", after_commit=die)
+    mended = written("parquet", pa.Table.from_pylist([{"v": 7, "day": 2}], ROWS))
+    (story.folder("bad") / "part-1").write_bytes(mended)
+
+    result = story.consolidate("bad")
+
+    assert result.batches_promoted == 1
+    story.check_reads(of_batches("bad") + Counter({("bad", 7, 2): 1}))
+    assert area(story) == {}

@@ -1,0 +1,195 @@
+"""Batches with columns that the table does not have: refused, or taken over once, whoever dies or comes along."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lethe.run import CreateTable, RunResult, RunSpec, TableRef
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows
+from tests.spark.lake import CATALOG, Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return Story.begin(spark, lake)
+
+
+def put(story: Story, batch_id: str, rows: int = 4, **more: Any) -> None:
+    """A batch with further columns, each an Arrow array of one value for all rows."""
+    table = pa.Table.from_pylist(some_rows(batch_id, rows), pa.schema([("v", pa.int64()), ("day", pa.int32())]))
+    for name, value in more.items():
+        table = table.append_column(name, pa.repeat(value, rows))
+    story.buffer.put(batch_id, table)
+
+
+def adding(story: Story, *batch_ids: str, **changes: Any) -> RunSpec:
+    return story.consolidation(*batch_ids, schema_evolution="AddColumns", **changes)
+
+
+def values(story: Story, column: str) -> dict[str, Any]:
+    """The values of a column by batch, as PyIceberg reads them."""
+    rows = story.table().scan().to_arrow().to_pylist()
+    return {r["batch_id"]: r[column] for r in rows}
+
+
+def types(story: Story) -> dict[str, str]:
+    return {f.name: str(f.field_type) for f in story.table().schema().fields}
+
+
+def refusals(result: RunResult) -> dict[str, str]:
+    return {r.batch_id: r.message for r in result.refused}
+
+
+def ids(columns: Iterable[Any]) -> list[int]:
+    return [f.field_id for f in columns]
+
+
+def test_a_batch_with_a_new_column_is_refused_by_default_and_the_table_stays(story: Story) -> None:
+    put(story, "A")
+    put(story, "B", tail=pa.scalar("N1"))
+
+    result = story.consolidate("A", "B")
+
+    assert list(refusals(result)) == ["B"]
+    assert "column tail is not in the table" in refusals(result)["B"]
+    assert "spec.schemaEvolution: AddColumns would add it (string)" in refusals(result)["B"]
+    assert list(types(story)) == ["v", "day", "batch_id"]
+    story.check_reads(of_batches("A"))
+
+
+def test_new_columns_of_all_batches_are_added_and_what_a_batch_lacks_is_null(story: Story) -> None:
+    put(story, "A")
+    put(story, "B", tail=pa.scalar("N1"))
+    put(story, "C", miles=pa.scalar(7, pa.int16()))
+
+    result = story.run(adding(story, "A", "B", "C"))
+
+    assert (result.outcome, result.batches_promoted, result.refused_count) == ("Committed", 3, 0)
+    assert types(story) == {"v": "long", "day": "int", "batch_id": "string", "tail": "string", "miles": "int"}
+    assert not any(f.required for f in story.table().schema().fields[3:])
+    assert values(story, "tail") == {"A": None, "B": "N1", "C": None}
+    assert values(story, "miles") == {"A": None, "B": None, "C": 7}
+    story.check_reads(of_batches("A", "B", "C"))
+
+
+def test_rows_from_before_a_column_was_added_are_still_read_and_a_later_batch_finds_it_there(story: Story) -> None:
+    put(story, "A")
+    story.run(adding(story, "A"))
+    put(story, "B", tail=pa.scalar("N1"))
+    story.run(adding(story, "B"))
+    before = types(story)
+    put(story, "C", tail=pa.scalar("N2"))
+
+    story.run(adding(story, "C"))
+
+    assert types(story) == before
+    assert values(story, "tail") == {"A": None, "B": "N1", "C": "N2"}
+    story.check_reads(of_batches("A", "B", "C"))
+
+
+def test_a_wider_type_widens_the_table_and_narrow_batches_still_fit(story: Story) -> None:
+    """Also the column that the table is partitioned by."""
+    put(story, "A")
+    story.run(adding(story, "A"))
+    wide = pa.table({"v": [1, 2], "day": pa.array([1, 2**40], pa.int64())})
+    story.buffer.put("B", wide)
+    put(story, "C")
+
+    result = story.run(adding(story, "B", "C"))
+
+    assert (result.batches_promoted, types(story)["day"]) == (2, "long")
+    assert story.rows_at()["B", 2, 2**40] == 1
+    story.revert("A")
+    assert story.rows_at() == of_batches("C") + Counter({("B", 1, 1): 1, ("B", 2, 2**40): 1})
+
+
+def test_a_required_column_stays_required_when_it_becomes_wider(story: Story) -> None:
+    create = CreateTable(schema="v int NOT NULL, day int")
+    table = TableRef(catalog=CATALOG, name=story.name, create=create)
+    story.buffer.put("A", pa.table({"v": pa.array([2**40]), "day": pa.array([1], pa.int32())}))
+
+    story.run(adding(story, "A", table=table))
+
+    assert (types(story)["v"], story.table().schema().find_field("v").required) == ("long", True)
+
+
+def test_what_cannot_be_united_refuses_the_batch_alone_and_names_column_types_and_option(story: Story) -> None:
+    put(story, "A", x=pa.scalar(1, pa.int32()))
+    put(story, "B", x=pa.scalar("text"), only_of_b=pa.scalar(1))
+    story.buffer.put("C", pa.table({"v": ["text"], "day": pa.array([1], pa.int32())}))
+    story.buffer.put("D", pa.table({"day": pa.array([1], pa.int32())}))
+
+    result = story.run(adding(story, "A", "B", "C", "D"))
+
+    assert result.batches_promoted == 2  # v is optional, so D's is null
+    assert set(refusals(result)) == {"B", "C"}
+    assert "column x is string, and int32 in another batch" in refusals(result)["B"]
+    assert "column v is string, expected int64, which spec.schemaEvolution: AddColumns" in refusals(result)["C"]
+    assert list(types(story)) == ["v", "day", "batch_id", "x"]
+
+
+@pytest.mark.parametrize("step", ["before-columns", "after-columns", "after-write", "after-stage", "after-commit"])
+def test_a_run_that_died_around_the_new_column_is_finished_by_its_repetition(story: Story, step: str) -> None:
+    put(story, "A")
+    put(story, "B", tail=pa.scalar("N1"))
+    run = adding(story, "A", "B")
+    with pytest.raises(Killed):
+        story.run(run, **{step.replace("-", "_"): die})
+
+    story.run(run)
+
+    assert list(types(story)) == ["v", "day", "batch_id", "tail"]
+    assert values(story, "tail") == {"A": None, "B": "N1"}
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_two_runs_that_add_one_column_at_one_moment_add_it_once(story: Story) -> None:
+    put(story, "A")
+    story.run(adding(story, "A"))
+    put(story, "B", tail=pa.scalar("N1"))
+    put(story, "C", tail=pa.scalar("N2"), more=pa.scalar(1))
+
+    story.run(adding(story, "B"), before_columns=lambda: story.run(adding(story, "C")))
+
+    assert list(types(story)) == ["v", "day", "batch_id", "tail", "more"]
+    assert len(set(ids(story.table().schema().fields))) == 5
+    assert values(story, "tail") == {"A": None, "B": "N1", "C": "N2"}
+    story.check_reads(of_batches("A", "B", "C"))
+
+
+def test_a_run_whose_column_somebody_else_adds_as_another_type_changes_nothing_and_is_tried_again(story: Story) -> None:
+    put(story, "A")
+    story.run(adding(story, "A"))
+    put(story, "B", tail=pa.scalar(1))
+    put(story, "C", tail=pa.scalar("text"))
+
+    with pytest.raises(Exception, match="ColumnsMoved"):
+        story.run(adding(story, "B"), before_columns=lambda: story.run(adding(story, "C")))
+
+    story.check_reads(of_batches("A", "C"))
+    assert "column tail is int64, expected string" in refusals(story.run(adding(story, "B")))["B"]
+
+
+def test_a_replacement_may_bring_columns_too(story: Story) -> None:
+    put(story, "A")
+    story.run(adding(story, "A"))
+    request = story.a_replay("A", by="A2")
+    assert request.replacement is not None
+    put(story, "elsewhere", tail=pa.scalar("N9"))
+    folder = story.folder("elsewhere")
+    outside = folder.rename(story.lake.home / "restated" / f"{story.name}-wide")
+    request = a_request(
+        "wide",
+        "Replay",
+        batch_ids=["A"],
+        replacement=request.replacement.model_copy(update={"uri": f"file://{outside}"}),
+    )
+
+    story.run(story.restatement(request, schema_evolution="AddColumns"))
+
+    assert values(story, "tail")["A2"] == "N9"

@@ -1,0 +1,180 @@
+"""Refused batches on their way out of a buffer, on files and on a real S3 server: nothing is lost, and nothing new touched,
+wherever it stops. Without Spark: what a run does once its refusal is committed.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from lethe.buffer import open_store
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
+from lethe.mover import open_mover
+from lethe.plan.batches import is_data
+from lethe.plan.refusals import refused_folder
+from lethe.run import BufferRef
+from lethe_spark.jobs.refusing import set_one_aside
+from lethe_spark.progress import Reporter
+
+from tests.builders import RUN, a_run
+from tests.spark.jobs_support import Killed, Watched, die
+from tests.spark.lake import Recorder
+from tests.spark.s3 import S3, running
+
+STEPS = ["refused-copied", "refused-told", "refused-unmarked"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer with one batch of two files, which the ledger says was refused."""
+
+    uri: str
+    properties: dict[str, str]
+    entry: BatchEntry
+    put: Callable[[str, bytes], object]
+
+    def aside(self, *, judged: bool = True, **at: Callable[[], object]) -> None:
+        spec = a_run(buffer=BufferRef(uri=self.uri))
+        hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
+        context = Watched(None, spec, Reporter(spec, Recorder()), self.properties, at=hooks)  # type: ignore[arg-type]
+        store, mover = open_store(self.uri, self.properties), open_mover(self.uri, self.properties)
+        set_one_aside(context, store, mover, self.entry, was_judged=judged)
+
+    def names(self) -> dict[str, tuple[int, str]]:
+        """What there is, by its name below the buffer."""
+        found = open_store(self.uri, self.properties).list(self.uri)
+        return {o.key.removeprefix(f"{self.uri}/"): (o.size, o.etag) for o in found}
+
+    def area(self) -> str:
+        return refused_folder(self.uri, self.entry).removeprefix(f"{self.uri}/")
+
+
+def refused(uri: str, properties: dict[str, str], put: Callable[[str, bytes], object]) -> Buffer:
+    for name, content in (("day=1/p 1é", b"good"), ("p2", b"bad!"), ("_SUCCESS", b"")):
+        put(f"batch_id=A/{name}", content)
+    objects = [BufferedObject(o.key, o.size, o.etag) for o in open_store(uri, properties).list(uri) if is_data(o.key)]
+    now = datetime.now(UTC) + timedelta(seconds=1)
+    entry = BatchEntry("A", BatchState.REFUSED, RUN, now, refusal="UnreadableFile: p2: why", objects=tuple(objects))
+    return Buffer(uri, properties, entry, put)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture(params=["files", "s3"])
+def buffer(request: pytest.FixtureRequest, tmp_path: Path) -> Buffer:
+    if request.param == "files":
+
+        def write(name: str, content: bytes) -> None:
+            path = tmp_path / "buffer" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+        return refused(f"file://{tmp_path}/buffer", {}, write)
+    server: S3 = request.getfixturevalue("s3")
+    bucket = server.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+    return refused(
+        f"s3://{bucket}/buffer",
+        server.properties(),
+        lambda name, content: server.put(bucket, f"buffer/{name}", content),
+    )
+
+
+def check_gone(buffer: Buffer) -> None:
+    """All of it is in the area, as it was; nothing is left where it was."""
+    area = buffer.area()
+    assert set(buffer.names()) == {f"{area}/day=1/p 1é", f"{area}/p2", f"{area}/_REFUSED.json"}
+    assert buffer.names()[f"{area}/p2"][0] == 4
+
+
+def test_a_refused_batch_is_moved_with_its_reason(buffer: Buffer) -> None:
+    buffer.aside()
+
+    check_gone(buffer)
+    if buffer.uri.startswith("file://"):
+        text = Path(buffer.uri.removeprefix("file://"), buffer.area(), "_REFUSED.json").read_text()
+        assert (json.loads(text)["reason"], json.loads(text)["message"]) == ("UnreadableFile", "p2: why")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_move_that_was_killed_is_finished_by_another_run(buffer: Buffer, step: str) -> None:
+    with pytest.raises(Killed):
+        buffer.aside(**{step.replace("-", "_"): die})
+    complete = "batch_id=A/_SUCCESS" in buffer.names()
+    assert complete == (step != "refused-unmarked")
+    assert {"batch_id=A/p2", f"{buffer.area()}/p2"} <= buffer.names().keys()
+
+    buffer.aside(judged=False)
+
+    check_gone(buffer)
+    buffer.aside(judged=False)
+    check_gone(buffer)
+
+
+def test_a_move_killed_between_two_objects_is_finished(buffer: Buffer) -> None:
+    with pytest.raises(Killed):
+        buffer.aside(refused_unmarked=die)
+    open_mover(buffer.uri, buffer.properties).delete(buffer.entry.objects[0])
+
+    buffer.aside(judged=False)
+
+    check_gone(buffer)
+
+
+def test_a_batch_that_its_producer_has_changed_stays_as_it_is(buffer: Buffer) -> None:
+    buffer.put("batch_id=A/p2", b"mended")
+    before = buffer.names()
+
+    buffer.aside()
+
+    assert buffer.names() == before
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_its_producer_changes_meanwhile_is_never_deleted(buffer: Buffer, step: str) -> None:
+    """Each object goes only as the one that was judged, asked again at that moment."""
+    buffer.aside(**{step.replace("-", "_"): lambda: buffer.put("batch_id=A/p2", b"mended")})
+
+    assert buffer.names()["batch_id=A/p2"][0] == 6
+    assert buffer.names()[f"{buffer.area()}/p2"][0] == 4
+
+
+def test_what_its_producer_adds_meanwhile_is_never_deleted(buffer: Buffer) -> None:
+    buffer.aside(refused_unmarked=lambda: buffer.put("batch_id=A/p3", b"new"))
+
+    assert {k for k in buffer.names() if k.startswith("batch_id=A/")} == {"batch_id=A/p3"}
+
+
+def test_the_same_bytes_put_again_after_the_refusal_wait_to_be_looked_at(buffer: Buffer) -> None:
+    """The table may have changed since, so that they fit now."""
+    buffer.aside()
+    again = replace(buffer, entry=replace(buffer.entry, time=datetime.now(UTC) - timedelta(hours=1)))
+    for name, content in (("day=1/p 1é", b"good"), ("p2", b"bad!"), ("_SUCCESS", b"")):
+        buffer.put(f"batch_id=A/{name}", content)
+
+    again.aside(judged=False)
+
+    assert {k for k in buffer.names() if k.startswith("batch_id=A/")} == {
+        "batch_id=A/day=1/p 1é",
+        "batch_id=A/p2",
+        "batch_id=A/_SUCCESS",
+    }
+
+
+def test_a_batch_refused_again_with_other_objects_is_kept_beside_the_first(buffer: Buffer) -> None:
+    buffer.aside()
+    second = refused(buffer.uri, buffer.properties, lambda name, _: buffer.put(name, b"x" * len(name)))
+    second = replace(
+        second, entry=replace(second.entry, objects=tuple(o for o in second.entry.objects if "/_refused/" not in o.key))
+    )
+
+    second.aside()
+
+    assert buffer.area() != second.area()
+    assert {f"{buffer.area()}/p2", f"{second.area()}/p2"} <= buffer.names().keys()

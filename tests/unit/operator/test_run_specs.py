@@ -1,0 +1,19 @@
+"""What a Dataset says of its buffer reaches the runs that read it."""
+
+from lethe_operator.decide import run_specs
+
+from tests.unit.operator.builders import a_buffered, a_dataset
+
+
+def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added() -> None:
+    dataset = a_dataset(buffer={"uri": "s3://lake/buffer/flights", "format": "avro"}, schemaEvolution="AddColumns")
+
+    run = run_specs.consolidation(dataset, [a_buffered("A")])
+
+    assert (run.buffer.format, run.schema_evolution) == ("avro", "AddColumns")
+
+
+def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> None:
+    run = run_specs.consolidation(a_dataset(), [a_buffered("A")])
+
+    assert (run.buffer.format, run.schema_evolution) == ("parquet", "Refuse")
