@@ -8,16 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
-
-import boto3
-from botocore.config import Config
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, group
 from lethe.plan.places import local_path
+from lethe.s3 import s3_client
 
 
 class Store(Protocol):
@@ -81,24 +79,6 @@ class S3Store:
                 answer = self._s3.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": True})
                 gone += len(wanted) - len(answer.get("Errors", ()))
         return gone
-
-
-def s3_client(properties: Mapping[str, str]) -> Any:
-    """A boto3 client from PyIceberg's properties; short time-outs, so that a store that is away is noticed in seconds."""
-    return boto3.client(
-        "s3",
-        endpoint_url=properties.get("s3.endpoint"),
-        region_name=properties.get("s3.region"),
-        aws_access_key_id=properties.get("s3.access-key-id"),
-        aws_secret_access_key=properties.get("s3.secret-access-key"),
-        aws_session_token=properties.get("s3.session-token"),
-        config=Config(
-            connect_timeout=5,
-            read_timeout=20,
-            retries={"max_attempts": 3, "mode": "standard"},
-            s3={"addressing_style": "path" if properties.get("s3.endpoint") else "auto"},
-        ),
-    )
 
 
 def open_store(uri: str, properties: Mapping[str, str]) -> Store:
