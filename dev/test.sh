@@ -9,6 +9,7 @@ BIN=$LETHE_CACHE/venv/bin
 
 "$ROOT/dev/venv.sh"
 "$ROOT/dev/packages.sh" java postgres
+"$ROOT/dev/tools.sh" versitygw
 export LETHE_JARS=$LETHE_CACHE/jars
 "$BIN/python" spark_apps/fetch_jars.py "$LETHE_JARS" --scope test
 lint=0
