@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_plus, urlsplit
 
-from lethe.errors import ConflictError, InputError, LetheError
+from lethe.errors import ConflictError, InputError, LetheError, TransientError
 from lethe.plan.places import contains
 from lethe.table import catalogs
 from lethe.table.folder_catalog import FolderCatalog
@@ -260,7 +260,15 @@ def require_served(session: SparkSession, catalog: str, table: str, properties: 
         return
     if not serves(session, catalog):
         raise _not_served(catalog)
-    catalogs.load(catalog).table_exists(table)
+    try:
+        catalogs.load(catalog).table_exists(table)
+    except LetheError:
+        raise
+    except Exception as e:
+        raise TransientError(
+            "CatalogOrStorageAway",
+            f"{type(e).__name__} while looking for {table} in the catalog {catalog}. Nothing was changed; try again later.",
+        ) from e
 
 
 def _not_served(name: str) -> InputError:
