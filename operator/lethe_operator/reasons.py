@@ -27,6 +27,10 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec", "The spec does not have the shape that the CRD asks for; the message names the field."
     POD_TEMPLATE_NOT_ALLOWED = "PodTemplateNotAllowed", "runTemplate.podTemplate sets a field that it may not set."
     UNKNOWN_CATALOG = "UnknownCatalog", "spec.table.catalog names no catalog of the chart's value `catalogs`."
+    UNSUPPORTED_CATALOG = (
+        "UnsupportedCatalog",
+        "spec.table.catalog names a catalog of a type that a Dataset cannot use, such as hadoop; the message says which.",
+    )
     CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer; it is asked again."
     STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer; it is asked again."
     TABLE_NOT_FOUND = (

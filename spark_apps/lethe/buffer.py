@@ -4,24 +4,18 @@ I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceb
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
-
-import boto3
-from botocore.config import Config
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group, hidden_folder
 from lethe.plan.places import local_path
-
-# boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
-_ONE_AT_A_TIME: Final = threading.Lock()
+from lethe.s3 import s3_client
 
 
 class Store(Protocol):
@@ -68,8 +62,7 @@ class S3Store:
     """A bucket of any S3 server, configured by PyIceberg's `s3.*` properties."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        with _ONE_AT_A_TIME:
-            self._s3 = s3_client(properties)
+        self._s3 = s3_client(properties)
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         scheme, _, rest = uri.partition("://")
@@ -103,24 +96,6 @@ class S3Store:
                 answer = self._s3.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": True})
                 gone += len(wanted) - len(answer.get("Errors", ()))
         return gone
-
-
-def s3_client(properties: Mapping[str, str]) -> Any:
-    """A boto3 client from PyIceberg's properties; short time-outs, so that a store that is away is noticed in seconds."""
-    return boto3.client(
-        "s3",
-        endpoint_url=properties.get("s3.endpoint"),
-        region_name=properties.get("s3.region"),
-        aws_access_key_id=properties.get("s3.access-key-id"),
-        aws_secret_access_key=properties.get("s3.secret-access-key"),
-        aws_session_token=properties.get("s3.session-token"),
-        config=Config(
-            connect_timeout=5,
-            read_timeout=20,
-            retries={"max_attempts": 3, "mode": "standard"},
-            s3={"addressing_style": "path" if properties.get("s3.endpoint") else "auto"},
-        ),
-    )
 
 
 def open_store(uri: str, properties: Mapping[str, str]) -> Store:

@@ -19,6 +19,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql.types import StructType
 
 from lethe_spark.context import Committer, RunContext
+from lethe_spark.folder_server import require_served
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.sql_names import quoted
@@ -124,6 +125,7 @@ def open_table(context: RunContext) -> IcebergTable:
         FormatVersionTooOld.
     """
     wanted = context.spec.table
+    require_served(context.spark, wanted.catalog, wanted.name, context.catalog_properties)
     claim = {names.CLAIM: context.spec.dataset.claim}
     table = IcebergTable.load(context.spark, wanted.catalog, wanted.name)
     if table is None:

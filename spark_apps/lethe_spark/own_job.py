@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from lethe_spark.base import Base, static_table
 from lethe_spark.context import crash_point
+from lethe_spark.folder_server import require_served
 from lethe_spark.jvm.table import IcebergTable
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,13 @@ def find_table(spark: SparkSession, table: str) -> tuple[IcebergTable, dict[str,
 
     Args:
         table: `catalog.namespace.table`; the catalog is one that both this session and `.pyiceberg.yaml` know.
-    Raises: InputError (InvalidName, UnknownCatalog, TableNotFound), TransientError.
+    Raises: InputError (InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound), TableError, TransientError.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
         raise InputError("InvalidName", f"{table!r}: expected catalog.namespace.table.")
     properties = catalogs.properties(catalog)
+    require_served(spark, catalog, name, properties)
     if spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
         raise InputError(
             "UnknownCatalog",

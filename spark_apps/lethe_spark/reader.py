@@ -21,6 +21,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from lethe_spark.folder_server import require_served
 from lethe_spark.frames import anti_join, named, outside, semi_join
 from lethe_spark.jvm.staged import Tasks, plan_tasks, stage
 from lethe_spark.jvm.table import IcebergTable
@@ -61,12 +62,13 @@ def read(
         until: Where the increment ends, with what that snapshot did; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
         batch_column: Only looked at for a table that Lethe has not prepared; a prepared one remembers its own.
-    Raises: InputError (UnknownCatalog, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ColumnGone,
+    Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ColumnGone,
         BatchColumnDropped), LedgerError, if a ledger cannot be read.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
         raise InputError("InvalidRead", f"{table!r}: expected catalog.namespace.table.")
+    require_served(spark, catalog, name, catalogs.properties(catalog))
     loaded = catalogs.load(catalog).load_table(name)
     source = _Source(spark, catalog, name, loaded, observe(loaded, batch_column, name=name))
     if since is not None:

@@ -17,6 +17,8 @@ from lethe.table import catalogs
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from lethe_spark import folder_server
+
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars
 MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
@@ -29,13 +31,17 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None) -> SparkS
     Args:
         catalog: The catalog's name, the same for PyIceberg and Spark.
         confs: Spark settings (`spark.master`, sizes…); they win over the defaults here.
-    Raises: InputError (`UnknownCatalog`).
+    Raises: InputError (`UnknownCatalog`, `UnsupportedCatalog`; `CatalogNotServed`, if there is a session already and its
+        catalog of that name, of type hadoop, is Spark's own).
     """
-    properties = catalogs.spark_properties(catalog, catalogs.properties(catalog))
+    properties = catalogs.properties(catalog)
+    settings = {} if catalogs.is_folder(properties) else catalogs.spark_properties(catalog, properties)
     context = SparkContext._active_spark_context or _start(launch_confs(dict(confs or {}), os.environ))
     context.setLogLevel("WARN")
     session = SparkSession.builder.getOrCreate()
-    for key, value in properties.items():
+    if catalogs.is_folder(properties):
+        settings = folder_server.serve(session, catalog, properties)
+    for key, value in settings.items():
         session.conf.set(key, value)
     return session
 

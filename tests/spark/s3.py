@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError
-from lethe.buffer import s3_client
+from lethe.s3 import s3_client
 
 from tests.spark.postgres import free_port
 

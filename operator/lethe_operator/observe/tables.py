@@ -59,6 +59,7 @@ class Tables:
         properties: dict[str, str] = {}
         try:
             properties = catalogs.properties(spec.catalog)
+            catalogs.require_service(spec.catalog, properties)
             return self._limiter.call(
                 f"table of {dataset.meta.full_name}", TABLE_SECONDS, lambda: self._load(dataset, properties)
             )

@@ -14,6 +14,7 @@ import yaml
 from pyiceberg.catalog import Catalog, load_catalog
 
 from lethe.errors import InputError
+from lethe.table import folder_catalog
 
 CONFIG_FILE = ".pyiceberg.yaml"
 # A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
@@ -50,9 +51,27 @@ def properties(name: str, path: Path | None = None) -> dict[str, str]:
 def load(name: str, path: Path | None = None) -> Catalog:
     """Open a catalog with PyIceberg. Raises: InputError (`UnknownCatalog`); whatever the catalog raises when away."""
     own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
+    if is_folder(own):
+        return folder_catalog.FolderCatalog(name, **{**_PATIENCE, **own})
     if own.get("uri", "").startswith("postgresql"):
         own = {"pool_pre_ping": "true", **own, "uri": _patient(own["uri"])}
     return load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+
+
+def is_folder(catalog_properties: Mapping[str, str]) -> bool:
+    """Whether the catalog is of type hadoop: tables in folders, and no service that says which version is theirs."""
+    return catalog_properties.get("type") == folder_catalog.TYPE
+
+
+def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
+    """Raises: InputError (`UnsupportedCatalog`) for a catalog that only processes which go through Lethe can share."""
+    if is_folder(catalog_properties):
+        raise InputError(
+            "UnsupportedCatalog",
+            f"catalog {name} is of type {folder_catalog.TYPE}: a folder, with no service that lets one of two writers win. A "
+            "Dataset's table has many: runs, the operator, any engine of its readers. Use a catalog of type sql, rest, hive "
+            "or glue, or write the table from your own Spark jobs with lethe_spark.",
+        )
 
 
 def _patient(uri: str) -> str:
@@ -65,7 +84,8 @@ def _patient(uri: str) -> str:
 def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[str, str]:
     """The Spark configuration (`spark.sql.catalog.<name>…`) of the same catalog.
 
-    The name must be the same on both sides: SQL catalogs keep it in a column.
+    The name must be the same on both sides: SQL catalogs keep it in a column. One of type hadoop is not Spark's own of that
+    type, which commits by a rename, but served to it (`lethe_spark.folder_server`).
     Raises: InputError (`UnsupportedCatalog`) for a `type` that Spark has no counterpart of.
     """
     kind = catalog_properties.get("type") or ("rest" if catalog_properties.get("uri", "").startswith("http") else "")

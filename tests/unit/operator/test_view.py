@@ -10,10 +10,13 @@ from lethe.ledger.lineage import Resolution
 from lethe.table.facts import TableFacts
 from lethe.table.ledger_store import Loaded, write
 from lethe_operator.observe.ledgers import Asked, Lookup
-from lethe_operator.observe.tables import view_of
+from lethe_operator.observe.tables import Tables, view_of
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.observed import Unavailable
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.builders import a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago, as_delta
+from tests.unit.operator.builders import a_dataset
 
 IO = PyArrowFileIO()
 
@@ -76,3 +79,17 @@ def test_a_part_of_the_ledger_that_is_gone_is_told_when_it_is_asked(table: Table
 
     with pytest.raises(LedgerError, match="LedgerMissing"):
         Lookup().known(view.ledger, Asked(frozenset({"A"})))
+
+
+def test_a_dataset_on_a_catalog_of_type_hadoop_is_refused_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking again would not help: nothing but a folder decides between the writers of such a table."""
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  main: {{type: hadoop, warehouse: 'file://{tmp_path}'}}\n")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+
+    found = Tables().view(a_dataset())
+
+    assert isinstance(found, Unavailable)
+    assert (found.reason, found.transient) == (Reason.UNSUPPORTED_CATALOG, False)
+    assert "catalog main is of type hadoop" in found.message

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import InputError
-from lethe.table.catalogs import load, properties, spark_properties
+from lethe.table.catalogs import load, properties, require_service, spark_properties
+from pyiceberg.exceptions import NoSuchTableError
 
 PREFIX = "spark.sql.catalog.main"
 
@@ -72,7 +73,7 @@ def test_a_catalog_at_http_without_a_type_is_rest_as_pyiceberg_has_it() -> None:
     assert spark(uri="https://catalog")["type"] == "rest"
 
 
-@pytest.mark.parametrize("given", [{"type": "dynamodb"}, {"type": "sql"}, {}])
+@pytest.mark.parametrize("given", [{"type": "dynamodb"}, {"type": "sql"}, {"type": "hadoop"}, {}])
 def test_a_catalog_that_spark_cannot_have_is_refused_by_name(given: dict[str, str]) -> None:
     with pytest.raises(InputError, match="catalog 'main'") as refused:
         spark_properties("main", given)
@@ -114,3 +115,26 @@ def test_a_postgresql_that_is_gone_is_waited_for_in_seconds(tmp_path: Path, give
 
     assert engine.url.query == {"tcp_user_timeout": "20000", **kept}
     assert engine.url.password == "p@"
+
+
+def test_a_catalog_of_type_hadoop_is_a_folder(tmp_path: Path) -> None:
+    """PyIceberg has none."""
+    path = tmp_path / ".pyiceberg.yaml"
+    path.write_text(
+        f"catalog:\n  lake: {{type: hadoop, warehouse: 'file://{tmp_path}/wh'}}\n  none: {{type: hadoop}}\n"
+    )
+
+    with pytest.raises(NoSuchTableError, match=f"no table in file://{tmp_path}/wh/air/flights"):
+        load("lake", path).load_table("air.flights")
+    with pytest.raises(InputError, match="catalog 'none' is of type hadoop and has no warehouse") as refused:
+        load("none", path)
+
+    assert refused.value.reason == "UnsupportedCatalog"
+
+
+def test_what_needs_a_service_refuses_a_folder_and_says_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"catalog lake is of type hadoop.*Use a catalog of type sql, rest") as refused:
+        require_service("lake", {"type": "hadoop", "warehouse": "s3://lake/wh"})
+    require_service("main", {"type": "sql"})
+
+    assert refused.value.reason == "UnsupportedCatalog"

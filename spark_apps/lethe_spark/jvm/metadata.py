@@ -1,0 +1,105 @@
+"""Table metadata made and changed by Iceberg's own Java code: documents in, documents out. No I/O but the JVM's.
+
+And what its REST client needs to be told, so that documents come as they were sent.
+"""
+
+import json
+from typing import Any
+
+from lethe.errors import ConflictError, InputError
+from pyspark.sql import SparkSession
+
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message
+from lethe_spark.jvm.gateway import each, gateway, jvm
+
+
+class JvmMetadata:
+    """What a REST catalog does with the requests of Iceberg's REST client."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def created(self, location: str, request: str) -> str:
+        """The metadata of a new table.
+
+        Args:
+            request: A CreateTableRequest of Iceberg's REST protocol.
+        Raises: InputError (InvalidTableDefinition).
+        """
+        api = jvm(self._spark).org.apache.iceberg
+        wanted = json.loads(request)
+        spec, order = wanted.get("partition-spec"), wanted.get("write-order")
+        properties = jvm(self._spark).java.util.HashMap()
+        for key, value in (wanted.get("properties") or {}).items():
+            properties.put(key, value)
+        try:
+            schema = api.SchemaParser.fromJson(json.dumps(wanted["schema"]))
+            made = api.TableMetadata.newTableMetadata(
+                schema,
+                api.PartitionSpecParser.fromJson(schema, json.dumps(spec))
+                if spec
+                else api.PartitionSpec.unpartitioned(),
+                api.SortOrderParser.fromJson(schema, json.dumps(order)) if order else api.SortOrder.unsorted(),
+                location,
+                properties,
+            )
+            return str(api.TableMetadataParser.toJson(made))
+        except JvmError as e:
+            raise InputError("InvalidTableDefinition", f"{location}: {_first_line(e)}") from e
+
+    def updated(self, location: str, metadata: str, request: str) -> str | None:
+        """The metadata after a change; None when it changes nothing.
+
+        Args:
+            location: Of the file that holds `metadata`.
+            request: An UpdateTableRequest of Iceberg's REST protocol.
+        Raises: ConflictError (CommitFailed), if the metadata is not what the request requires; InputError (InvalidChange).
+        """
+        api = jvm(self._spark).org.apache.iceberg
+        try:
+            wanted = api.rest.requests.UpdateTableRequestParser.fromJson(request)
+            base = api.TableMetadataParser.fromJson(location, metadata)
+            for requirement in each(wanted.requirements()):
+                requirement.validate(base)
+            builder = api.TableMetadata.buildFrom(base)
+            for update in each(wanted.updates()):
+                update.applyTo(builder)
+            made = builder.build()
+            return None if made.changes().isEmpty() else str(api.TableMetadataParser.toJson(made))
+        except JvmError as e:
+            if self._is_stale(e):
+                raise ConflictError("CommitFailed", f"{location}: {_first_line(e)}") from e
+            raise InputError("InvalidChange", f"{location}: {_first_line(e)}") from e
+
+    def _is_stale(self, error: BaseException) -> bool:
+        """A requirement that does not hold; or a snapshot whose sequence number others have used meanwhile."""
+        stale = ("CommitFailedException", "ValidationException")
+        return any(is_a(jvm(self._spark), error, ICEBERG + name) for name in stale)
+
+
+def _first_line(error: Any) -> str:
+    return (java_message(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def escape_requests(spark: SparkSession) -> None:
+    """Let Iceberg's REST client write what is not ASCII as JSON's escapes. Safe to repeat.
+
+    It sends its JSON as ISO 8859-1 (https://github.com/apache/iceberg/pull/17646), in which a column of another alphabet
+    becomes a row of question marks. The setting is of the whole JVM, and changes the meaning of no request.
+
+    Raises: InputError (UnsupportedIceberg), if this session's Iceberg cannot be told.
+    """
+    java, client = jvm(spark).java.lang, gateway(spark)
+    rest, shaded = "org.apache.iceberg.rest.RESTObjectMapper", "org.apache.iceberg.shaded.com.fasterxml.jackson.core"
+    try:
+        loader = java.Thread.currentThread().getContextClassLoader()
+        mapper = loader.loadClass(rest).getDeclaredMethod("mapper", client.new_array(java.Class, 0))
+        mapper.setAccessible(True)
+        feature = java.Enum.valueOf(loader.loadClass(f"{shaded}.JsonGenerator$Feature"), "ESCAPE_NON_ASCII")
+        mapper.invoke(None, client.new_array(java.Object, 0)).getFactory().enable(feature)
+    except JvmError as e:
+        raise InputError(
+            "UnsupportedIceberg",
+            "this session's Iceberg runtime cannot be told to send other alphabets intact, so no catalog of type hadoop is "
+            "served to it. Use the version that Lethe is tested with (spark_apps/jars.txt).",
+        ) from e

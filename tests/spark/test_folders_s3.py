@@ -1,0 +1,99 @@
+"""Versions of a table in an object store: a real S3 server, several writers, and a store that cannot do it. No Spark."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe.errors import ConflictError, InputError, TransientError, UnknownCommitState
+from lethe.table import folders
+from lethe.table.folders import S3Folder
+from lethe.table.versions import MetadataFolder
+
+from tests.spark.s3 import S3, running
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3]:
+    with running() as started:
+        started.bucket("lake")
+        yield started
+
+
+@pytest.fixture
+def folder(server: S3, request: pytest.FixtureRequest) -> S3Folder:
+    node: Any = request.node
+    return S3Folder(f"s3://lake/wh/air/{node.name}/metadata", server.properties())
+
+
+def document(*entries: str) -> str:
+    properties = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "3"}
+    return json.dumps({"table-uuid": "u", "location": "s3://lake/t", "properties": properties, "entries": entries})
+
+
+def test_an_object_is_made_once_and_whole(folder: S3Folder) -> None:
+    assert [folder.create("v1.metadata.json", b"1"), folder.create("v1.metadata.json", b"2")] == [True, False]
+    assert (folder.read("v1.metadata.json"), folder.read("v2.metadata.json")) == (b"1", None)
+    assert folder.names("v") == ["v1.metadata.json"]
+
+    folder.replace("version-hint.text", b"1")
+    folder.delete("v1.metadata.json")
+
+    assert folder.names("") == ["version-hint.text"]  # nor is anything left of trying whether the store can do it
+
+
+def test_racing_writers_lose_no_commit_and_make_none_twice(folder: S3Folder, server: S3) -> None:
+    MetadataFolder(folder).commit(None, document())
+
+    def append(writer: int) -> None:
+        mine = MetadataFolder(S3Folder(folder.uri, server.properties()))
+        for n in range(5):
+            entry = f"{writer}.{n}"
+            while True:
+                base = mine.current()
+                assert base is not None
+                if entry in base.document["entries"]:
+                    break
+                try:
+                    mine.commit(base, document(*base.document["entries"], entry))
+                except (ConflictError, UnknownCommitState):
+                    continue
+
+    writers = [threading.Thread(target=append, args=(n,)) for n in range(3)]
+    for w in writers:
+        w.start()
+    for w in writers:
+        w.join(60)
+
+    found = MetadataFolder(folder).current()
+    assert found is not None
+    assert sorted(found.document["entries"]) == sorted(f"{w}.{n}" for w in range(3) for n in range(5))
+    assert found.number == 16
+    assert sorted(folder.names("v")) == sorted(
+        [f"v{n}.metadata.json" for n in (13, 14, 15, 16)] + ["version-hint.text"]
+    )
+
+
+def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(
+    folder: S3Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some take no notice of a header that they do not know."""
+    monkeypatch.setattr(folders, "_KEEPS_TO_CONDITIONS", set())
+    put = folder._once.put_object
+    monkeypatch.setattr(
+        folder._once, "put_object", lambda **given: put(**{k: v for k, v in given.items() if k != "IfNoneMatch"})
+    )
+
+    with pytest.raises(InputError, match="the store overwrites an object") as refused:
+        MetadataFolder(folder).commit(None, document())
+
+    assert (refused.value.reason, folder.names("")) == ("UnsupportedStorage", [])
+
+
+def test_a_store_that_lets_nobody_in_is_no_lost_commit(server: S3, tmp_path: Path) -> None:
+    stranger = {**server.properties(), "s3.secret-access-key": "wrong"}
+
+    with pytest.raises(TransientError, match="Nothing was committed"):
+        S3Folder(f"s3://lake/wh/{tmp_path.name}", stranger)._create("v1.metadata.json", b"1")
