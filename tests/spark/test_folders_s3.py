@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from lethe.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe.table import folders
+from lethe.table.folder_catalog import FolderCatalog
 from lethe.table.folders import S3Folder
 from lethe.table.versions import MetadataFolder
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField
 
 from tests.spark.s3 import S3, running
 
@@ -74,6 +81,23 @@ def test_racing_writers_lose_no_commit_and_make_none_twice(folder: S3Folder, ser
     assert sorted(folder.names("v")) == sorted(
         [f"v{n}.metadata.json" for n in (13, 14, 15, 16)] + ["version-hint.text"]
     )
+
+
+def test_a_table_in_a_bucket_is_found_and_read_by_its_folder(server: s3.S3Server) -> None:
+    warehouse = f"s3://{s3.BUCKET}/wh"
+    catalog = FolderCatalog("lake", type="hadoop", warehouse=warehouse, **server.properties)
+    columns = Schema(NestedField(1, "v", LongType(), required=False))
+    made = new_table_metadata(
+        columns, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, f"{warehouse}/air/flights", {"format-version": "2"}
+    )
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table("air.flights")
+
+    catalog.metadata_folder(("air", "flights")).commit(None, made.model_dump_json(by_alias=True))
+
+    found = catalog.load_table("air.flights")
+    assert found.metadata_location == f"{warehouse}/air/flights/metadata/v1.metadata.json"
+    assert found.scan().to_arrow().column_names == ["v"]
 
 
 def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(

@@ -1,0 +1,271 @@
+"""Tables in a folder and nothing else: Spark writes, reverts and reads them by listing, whatever `version-hint.text` says,
+and writers that race create each version once.
+"""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import lethe
+import lethe_spark
+import pytest
+from lethe.errors import InputError, TableError
+from lethe.run import CreateTable, TableRef
+from lethe.table import catalogs
+from lethe.table.folder_catalog import FolderCatalog
+from lethe.table.folders import LocalFolder
+from lethe.table.versions import MetadataFolder
+from lethe_spark import folder_server
+from lethe_spark.folder_server import Tables
+from lethe_spark.jvm.metadata import JvmMetadata
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.session import make_session
+from pyspark.sql import SparkSession
+
+from tests.spark.appender import append, appenders
+from tests.spark.driver import Driver
+from tests.spark.lake import SCHEMA, Flights, Lake
+
+CATALOG = "folder"
+PROCESSES, EACH = 2, 6
+
+
+@pytest.fixture(scope="module")
+def home(spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of the catalog `folder`, which this session is served."""
+    warehouse = tmp_path_factory.mktemp("folders")
+    lake.add_catalog(CATALOG, type="hadoop", warehouse=f"file://{warehouse}")
+    assert make_session(CATALOG) == spark
+    return warehouse
+
+
+@pytest.fixture
+def table(spark: SparkSession, home: Path, request: Any) -> str:
+    name = f"air.{request.node.originalname}"
+    made = IcebergTable.create(spark, CATALOG, name, CreateTable(schema=SCHEMA, partition_by=("day",)))
+    assert made.location == f"file://{home}/air/{request.node.originalname}"
+    return f"{CATALOG}.{name}"
+
+
+def metadata(home: Path, table: str) -> Path:
+    return home / "air" / table.rpartition(".")[2] / "metadata"
+
+
+def versions(home: Path, table: str) -> list[int]:
+    return sorted(int(p.name.split(".")[0][1:]) for p in metadata(home, table).glob("v*.metadata.json"))
+
+
+def write(spark: SparkSession, table: str, batch_id: str, *values: int) -> lethe_spark.WriteResult:
+    frame = spark.createDataFrame([(v, 1 + v % 2) for v in values], "v bigint, day int")
+    return lethe_spark.write(frame, table, batch_id=batch_id)
+
+
+def rows_of(spark: SparkSession, table: str) -> dict[str, int]:
+    """Rows by batch as Lethe reads them, both ways."""
+    by_arrow = Counter(lethe.scan(table).to_arrow()["batch_id"].to_pylist())
+    read = lethe_spark.read(spark, table).groupBy("batch_id").count().collect()
+    assert {r[0]: r[1] for r in read} == dict(by_arrow)
+    return dict(by_arrow)
+
+
+def spoil(home: Path, table: str, hint: str | None) -> None:
+    file = metadata(home, table) / "version-hint.text"
+    if hint is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.write_text(hint)
+
+
+@pytest.mark.parametrize("hint", [None, "1", "999", "x"])
+def test_batches_go_in_and_are_taken_back_whatever_the_hint_says(
+    spark: SparkSession, home: Path, table: str, hint: str | None
+) -> None:
+    batch = f"hint {hint}"
+    before = rows_of(spark, table)
+    spoil(home, table, hint)
+    write(spark, table, batch, 1, 2, 3)
+    spoil(home, table, hint)
+    assert write(spark, table, batch, 1, 2, 3).already
+    assert rows_of(spark, table) == before | {batch: 3}
+
+    spoil(home, table, hint)
+    reverted = lethe_spark.revert(spark, table, [batch])
+    spoil(home, table, hint)
+    assert rows_of(spark, table) == before
+
+    lethe_spark.undo(spark, table, reverted.restatement)
+    assert rows_of(spark, table) == before | {batch: 3}
+    assert (metadata(home, table) / "version-hint.text").read_text() == str(versions(home, table)[-1])
+
+
+def test_spark_itself_writes_and_reads_such_a_table_in_the_same_way(
+    spark: SparkSession, home: Path, table: str
+) -> None:
+    write(spark, table, "A", 1)
+    spoil(home, table, "1")
+
+    spark.sql(f"INSERT INTO {table} VALUES (7, 1, 'B')")
+
+    assert spark.table(table).count() == 2
+    assert rows_of(spark, table) == {"A": 1, "B": 1}
+
+
+def test_names_of_all_alphabets_arrive_as_they_were_written(spark: SparkSession, home: Path) -> None:
+    """Iceberg's REST client would send them as question marks."""
+    name = f"{CATALOG}.air.alphabets"
+    spark.sql(f"CREATE TABLE {name} (`größe` bigint, `名前` string, batch_id string) COMMENT 'Żółć, ärgerlich'")
+    spark.sql(f"INSERT INTO {name} VALUES (1, '山田', 'ä')")
+
+    assert lethe.scan(name).to_arrow().to_pylist() == [{"größe": 1, "名前": "山田", "batch_id": "ä"}]
+    document = json.loads((metadata(home, name) / "v1.metadata.json").read_text())
+    assert document["properties"]["comment"] == "Żółć, ärgerlich"
+
+
+def test_racing_writers_lose_no_batch_and_overwrite_no_version(
+    spark: SparkSession, home: Path, lake: Lake, table: str, tmp_path: Path
+) -> None:
+    """Processes of their own and this one, while the hint is missing, stale, or ahead of everything."""
+    write(spark, table, "first", 0)
+    done, folder = threading.Event(), metadata(home, table)
+
+    def confuse() -> None:
+        n = 0
+        while not done.wait(0.02):
+            n += 1
+            spoil(home, table, [None, "1", "999"][n % 3])
+
+    vandal = threading.Thread(target=confuse, daemon=True)
+    with appenders(lake, tmp_path, table, PROCESSES, EACH) as processes:
+        vandal.start()
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for n in range(EACH):
+            append(spark.createDataFrame([(n, 1)], "v bigint, day int"), table, f"here-{n}")
+        ended = [process.wait(timeout=150) for process in processes]
+        done.set()
+        vandal.join()
+
+    assert ended == [0] * PROCESSES
+    names = ["first"] + [f"{who}-{n}" for who in ("here", *(f"p{i}" for i in range(PROCESSES))) for n in range(EACH)]
+    assert rows_of(spark, table) == dict.fromkeys(names, 1)
+    found = versions(home, table)
+    assert found == list(range(1, len(found) + 1))
+    snapshots: list[set[int]] = []
+    for number in found:
+        document = json.loads((folder / f"v{number}.metadata.json").read_text())
+        logged = [e["metadata-file"].rpartition("/")[2] for e in document.get("metadata-log", ())]
+        assert logged == [f"v{n}.metadata.json" for n in range(1, number)]
+        snapshots.append({s["snapshot-id"] for s in document.get("snapshots", ())})
+    assert all(earlier <= later for earlier, later in pairwise(snapshots))
+    assert len(snapshots[-1]) == len(names)  # and none was committed twice
+
+
+class Losing(LocalFolder):
+    """Before it creates a version of a commit of rows, once: something happens."""
+
+    happens: Callable[[], None] | None = None
+
+    def create(self, name: str, content: bytes) -> bool:
+        happens, Losing.happens = Losing.happens, None
+        if happens is not None:
+            happens()
+        return super().create(name, content)
+
+
+class LosingCatalog(FolderCatalog):
+    def metadata_folder(self, parts: tuple[str, ...]) -> MetadataFolder:
+        return MetadataFolder(Losing(f"{self.location(parts)}/metadata"))
+
+
+@pytest.fixture
+def losing(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> type[Losing]:
+    """The storage of `table`, as the catalog sees it."""
+    assert table.startswith(f"{CATALOG}.")
+    catalog = LosingCatalog(CATALOG, **catalogs.properties(CATALOG))
+    monkeypatch.setattr(folder_server._SERVERS[CATALOG], "tables", Tables(catalog, JvmMetadata(spark)))
+    return Losing
+
+
+def test_a_commit_of_which_the_storage_did_not_say_whether_it_landed_is_made_once(
+    spark: SparkSession, table: str, losing: type[Losing]
+) -> None:
+    write(spark, table, "A", 1)
+
+    def break_down() -> None:
+        raise OSError("the connection was lost")
+
+    losing.happens = break_down
+    write(spark, table, "B", 2)
+
+    assert rows_of(spark, table) == {"A": 1, "B": 1}
+
+
+def test_a_writer_that_others_overtake_on_the_way_plans_again(
+    spark: SparkSession, home: Path, table: str, losing: type[Losing]
+) -> None:
+    """So far that the version it creates has been there, and was cleaned up: its file is no part of the history."""
+    write(spark, table, "A", 1)
+    spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '2', "
+        "'write.metadata.delete-after-commit.enabled' = 'true')"
+    )
+
+    def overtake() -> None:
+        for n in range(5):
+            write(spark, table, f"fast-{n}", n)
+
+    losing.happens = overtake
+    write(spark, table, "slow", 2)
+
+    assert rows_of(spark, table) == {"A": 1, "slow": 1} | {f"fast-{n}": 1 for n in range(5)}
+    assert len(versions(home, table)) == 3
+
+
+def test_a_newest_version_that_cannot_be_read_is_named_to_readers_and_writers(
+    spark: SparkSession, home: Path, table: str
+) -> None:
+    write(spark, table, "A", 1)
+    newest = versions(home, table)[-1]
+    (metadata(home, table) / f"v{newest + 1}.metadata.json").write_text('{"half": ')
+
+    for act in (lambda: lethe_spark.read(spark, table), lambda: write(spark, table, "B", 1), lambda: lethe.scan(table)):
+        with pytest.raises(TableError, match=rf"v{newest + 1}\.metadata\.json is the newest version"):
+            act()
+
+
+def test_an_application_run_from_a_shell_takes_such_a_table(
+    flights: Flights, driver: Driver, spark: SparkSession, table: str
+) -> None:
+    name = table.partition(".")[2]
+    flights.lake.buffer(flights.name).put("A", [{"v": n, "day": 1} for n in range(7)])
+    wanted = TableRef(catalog=CATALOG, name=name, adopt=True)
+
+    ended = driver.run(flights.run_of("A", table=wanted))
+
+    assert ended.result is not None, ended.log
+    assert (ended.code, ended.result.outcome, ended.result.rows_added) == (0, "Committed", 7)
+    assert rows_of(spark, table) == {"A": 7}
+
+
+def test_a_session_whose_catalog_is_sparks_own_of_that_type_is_refused(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    lake.add_catalog("own", type="hadoop", warehouse=f"file://{tmp_path}")
+    spark.conf.set("spark.sql.catalog.own", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set("spark.sql.catalog.own.type", "hadoop")
+    spark.conf.set("spark.sql.catalog.own.warehouse", f"file://{tmp_path}")
+
+    for act in (
+        lambda: lethe_spark.read(spark, "own.air.flights"),
+        lambda: write(spark, "own.air.flights", "A", 1),
+        lambda: make_session("own"),
+    ):
+        with pytest.raises(InputError, match="it commits by a rename") as refused:
+            act()
+        assert refused.value.reason == "CatalogNotServed"
