@@ -83,9 +83,9 @@ def test_racing_writers_lose_no_commit_and_make_none_twice(folder: S3Folder, ser
     )
 
 
-def test_a_table_in_a_bucket_is_found_and_read_by_its_folder(server: s3.S3Server) -> None:
-    warehouse = f"s3://{s3.BUCKET}/wh"
-    catalog = FolderCatalog("lake", type="hadoop", warehouse=warehouse, **server.properties)
+def test_a_table_in_a_bucket_is_found_and_read_by_its_folder(server: S3) -> None:
+    warehouse = "s3://lake/wh"
+    catalog = FolderCatalog("lake", type="hadoop", warehouse=warehouse, **server.properties())
     columns = Schema(NestedField(1, "v", LongType(), required=False))
     made = new_table_metadata(
         columns, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, f"{warehouse}/air/flights", {"format-version": "2"}
