@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, folders_of, group, hidden_folder
+from lethe.plan.batches import (
+    BufferedBatch,
+    Grouped,
+    ListedObject,
+    NoBatch,
+    file_etag,
+    folders_of,
+    group,
+    hidden_folder,
+)
 from lethe.plan.places import local_path
 from lethe.s3 import s3_client
 
@@ -30,7 +39,7 @@ class Store(Protocol):
 
 
 class FileStore:
-    """A local folder. The ETag is size and modification time, as good as the file system offers."""
+    """A local folder. The ETag is size and modification time."""
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         root = Path(local_path(uri))
@@ -45,7 +54,7 @@ class FileStore:
                     continue
                 key = uri.rstrip("/") + "/" + path.relative_to(root).as_posix()
                 modified = datetime.fromtimestamp(stat.st_mtime, UTC)
-                yield ListedObject(key, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
+                yield ListedObject(key, stat.st_size, file_etag(stat.st_size, stat.st_mtime_ns), modified)
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         gone = 0
@@ -115,13 +124,10 @@ class Buffer:
         self.uri = uri
         self._column = batch_column
         self._store = store
-        self.invalid: tuple[tuple[str, str], ...] = ()
 
-    def list(self) -> tuple[BufferedBatch, ...]:
-        """Every batch, complete or not, in the order of the folders' names; afterwards `invalid` says what is none."""
-        grouped: Grouped = group(self._store.list(self.uri), self.uri, self._column)
-        self.invalid = grouped.invalid
-        return grouped.batches
+    def list(self) -> Grouped:
+        """Every batch, complete or not, and what is none, in the order of the folders' names."""
+        return group(self._store.list(self.uri, hidden=False), self.uri, self._column)
 
     def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
         """The same one by one as the store lists them, holding one at a time; two of one id are not looked for.

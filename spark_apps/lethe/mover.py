@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
-from lethe.buffer import s3_client
 from lethe.ledger.ledger import BufferedObject
+from lethe.plan.batches import file_etag
 from lethe.plan.places import local_path
+from lethe.s3 import s3_client
 
 _NOT_IT: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
 
@@ -144,7 +145,7 @@ def open_mover(uri: str, properties: Mapping[str, str]) -> Mover:
 def _etag(path: Path) -> str:
     """As a listing has it. Raises: FileNotFoundError."""
     stat = path.stat()
-    return f"{stat.st_size:x}-{stat.st_mtime_ns:x}"
+    return file_etag(stat.st_size, stat.st_mtime_ns)
 
 
 def _split(uri: str) -> tuple[str, str]:

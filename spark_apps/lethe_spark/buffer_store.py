@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from lethe.plan.batches import file_etag
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
@@ -127,7 +128,7 @@ def _etag(files: FileSystem, path: str, file: Any) -> str:
     """As a listing has it; empty where the store does not say."""
     if isinstance(files, LocalFileSystem):
         stat = os.stat(path)
-        return f"{stat.st_size:x}-{stat.st_mtime_ns:x}"
+        return file_etag(stat.st_size, stat.st_mtime_ns)
     return str((file.metadata().get("ETag") or b"").decode()).strip('"')
 
 

@@ -106,7 +106,7 @@ class BufferFolder:
 
     def sources(self) -> list[BatchSource]:
         """What a consolidation would read, listed as it lists."""
-        return [BatchSource(b.id, b.data_objects) for b in open_buffer(self.uri, "batch_id", {}).list()]
+        return [BatchSource(b.id, b.data_objects) for b in open_buffer(self.uri, "batch_id", {}).list().batches]
 
 
 @dataclass

@@ -36,7 +36,7 @@ def bucket(s3: S3) -> str:
 
 
 def listed(s3: S3, bucket: str) -> FileTask:
-    (batch,) = open_buffer(f"s3://{bucket}/buffer", "batch_id", s3.properties()).list()
+    (batch,) = open_buffer(f"s3://{bucket}/buffer", "batch_id", s3.properties()).list().batches
     (data,) = batch.data_objects
     assert (batch.id, batch.complete) == (ID, True)
     return FileTask(batch.id, data.key, data.size, data.etag)

@@ -1,9 +1,9 @@
 """The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
 
 from botocore.exceptions import ClientError
-from lethe.buffer import open_store
+from lethe.buffer import open_buffer
 from lethe.errors import TransientError
-from lethe.plan.batches import Grouped, group
+from lethe.plan.batches import Grouped
 
 from lethe_spark.context import RunContext
 
@@ -20,7 +20,7 @@ def list_buffer(context: RunContext) -> Grouped:
     """
     uri = context.spec.buffer.uri
     try:
-        return group(open_store(uri, context.catalog_properties).list(uri), uri, context.spec.batch_column)
+        return open_buffer(uri, context.spec.batch_column, context.catalog_properties).list()
     except ClientError as e:
         reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
         if not reason:

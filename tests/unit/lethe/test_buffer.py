@@ -28,15 +28,15 @@ def test_a_local_buffer_is_listed_and_swept_file_by_file(tmp_path: Path, prefix:
     put(tmp_path, "waits", "p.parquet")
     buffer = open_buffer(f"{prefix}{tmp_path}", "batch_id", {})
 
-    done, waiting = buffer.list()
+    done, waiting = buffer.list().batches
 
     assert [(done.id, done.complete), (waiting.id, waiting.complete)] == [("a b/é", True), ("waits", False)]
     hashed = next(o for o in done.objects if "#" in o.key)
     assert buffer.delete([hashed]) == 1
-    assert sorted(o.key.rpartition("/")[2] for o in buffer.list()[0].objects) == ["_SUCCESS", "p"]
+    assert sorted(o.key.rpartition("/")[2] for o in buffer.list().batches[0].objects) == ["_SUCCESS", "p"]
     assert buffer.delete(done.objects) == 3  # one is gone already, which is what was wanted
     assert buffer.delete(done.objects) == 3  # and so is the folder
-    assert [b.id for b in buffer.list()] == ["waits"]
+    assert [b.id for b in buffer.list().batches] == ["waits"]
 
 
 def test_a_local_buffer_is_listed_folder_by_folder(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_an_etag_changes_when_a_file_is_written_over(tmp_path: Path) -> None:
 
 
 def test_a_buffer_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    assert open_buffer(f"file://{tmp_path}/nothing", "batch_id", {}).list() == ()
+    assert open_buffer(f"file://{tmp_path}/nothing", "batch_id", {}).list().batches == ()
 
 
 def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -> None:
@@ -83,8 +83,9 @@ def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -
     (tmp_path / "stray" / "x").write_text("x")
     buffer = open_buffer(str(tmp_path), "batch_id", {})
 
-    assert [b.id for b in buffer.list()] == ["A"]
-    assert buffer.invalid == (("stray", "the folder 'stray' is not named batch_id=<batch id>"),)
+    listed = buffer.list()
+    assert [b.id for b in listed.batches] == ["A"]
+    assert listed.invalid == (("stray", "the folder 'stray' is not named batch_id=<batch id>"),)
 
 
 def s3_store() -> tuple[S3Store, Stubber]:

@@ -68,7 +68,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def buffered(cluster: Cluster) -> dict[str, BufferedBatch]:
     uri = cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]["uri"]
-    return {b.id: b for b in open_buffer(uri, "batch_id", {}).list()}
+    return {b.id: b for b in open_buffer(uri, "batch_id", {}).list().batches}
 
 
 def commit(table: Table, *entries: BatchEntry) -> None:

@@ -3,15 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.table import decide
-from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, Unavailable
 
-from tests.builders import NOW
 from tests.unit.operator.builders import (
-    SETTINGS,
-    a_buffered,
     a_consolidation,
     a_dataset,
     a_restatement,
@@ -21,14 +15,7 @@ from tests.unit.operator.builders import (
     a_world,
     an_attempt,
 )
-
-EAGER = {"consolidation": {"minBatches": 1}}
-DATASET = a_dataset(**EAGER)
-A = a_buffered("A")
-
-
-def decided(world: World, dataset: Dataset = DATASET) -> Actions:
-    return decide(dataset, world, NOW, SETTINGS)
+from tests.unit.operator.deciding import EAGER, A, decided
 
 
 def old_runs(count: int) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ from lethe.ledger.ledger import BatchState
 from lethe.run import Phase, Progress, RunKind
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.table import decide, without_dataset
-from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Unavailable, World
 
 from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
@@ -29,14 +28,7 @@ from tests.unit.operator.builders import (
     condition,
     message,
 )
-
-EAGER = {"consolidation": {"minBatches": 1}}
-DATASET = a_dataset(**EAGER)
-A = a_buffered("A")
-
-
-def decided(world: World, dataset: Dataset = DATASET) -> Actions:
-    return decide(dataset, world, NOW, SETTINGS)
+from tests.unit.operator.deciding import DATASET, EAGER, A, decided
 
 
 def kinds(actions: Actions) -> list[RunKind]:
