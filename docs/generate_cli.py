@@ -15,7 +15,8 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 
 # The command line
 
-`pip install lethe` brings `lethe`: it looks into tables, needs neither Spark nor Kubernetes, and changes nothing.
+`pip install lethe` brings `lethe`: it looks into tables, needs neither Spark nor Kubernetes, and changes none of
+them; `lethe track` writes the table of batches beside one.
 Catalogs are those of PyIceberg's `.pyiceberg.yaml`.
 
 | Exit code | Meaning |

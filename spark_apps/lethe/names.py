@@ -34,6 +34,17 @@ LEDGER_SINCE: Final = "lethe.ledger-since"  # the last sequence number before Le
 DISTRIBUTION_MODE: Final = "write.distribution-mode"
 WAP_ENABLED: Final = "write.wap.enabled"
 
+# --- the table of batches beside a table ---------------------------------------------------------------------------
+BATCHES_SUFFIX: Final = "_batches"  # of its name
+TRACKS: Final = "lethe.tracks"  # table property: the UUID of the table whose batches it shows
+# On its snapshots: the root of the ledger that is shown ("" for none), the snapshot that carries it, its version; when the
+# buffer was listed; and, of each state, how many batches, rows and bytes there are.
+TRACKING_LEDGER: Final = "lethe.tracking.ledger"
+TRACKING_CARRIER: Final = "lethe.tracking.snapshot-id"
+TRACKING_VERSION: Final = "lethe.tracking.ledger-version"
+TRACKING_LISTED: Final = "lethe.tracking.listed-time"
+TRACKING_TOTAL: Final = "lethe.tracking.{what}.{state}"
+
 # --- files under the table location --------------------------------------------------------------------------------
 # The leading underscore keeps them out of Iceberg's orphan clean-up (its hidden-path filter).
 LEDGER_FOLDER: Final = "_tombstones"

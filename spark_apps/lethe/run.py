@@ -116,6 +116,7 @@ class RunSpec(Document):
 
     `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw last; the run refuses a table
     that was rolled back to before it. None: not to be checked. `snapshots`: how many snapshots any commit may leave.
+    `batch_tracking`: keep the table of batches beside the table.
     """
 
     api_version: str = CONTRACT_VERSION
@@ -130,6 +131,7 @@ class RunSpec(Document):
     seen_snapshot_id: int | None = None
     seen_sequence_number: int | None = None
     snapshots: SnapshotLimits | None = None
+    batch_tracking: bool = False
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementSpec | None = None
     vacuum: VacuumSpec | None = None
@@ -239,6 +241,7 @@ class RunResult(Document):
     # Any kind
     snapshots_expired: int = 0
     ledger_files_removed: int = 0
+    not_tracked: str = ""  # why the table of batches does not show this run
 
     def compact(self) -> str:
         """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts

@@ -121,8 +121,8 @@ def _opened(metadata_location: str) -> str:
 def open_table(context: RunContext) -> IcebergTable:
     """The run's table: made when it is not there, claimed, and prepared where the Dataset allows it.
 
-    Raises: InputError: TableNotFound, TableClaimed, TableNotPrepared, BatchColumnMissing, BufferOverlapsTable,
-        FormatVersionTooOld.
+    Raises: InputError: TableNotFound, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
+        BufferOverlapsTable, FormatVersionTooOld.
     """
     wanted = context.spec.table
     require_served(context.spark, wanted.catalog, wanted.name, context.catalog_properties)
@@ -136,6 +136,7 @@ def open_table(context: RunContext) -> IcebergTable:
             )
         born = claim | {names.LEDGER_SINCE: "0"}
         table = IcebergTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), born)
+    refuse_batches(table)
     _check_claim(context, table.properties.get(names.CLAIM))
     ours = table.properties.get(names.CLAIM) == context.spec.dataset.claim
     if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
@@ -172,6 +173,16 @@ def open_table(context: RunContext) -> IcebergTable:
         # By its name of today
         table.ensure_layout(table.column_name(facts.batch_field_id) or context.spec.batch_column, claim)
     return table
+
+
+def refuse_batches(table: IcebergTable) -> None:
+    """Raises: InputError (`TableHoldsBatches`), for a table of batches: its rows are made of another table's ledger."""
+    if names.TRACKS in table.properties:
+        raise InputError(
+            "TableHoldsBatches",
+            f"{table.full_name} is the table of the batches of another one (table property {names.TRACKS}), which Lethe writes "
+            "anew as it sees fit. Name the table that holds the data.",
+        )
 
 
 def _with_batch_column(context: RunContext) -> CreateTable:

@@ -24,6 +24,7 @@ from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.rewrite import DataFile
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table
+from lethe_spark.tracking import keep_up
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def write(
         # Somebody else's job wrote the batch meanwhile; or an attempt of ours that was in doubt has landed.
         discard(found, files, attempts)
         return committed.outcome
+    keep_up(job, found, create=False)
     return replace(committed.outcome, snapshot_id=committed.snapshot_id)
 
 

@@ -13,7 +13,7 @@ from lethe.table import catalogs
 from lethe.table.facts import TableFacts, column_dropped, observe
 from pyspark.sql import SparkSession
 
-from lethe_spark.base import Base, static_table
+from lethe_spark.base import Base, refuse_batches, static_table
 from lethe_spark.context import crash_point
 from lethe_spark.folder_server import require_served
 from lethe_spark.jvm.table import IcebergTable
@@ -53,7 +53,8 @@ def find_table(spark: SparkSession, table: str) -> tuple[IcebergTable, dict[str,
 
     Args:
         table: `catalog.namespace.table`; the catalog is one that both this session and `.pyiceberg.yaml` know.
-    Raises: InputError (InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound), TableError, TransientError.
+    Raises: InputError (InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound, TableHoldsBatches), TableError,
+        TransientError.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
@@ -69,6 +70,7 @@ def find_table(spark: SparkSession, table: str) -> tuple[IcebergTable, dict[str,
     found = IcebergTable.load(spark, catalog, name)
     if found is None:
         raise InputError("TableNotFound", f"catalog {catalog} has no table {name}; create it first.")
+    refuse_batches(found)
     return found, properties
 
 

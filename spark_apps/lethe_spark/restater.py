@@ -15,6 +15,7 @@ from lethe_spark.base import Base
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table
+from lethe_spark.tracking import keep_up
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch
         return Intent(planned.delta, LedgerOnly(), planned.result)
 
     done = commit_on_ledger(job, found, plan)
+    if done.snapshot_id is not None:
+        keep_up(job, found, create=False)
     result = done.outcome
     return RestatementResult(
         request.key,

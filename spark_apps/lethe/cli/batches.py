@@ -1,21 +1,24 @@
-"""`lethe batches`: what the ledger remembers of each batch."""
+"""`lethe batches`: what the table remembers of each batch; `lethe track`: let its table of batches say so."""
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import click
 
-from lethe.cli.opening import open_table
+from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import moment, number, print_json, print_table, working
+from lethe.cli.output import moment, number, print_json, print_pairs, print_table, working
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
+from lethe.ledger.ledger import Ledger
+from lethe.ledger.parts import get_many
+from lethe.plan.tracking import STATES, BatchRow, row_of
+from lethe.table import catalogs, tracking
+from lethe.table.tracking_read import read_rows
 
 
 @click.command()
 @table_argument
-@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in BatchState]), help="Only these.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these.")
 @click.option("--id", "ids", multiple=True, help="Only this batch; may be given several times.")
 @click.option("--snapshot", "snapshot_id", type=int, help="As of this snapshot instead of the head.")
 @json_option
@@ -28,13 +31,19 @@ def batches(
     as_json: bool,
     batch_column: str,
 ) -> None:
-    """List the batches that a table knows, by the time of their last change."""
+    """List the batches that a table knows, by the time of their last change.
+
+    Reads the table of batches beside it when that shows the ledger of the head, else the ledger itself, which does not know
+    what waits in the buffer.
+    """
     opened = open_table(table, batch_column)
     with working("loading the batches"):
         known = opened.ledger(snapshot_id)
-        if missing := [i for i in ids if i not in known.batches]:
+        found = _tracked(opened, known, states, ids) if snapshot_id is None else None
+        if found is None:
+            found = select(known, states, ids)
+        if missing := sorted(frozenset(ids) - _known(found, known, ids)):
             raise InputError("UnknownBatch", f"the ledger of {table} does not know {', '.join(map(repr, missing))}.")
-        found = select(known, states, ids)
         hidden = _tombstoned(known, opened.facts.batch_field_id, found)
     if as_json:
         print_json([_document(b, hidden) for b in found])
@@ -43,12 +52,12 @@ def batches(
         ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY"),
         (
             (
-                b.id,
-                b.state.value,
+                b.batch_id,
+                b.state,
                 number(b.rows),
-                moment(b.time),
+                moment(b.state_time),
                 number(b.snapshot_id),
-                "yes" if b.id in hidden else "no",
+                "yes" if b.batch_id in hidden else "no",
                 _by(b),
             )
             for b in found
@@ -57,41 +66,99 @@ def batches(
     )
 
 
-def select(known: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[BatchEntry]:
-    """The entries of these ids, or all; of these states, or any. Oldest change first."""
+@click.command()
+@table_argument
+@click.option("--rebuild", is_flag=True, help="Make all of it anew, whatever it shows.")
+@batch_column_option
+def track(table: str, rebuild: bool, batch_column: str) -> None:
+    """Let the table of batches beside a table show its ledger; make it if it is not there.
+
+    A Dataset's runs do so by themselves. The table itself is not touched.
+    """
+    opened = open_table(table, batch_column)
+    catalog, _, name = table.partition(".")
+    with working(f"bringing {tracking.name_of(table)} up to date"):
+        done = tracking.bring_up_to_date(catalogs.load(catalog), name, batch_column, create=True, anew=rebuild)
+    assert done is not None
+    totals = done.shown.totals
+    print_pairs(
+        (
+            ("table", tracking.name_of(opened.name)),
+            ("ledger", f"version {done.shown.version}"),
+            ("batches", ", ".join(f"{totals[s].batches} {s}" for s in STATES if totals[s].batches) or "none"),
+            ("changed", "no" if done.snapshot_id is None else "all of it" if done.rebuilt else "what was behind"),
+        )
+    )
+
+
+def select(known: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[BatchRow]:
+    """The ledger's entries of these ids, or all; of these states, or any. Oldest change first."""
     wanted, asked = frozenset(states), list(dict.fromkeys(ids))
-    entries = [known.batches[i] for i in asked] if asked else known.batches.values()
-    return sorted((b for b in entries if not wanted or b.state.value in wanted), key=_by_time)
+    entries = get_many(known.batches, asked).values() if asked else known.batches.values()
+    return sorted((row_of(b) for b in entries if not wanted or b.state.value in wanted), key=_by_time)
 
 
-def _by_time(b: BatchEntry) -> tuple[datetime, str]:
-    return b.time, b.id
+def _tracked(opened: Opened, known: Ledger, states: Collection[str], ids: Collection[str]) -> list[BatchRow] | None:
+    """The same out of the table of batches; None when that is not there, or is of another ledger than the head's."""
+    catalog, _, name = opened.name.partition(".")
+    try:
+        table = tracking.find(catalogs.load(catalog), name)
+    except InputError as e:
+        click.echo(f"lethe: {e.message}", err=True)
+        return None
+    shown = tracking.shown(table) if table is not None else None
+    if table is None or shown is None:
+        return None
+    if (shown.table_uuid, shown.ledger) != (opened.facts.uuid, opened.load_ledger().resolution.pointer or ""):
+        click.echo(
+            f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, which is at {known.version}: "
+            f"this is the ledger. `lethe track {opened.name}` brings it up to date.",
+            err=True,
+        )
+        return None
+    return sorted(read_rows(table, states, ids), key=_by_time)
 
 
-def _tombstoned(known: Ledger, field_id: int | None, found: Iterable[BatchEntry]) -> frozenset[str]:
-    return frozenset(b.id for b in found if field_id is not None and (field_id, b.id) in known.tombstones)
+def _known(found: Iterable[BatchRow], known: Ledger, ids: Collection[str]) -> frozenset[str]:
+    return frozenset(b.batch_id for b in found) | get_many(known.batches, ids).keys()
 
 
-def _by(b: BatchEntry) -> str:
+def _by_time(b: BatchRow) -> tuple[Any, str]:
+    return b.state_time, b.batch_id
+
+
+def _tombstoned(known: Ledger, field_id: int | None, found: Iterable[BatchRow]) -> frozenset[str]:
+    if field_id is None or not known.tombstones:
+        return frozenset()
+    return frozenset(id for _, id in get_many(known.tombstones, [(field_id, b.batch_id) for b in found]))
+
+
+def _refusal(b: BatchRow) -> str:
+    return ": ".join(t for t in (b.refusal_reason, b.refusal_message) if t)
+
+
+def _by(b: BatchRow) -> str:
     """Who or what set the state: a restatement, the batch that replaces it, or why it was refused."""
-    if b.refusal:
-        return b.refusal
-    who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run[:12]}"
+    if refusal := _refusal(b):
+        return refusal
+    if b.run_id is None:
+        return "its producer"
+    who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run_id[:12]}"
     return f"{who}, replaced by {b.replaced_by}" if b.replaced_by else who
 
 
-def _document(b: BatchEntry, hidden: frozenset[str]) -> dict[str, Any]:
+def _document(b: BatchRow, hidden: frozenset[str]) -> dict[str, Any]:
     return {
-        "id": b.id,
-        "state": b.state.value,
+        "id": b.batch_id,
+        "state": b.state,
         "rows": b.rows,
         "bytes": b.bytes,
-        "time": b.time,
+        "time": b.state_time,
         "snapshotId": b.snapshot_id,
-        "run": b.run,
+        "run": b.run_id,
         "restatement": b.restatement,
         "replacedBy": b.replaced_by,
-        "refusal": b.refusal,
-        "tombstoned": b.id in hidden,
-        "objects": len(b.objects),
+        "refusal": _refusal(b) or None,
+        "tombstoned": b.batch_id in hidden,
+        "objects": b.objects or 0,
     }

@@ -40,6 +40,18 @@ class ListedFile:
 
 
 @dataclass(frozen=True)
+class ExaminedBatches:
+    """The table of batches beside it. `taken`: what is wrong when it is somebody else's table, "" otherwise; `current`:
+    whether it shows the ledger of the head; `version`: of the ledger that it shows, None when it says nothing."""
+
+    name: str
+    taken: str = ""
+    current: bool = False
+    version: int | None = None
+    agrees: bool = True  # its counts with those of the ledger
+
+
+@dataclass(frozen=True)
 class Examined:
     """A table as it was seen.
 
@@ -52,6 +64,7 @@ class Examined:
         lost: Snapshot id -> why its ledger cannot be told.
         unreadable: What is wrong with ledger files that could not be read.
         needed: Names of the ledger files that retained snapshots need; `listed` those that are there.
+        batches: The table of its batches, None when there is none.
     """
 
     table: str
@@ -74,6 +87,7 @@ class Examined:
     unreadable: tuple[str, ...] = ()
     needed: frozenset[str] = frozenset()
     listed: tuple[ListedFile, ...] = ()
+    batches: ExaminedBatches | None = None
 
 
 def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, ...]:
@@ -91,6 +105,7 @@ def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, 
         *_layout(seen),
         *_bounds(seen),
         *_ownership(seen),
+        *_batches(seen),
     ]
     order = list(Level)
     return tuple(sorted(found, key=lambda f: order.index(f.level)))
@@ -286,6 +301,41 @@ def _ownership(seen: Examined) -> Iterator[Finding]:
             f"table property {names.LEDGER_SINCE} is not set: a snapshot from before the first ledger cannot be told from "
             "one whose ledger is lost once its ancestors expire.",
             "The operator's next run sets it; so does a write with lethe_spark.write(…, prepare=True).",
+        )
+
+
+def _batches(seen: Examined) -> Iterator[Finding]:
+    found, track = seen.batches, f"`lethe track {seen.table}`"
+    if found is None:
+        if seen.claim is not None and any(s.ledger for s in seen.snapshots.values()):
+            yield Finding(
+                Level.NOTE,
+                "NoBatchesTable",
+                "no table shows its batches to other engines.",
+                f"The next run makes one, unless spec.batchTracking.enabled is false; so does {track}.",
+            )
+    elif found.taken:
+        yield Finding(Level.WARNING, "BatchesTableTaken", found.taken)
+    elif found.version is None:
+        yield Finding(
+            Level.WARNING,
+            "BatchesTableForeign",
+            f"the newest snapshot of {found.name} is not Lethe's: somebody else wrote to it, or it was never filled.",
+            f"The next run makes it anew from the ledger; so does {track}. Nobody else should write to it.",
+        )
+    elif not found.current:
+        yield Finding(
+            Level.WARNING,
+            "BatchesTableBehind",
+            f"{found.name} shows version {found.version} of a ledger that the table's head does not have.",
+            f"The next run brings it up to date; so does {track}.",
+        )
+    elif not found.agrees:
+        yield Finding(
+            Level.WARNING,
+            "BatchesTableWrong",
+            f"{found.name} counts other batches than the ledger that it shows.",
+            f"`lethe track {seen.table} --rebuild` makes it anew from the ledger.",
         )
 
 

@@ -4,13 +4,13 @@ from pyiceberg.manifest import ManifestContent
 
 from lethe import names
 from lethe.buffer import open_store
-from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ListedFile
+from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, ListedFile
 from lethe.cli.opening import Opened
 from lethe.cli.roots import name_of, roots_of
-from lethe.errors import LedgerError
+from lethe.errors import InputError, LedgerError
 from lethe.ledger.parts import get_many
 from lethe.plan.bounds import FileBounds
-from lethe.table import ledger_store
+from lethe.table import catalogs, ledger_store, tracking
 from lethe.table.facts import data_files
 
 
@@ -45,7 +45,29 @@ def examine(opened: Opened, wanted_column: str) -> Examined:
         unreadable=tuple(roots.broken.values()),
         needed=roots.files,
         listed=tuple(ListedFile(name_of(o.key), o.modified) for o in listed),
+        batches=_batches(opened),
     )
+
+
+def _batches(opened: Opened) -> ExaminedBatches | None:
+    catalog, _, table_name = opened.name.partition(".")
+    name = tracking.name_of(opened.name)
+    try:
+        table = tracking.find(catalogs.load(catalog), table_name)
+    except InputError as e:
+        return ExaminedBatches(name, taken=e.message)
+    if table is None:
+        return None
+    shown = tracking.shown(table)
+    if shown is None:
+        return ExaminedBatches(name)
+    try:
+        loaded = opened.load_ledger()
+    except LedgerError:
+        return ExaminedBatches(name, version=shown.version)  # what is wrong with it is told elsewhere
+    current = (shown.table_uuid, shown.ledger) == (opened.facts.uuid, loaded.resolution.pointer or "")
+    agrees = shown.totals.agree_with(loaded.ledger.states)
+    return ExaminedBatches(name, current=current, version=shown.version, agrees=agrees)
 
 
 def _unsorted(opened: Opened) -> frozenset[str]:

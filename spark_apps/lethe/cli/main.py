@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lethe.cli.batches import batches
+from lethe.cli.batches import batches, track
 from lethe.cli.doctor import doctor
 from lethe.cli.ledger import ledger
 from lethe.cli.read import read
@@ -59,12 +59,12 @@ def cli() -> None:
     """Look into tables that Lethe keeps: their ledgers, their batches, their rows, and what is wrong with them.
 
     TABLE is always catalog.namespace.table; catalogs are those of .pyiceberg.yaml (in PYICEBERG_HOME, the home
-    directory or the working directory). Nothing here changes a table.
+    directory or the working directory). Nothing here changes a table; `track` writes the table of batches beside it.
     """
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
 
 
-for _command in (ledger, batches, read, doctor):
+for _command in (ledger, batches, track, read, doctor):
     cli.add_command(_command)
 
 

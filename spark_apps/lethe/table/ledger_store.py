@@ -56,6 +56,15 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
         return Loaded(_ledger(io, resolution.pointer, root, resolution.carrier_id), resolution, root)
 
 
+def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | None) -> Ledger:
+    """The ledger of a root that some snapshot, retained or not, once pointed to. Raises: LedgerError.
+
+    Args:
+        carrier_id: That snapshot, for entries that do not name one.
+    """
+    return _ledger(io, pointer, read_root(io, facts, pointer), carrier_id)
+
+
 @contextmanager
 def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
     """Let what is wrong with a ledger file also say of which table and snapshot it is."""

@@ -7,7 +7,7 @@ done; what is staged is published; only the rest is written.
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
@@ -21,6 +21,7 @@ from lethe.mover import open_mover
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
 from lethe.plan.refusals import is_left, is_mixed, mixed_message, reason_uri
+from lethe.plan.tracking import BatchRow, buffered_rows
 from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
 from pyiceberg.io import FileIO
 
@@ -52,7 +53,8 @@ Refusal: TypeAlias = tuple[str, str, tuple[BufferedObject, ...]]  # reason, mess
 class Written:
     """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
     snapshot that keeps the files; `missing`: batches that could not be had, and why; nothing is remembered of them;
-    `left`: other batches that were refused before, and of which there are still objects."""
+    `left`: other batches that were refused before, and of which there are still objects; `waiting`: the others in the buffer,
+    as it was listed for them."""
 
     files: tuple[DataFile, ...]
     batches: Mapping[str, WrittenBatch]
@@ -60,6 +62,7 @@ class Written:
     staged: int | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    waiting: tuple[BatchRow, ...] | None = None
 
     def covers(self, batch_ids: Iterable[str]) -> bool:
         """Whether it was decided here what becomes of each of these batches."""
@@ -79,28 +82,32 @@ def run(context: RunContext) -> RunResult:
     if not spec.batch_ids:
         anchored = reanchor(context, table)
         return finished(context, table, _result(context, Written((), {}, {}), anchored, 0))
-    return finished(context, table, _promote(context, table, spec.batch_ids))
+    return finished(context, table, *_promote(context, table, spec.batch_ids))
 
 
-def _promote(context: RunContext, table: IcebergTable, wanted: tuple[str, ...]) -> RunResult:
+def _promote(
+    context: RunContext, table: IcebergTable, wanted: tuple[str, ...]
+) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
+    """The result, and what is left waiting in the buffer, None if that was not listed."""
     staged: Written | None = _staged(context, table)
+    waiting: tuple[BatchRow, ...] | None = None
     for _ in range(WRITES):
         base = observe_base(context, table)
         promotion = plan_promotion(base.ledger, wanted)
         if not promotion.promote:
-            return _nothing(context, len(promotion.withheld))
+            return _nothing(context, len(promotion.withheld)), waiting
         if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):
             log.info("batches that the earlier attempt had to leave out may be promoted now; all are written anew")
             staged = None
         written = staged or _write(context, table, base, promotion.promote)
-        staged = None
+        staged, waiting = None, written.waiting
         done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
         if done.outcome is not None:
             set_aside(context, table, done.outcome.refused, done.outcome.left)
             message = _missing(done.outcome.missing)
-            return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message)
+            return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message), waiting
         log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
-    return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others")
+    return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others"), waiting
 
 
 def _publish(
@@ -169,7 +176,9 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
         missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in ingest.unread}
         refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
     context.step("after-write")
-    written = Written(files, batches, {**refused, **mixed}, missing=missing, left=left)
+    refused |= mixed
+    waiting = _waiting(base, [b for b in listed.batches if b.id not in batches and b.id not in refused])
+    written = Written(files, batches, refused, missing=missing, left=left, waiting=waiting)
     if not files:
         return written
     context.reporter.phase(Phase.STAGING)
@@ -178,6 +187,10 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     except ConflictError:
         discard(table, files, Attempts())
         raise
+
+
+def _waiting(base: Base, others: Sequence[BufferedBatch]) -> tuple[BatchRow, ...]:
+    return buffered_rows(others, get_many(base.ledger.batches, [b.id for b in others]))
 
 
 def _refused_before(

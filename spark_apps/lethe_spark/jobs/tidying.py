@@ -1,22 +1,23 @@
-"""What every run does at its end: a head without a ledger is re-anchored, a history that is too long cut, and what the
-snapshots that went had of ledger files is removed.
+"""What every run does at its end: a head without a ledger is re-anchored, a history that is too long cut, what the snapshots
+that went had of ledger files is removed, and the table of batches brought up to date.
 
 I/O; which snapshots go is decided in `lethe.plan.expiry`, which files in `lethe.plan.cleanup`.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lethe import names
 from lethe.buffer import open_store
-from lethe.errors import LedgerError, LetheError
+from lethe.errors import LedgerError
 from lethe.ledger.root import Root
 from lethe.plan.batches import ListedObject
 from lethe.plan.cleanup import just_superseded, named_files, needed_roots, plan_cleanup
 from lethe.plan.expiry import plan_expiry, too_many
+from lethe.plan.tracking import BatchRow
 from lethe.run import Phase, RunResult, SnapshotLimits
 from lethe.table import ledger_store
 
@@ -25,6 +26,7 @@ from lethe_spark.context import RunContext
 from lethe_spark.jobs.reanchor import beside, reanchor
 from lethe_spark.jvm.commit import expire, remove_files
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.tracking import keep_up, said
 
 log = logging.getLogger(__name__)
 READ_AT_ONCE = 8
@@ -39,18 +41,26 @@ class Tidied:
     removed: int = 0
 
 
-def finished(context: RunContext, table: IcebergTable, result: RunResult) -> RunResult:
+def finished(
+    context: RunContext, table: IcebergTable, result: RunResult, waiting: Sequence[BatchRow] | None = None
+) -> RunResult:
     """The result of a run whose own work is done, after tidying up. Never raises: what was committed stays committed,
-    and the next run tidies up as well."""
+    and the next run tidies up as well.
+
+    Args:
+        waiting: What the run has left in the buffer; None when it did not look.
+    """
+    tidied = Tidied()
     try:
         tidied = tidy(context, table, committed=result.snapshot_id is not None)
     except Exception as e:
-        log.warning("tidying up %s is left to the next run: %s", table.full_name, _said(e))
-        return result
+        log.warning("tidying up %s is left to the next run: %s", table.full_name, said(e))
+    wanted = context.spec.batch_tracking
     return result.model_copy(
         update={
             "snapshots_expired": result.snapshots_expired + tidied.expired,
             "ledger_files_removed": result.ledger_files_removed + tidied.removed,
+            "not_tracked": keep_up(context, table, create=True, waiting=waiting) if wanted else "",
         }
     )
 
@@ -94,7 +104,7 @@ def clean_up(context: RunContext, table: IcebergTable) -> int:
     try:
         return _clean_up(context, table)
     except Exception as e:
-        log.warning("%s: no ledger file is removed: %s", table.full_name, _said(e))
+        log.warning("%s: no ledger file is removed: %s", table.full_name, said(e))
         return 0
 
 
@@ -149,8 +159,3 @@ def _names(roots: Mapping[str, Root | None]) -> frozenset[str]:
     """The names of roots and of all their parts."""
     own = frozenset(uri.rpartition("/")[2] for uri in roots)
     return own.union(*(root.files for root in roots.values() if root is not None))
-
-
-def _said(error: Exception) -> str:
-    """The text of our own errors; a foreign one may hold a secret."""
-    return str(error) if isinstance(error, LetheError) else type(error).__name__

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lethe.cli.diagnosis import Examined, Finding, Level, ListedFile, diagnose, is_healthy
+from lethe.cli.diagnosis import Examined, ExaminedBatches, Finding, Level, ListedFile, diagnose, is_healthy
 
 from tests.builders import NOW, a_file, a_history, a_snapshot, ago
 
@@ -26,6 +26,7 @@ SOUND = Examined(
     files=(a_file("A"), a_file("B", "C")),
     needed=frozenset({"root", "t.avro"}),
     listed=(ListedFile("root", ago(days=9)), ListedFile("t.avro", ago(days=9))),
+    batches=ExaminedBatches("lite.air.flights_batches", current=True, version=2),
 )
 
 
@@ -143,3 +144,9 @@ def test_a_location_that_ends_in_a_slash_puts_the_ledger_in_danger() -> None:
 
     assert found.level is Level.WARNING
     assert "SET LOCATION" in found.do
+
+
+def test_a_table_of_batches_that_counts_others_than_its_ledger_is_to_be_made_anew() -> None:
+    wrong = replace(SOUND, batches=ExaminedBatches("lite.air.flights_batches", current=True, version=2, agrees=False))
+
+    assert "`lethe track lite.air.flights --rebuild`" in the("BatchesTableWrong", wrong).do

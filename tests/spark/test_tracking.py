@@ -1,0 +1,209 @@
+"""The table of batches: what any engine can ask of it, after every kind of run, also of one that died."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import lethe_spark
+import pyarrow as pa
+import pytest
+from lethe import names
+from lethe.errors import InputError
+from lethe.plan.tracking import row_of
+from lethe.run import RunKind, RunSpec
+from lethe.table import tracking_files
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import ALL_GONE, Killed, Story, die
+from tests.spark.lake import Lake
+
+
+@dataclass(frozen=True)
+class Tracked(Story):
+    """A Dataset whose batches are tracked."""
+
+    def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
+        return super().spec(kind, keys, **{"batch_tracking": True, **changes})
+
+    @property
+    def batches_table(self) -> str:
+        return f"{self.full_name}_batches"
+
+    def asked(self, what: str = "*") -> list[dict[str, Any]]:
+        """By Spark SQL, as anybody would."""
+        return [
+            r.asDict() for r in self.spark.sql(f"SELECT {what} FROM {self.batches_table} ORDER BY batch_id").collect()
+        ]
+
+    def shown(self) -> dict[str, str]:
+        return {r["batch_id"]: r["state"] for r in self.asked("batch_id, state")}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """By PyIceberg."""
+        found = self.lake.catalog.load_table(f"{self.name}_batches").scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda r: r["batch_id"])
+
+    def wanted(self) -> list[dict[str, Any]]:
+        """What the ledger says."""
+        found = tracking_files.as_arrow(row_of(b) for b in self.ledger().batches.values()).to_pylist()
+        return sorted(found, key=lambda r: r["batch_id"])
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Tracked:
+    """Batches A and B are in the table; C waits, D is unfinished."""
+    story = Tracked.begin(spark, lake)
+    assert isinstance(story, Tracked)
+    story.put("A", "B", "C", "D")
+    (story.folder("D") / names.SUCCESS_MARKER).unlink()
+    story.consolidate("A", "B")
+    return story
+
+
+def test_each_batch_is_shown_in_the_state_that_the_runs_have_left_it_in(story: Tracked) -> None:
+    assert story.shown() == {"A": "promoted", "B": "promoted", "C": "buffered"}
+
+    story.put_file("E", b"no Parquet")
+    refused = story.consolidate("C", "E")
+    assert refused.not_tracked == ""
+    assert story.shown() == {"A": "promoted", "B": "promoted", "C": "promoted", "E": "refused"}
+
+    story.replay("A", by="A2")
+    story.revert("B", "Z")
+    states = {"A": "replaced", "A2": "promoted", "B": "reverted", "C": "promoted", "E": "refused", "Z": "reverted"}
+    assert story.shown() == states
+
+    story.undo()
+    assert story.shown() == {**{i: s for i, s in states.items() if i != "Z"}, "B": "promoted"}
+
+    story.revert("C", name="again")
+    story.vacuum(ALL_GONE)
+    assert story.shown() == {"A": "replaced", "A2": "promoted", "B": "promoted", "C": "reverted", "E": "refused"}
+    assert story.rows() == story.wanted()
+
+
+def test_any_engine_is_told_what_was_promoted_when_by_whom_and_why_not(story: Tracked) -> None:
+    story.put_file("E", b"no Parquet")
+    run = story.consolidation("C", "E")
+    result = story.run(run)
+
+    (refused,) = story.spark.sql(f"SELECT * FROM {story.batches_table} WHERE state = 'refused'").collect()
+    (promoted,) = story.spark.sql(f"SELECT * FROM {story.batches_table} WHERE batch_id = 'C'").collect()
+
+    assert (refused.batch_id, refused.refusal_reason, refused.rows) == ("E", "UnreadableFile", None)
+    assert "part-0.parquet" in refused.refusal_message
+    assert (promoted.rows, promoted.snapshot_id, promoted.run_id) == (4, result.snapshot_id, run.run_id)
+    assert promoted.bytes == sum(f.stat().st_size for f in story.folder("C").glob("*.parquet"))
+    assert story.rows() == story.wanted()
+
+
+def test_a_run_that_finds_nothing_to_do_brings_the_table_up_to_date_too(story: Tracked) -> None:
+    """Whatever one run has left undone is made up for by the next."""
+    story.run(story.consolidation("C", batch_tracking=False))
+    assert story.shown()["C"] == "buffered"
+
+    story.run(story.consolidation("A"))
+
+    assert story.shown()["C"] == "promoted"
+
+
+def test_a_run_that_died_between_its_commit_and_the_update_is_made_up_for(story: Tracked) -> None:
+    with pytest.raises(Killed):
+        story.consolidate("C", before_tracking=die)
+    assert (story.states()["C"], story.shown()["C"]) == ("promoted", "buffered")
+
+    result = story.consolidate("C")
+
+    assert (result.outcome, result.not_tracked) == ("AlreadyCommitted", "")
+    assert story.shown()["C"] == "promoted"
+
+
+def test_an_update_that_fails_does_not_fail_the_run(story: Tracked) -> None:
+    """The data are in the table; the result says what is not."""
+    story.spark.sql(f"ALTER TABLE {story.batches_table} UNSET TBLPROPERTIES ('{names.TRACKS}')")
+
+    result = story.consolidate("C")
+
+    assert (result.outcome, story.states()["C"]) == ("Committed", "promoted")
+    assert result.not_tracked.startswith("BatchesTableTaken")
+    assert story.shown()["C"] == "buffered"
+
+
+def test_a_lost_table_is_rebuilt_with_the_same_rows(story: Tracked) -> None:
+    story.revert("A")
+    before = story.rows()
+    story.spark.sql(f"DROP TABLE {story.batches_table}")
+
+    story.vacuum()
+
+    assert [r for r in before if r["state"] != "buffered"] == story.rows() == story.wanted()
+
+
+def test_a_ledger_that_was_cleaned_up_meanwhile_is_taken_whole(story: Tracked) -> None:
+    shows = {p for p in story.ledger_files().values() if p.name.endswith("-root.json")}
+    story.run(story.consolidation("C", batch_tracking=False))
+    for root in shows:
+        root.unlink()
+
+    story.revert("B")
+
+    assert story.rows() == story.wanted()
+    assert story.shown() == {"A": "promoted", "B": "reverted", "C": "promoted"}
+
+
+def test_of_two_runs_at_once_neither_hides_what_the_other_did(story: Tracked) -> None:
+    story.consolidate("C", before_tracking=lambda: story.revert("A"))
+
+    assert story.shown() == {"A": "reverted", "B": "promoted", "C": "promoted"}
+    assert story.rows() == story.wanted()
+
+
+def test_a_table_of_version_3_is_tracked_like_any_other(spark: SparkSession, lake: Lake) -> None:
+    story = Tracked.begin(spark, lake)
+    assert isinstance(story, Tracked)
+    story.put("A", "B")
+    spec = story.consolidation("A")
+    assert spec.table.create is not None
+    create = spec.table.create.model_copy(update={"format_version": 3})
+    story.run(spec.model_copy(update={"table": spec.table.model_copy(update={"create": create})}))
+
+    story.revert("A")
+
+    assert (story.table().format_version, story.shown()) == (3, {"A": "reverted", "B": "buffered"})
+
+
+def test_after_a_rollback_the_batches_of_the_head_are_shown(story: Tracked) -> None:
+    first = story.head().snapshot_id
+    story.consolidate("C")
+    story.spark.sql(f"CALL {story.catalog}.system.rollback_to_snapshot('{story.name}', {first})")
+
+    story.revert("A")
+
+    assert story.shown() == {"A": "reverted", "B": "promoted"}
+    assert story.rows() == story.wanted()
+
+
+def test_a_users_own_job_keeps_the_table_up_to_date_and_makes_none(story: Tracked) -> None:
+    rows = pa.table({"v": [1], "day": pa.array([1], pa.int32())})
+
+    lethe_spark.write(
+        story.spark.createDataFrame(rows.to_pandas()).selectExpr("v", "cast(day as int) day"),
+        story.full_name,
+        batch_id="own",
+    )
+    lethe_spark.revert(story.spark, story.full_name, ["A"])
+
+    assert story.shown() == {"A": "reverted", "B": "promoted", "C": "buffered", "own": "promoted"}
+    story.spark.sql(f"DROP TABLE {story.batches_table}")
+    lethe_spark.revert(story.spark, story.full_name, ["B"])
+    assert not story.lake.catalog.table_exists(f"{story.name}_batches")
+
+
+def test_the_table_of_batches_takes_in_no_batches_itself(story: Tracked) -> None:
+    other = Tracked(story.spark, story.lake, f"{story.name}_batches")
+    other.put("A")
+
+    with pytest.raises(InputError, match="TableHoldsBatches"):
+        other.consolidate("A")
+    with pytest.raises(InputError, match="TableHoldsBatches"):
+        lethe_spark.revert(story.spark, story.batches_table, ["A"])

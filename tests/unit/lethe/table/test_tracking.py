@@ -1,0 +1,412 @@
+"""The table of batches shows what the ledger says, whatever happened in between, and costs what changed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe import names
+from lethe.errors import InputError
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe.ledger.summary import summary
+from lethe.plan.tracking import BUFFERED, BatchRow, Sizes, row_of
+from lethe.table import ledger_store, tracking, tracking_change, tracking_files, tracking_upkeep
+from lethe.table.facts import observe
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from tests.builders import NOW, RUN, a_batch, ago, an_object
+
+NAME = "air.flights"
+
+
+def commit(table: Table, *batches: BatchEntry, forget: Sequence[str] = ()) -> None:
+    """A ledger commit without Spark: a snapshot of a summary and no rows."""
+    table.refresh()
+    facts = observe(table, "batch_id")
+    base = ledger_store.load(table.io, facts)
+    delta = Delta(RUN, set_batches=tuple(batches), forget_batches=frozenset(forget))
+    written = ledger_store.write(table.io, facts, base, delta)
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=summary(written, RUN, "Consolidation"))
+
+
+def update(catalog: Catalog, **changes: Any) -> tracking.Tracked:
+    done = tracking.bring_up_to_date(catalog, NAME, "batch_id", **{"create": True, **changes})
+    assert done is not None
+    return done
+
+
+def rows(catalog: Catalog) -> list[dict[str, Any]]:
+    """As any reader finds them, by batch."""
+    found = catalog.load_table("air.flights_batches").scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda r: r["batch_id"])
+
+
+def states(catalog: Catalog) -> dict[str, str]:
+    return {r["batch_id"]: r["state"] for r in rows(catalog)}
+
+
+def wanted(table: Table) -> list[dict[str, Any]]:
+    """What the ledger of the head says."""
+    table.refresh()
+    ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
+    as_rows = tracking_files.as_arrow(row_of(b) for b in ledger.batches.values()).to_pylist()
+    return sorted(as_rows, key=lambda r: r["batch_id"])
+
+
+def waiting(id: str, **changes: Any) -> BatchRow:
+    return BatchRow(id, BUFFERED, **{"state_time": NOW, "bytes": 10, "objects": 1, **changes})
+
+
+def test_every_batch_is_a_row_with_all_that_the_ledger_knows(catalog: Catalog, table: Table) -> None:
+    commit(
+        table, a_batch("A", objects=(an_object(),)), a_batch("B", BatchState.REPLACED, replaced_by="C", evict_by=NOW)
+    )
+    commit(
+        table,
+        a_batch("C", restatement="ns/r/1"),
+        a_batch("D", BatchState.REFUSED, rows=None, refusal="SchemaMismatch: a column"),
+    )
+
+    update(catalog)
+
+    assert rows(catalog) == wanted(table)
+    by_id = {r["batch_id"]: r for r in rows(catalog)}
+    assert (by_id["A"]["state"], by_id["A"]["rows"], by_id["A"]["objects"]) == ("promoted", 3, 1)
+    assert by_id["A"]["snapshot_id"] == table.snapshots()[-2].snapshot_id
+    assert (by_id["B"]["replaced_by"], by_id["B"]["evict_by"]) == ("C", NOW)
+    assert (by_id["D"]["refusal_reason"], by_id["D"]["refusal_message"]) == ("SchemaMismatch", "a column")
+
+
+def test_an_update_takes_over_only_what_changed(catalog: Catalog, table: Table) -> None:
+    commit(table, *(a_batch(f"b{n}") for n in range(20)), a_batch("gone"))
+    assert update(catalog).rebuilt
+    commit(table, a_batch("b3", BatchState.REVERTED, time=ago(hours=1)), a_batch("c"), forget=["gone"])
+
+    done = update(catalog)
+
+    assert not done.rebuilt
+    assert rows(catalog) == wanted(table)
+    assert done.shown.version == 2
+
+
+def test_an_update_of_what_is_up_to_date_commits_nothing(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog)
+
+    assert update(catalog).snapshot_id is None
+    assert len(catalog.load_table("air.flights_batches").snapshots()) == 1
+
+
+def test_several_commits_are_taken_over_at_once(catalog: Catalog, table: Table) -> None:
+    """Whoever died before its update is made up for by the next."""
+    update(catalog)
+    for n in range(5):
+        commit(table, a_batch(f"b{n}"), a_batch("A", BatchState.REVERTED if n % 2 else BatchState.PROMOTED))
+
+    done = update(catalog)
+
+    assert (done.rebuilt, rows(catalog)) == (False, wanted(table))
+
+
+def test_a_table_without_a_ledger_has_no_batches(catalog: Catalog) -> None:
+    catalog.create_table(NAME, tracking_files.SCHEMA)
+
+    done = update(catalog)
+
+    assert (rows(catalog), done.shown.version) == ([], 0)
+
+
+@pytest.mark.usefixtures("table")
+def test_nothing_is_made_unless_wanted(catalog: Catalog) -> None:
+    assert tracking.bring_up_to_date(catalog, NAME, "batch_id", create=False) is None
+    assert not catalog.table_exists("air.flights_batches")
+
+
+def test_a_lost_table_is_rebuilt_to_the_same_rows(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"), a_batch("B"))
+    update(catalog)
+    commit(table, a_batch("B", BatchState.REVERTED))
+    update(catalog)
+    before = rows(catalog)
+    catalog.drop_table("air.flights_batches")
+
+    assert update(catalog).rebuilt
+    assert rows(catalog) == before
+
+
+def test_a_ledger_whose_old_files_were_cleaned_up_is_taken_whole(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"), a_batch("B"))
+    update(catalog)
+    (root,) = ledgers(table).glob("*-root.json")
+    commit(table, a_batch("B", BatchState.REVERTED))
+    root.unlink()
+
+    assert update(catalog).rebuilt
+    assert rows(catalog) == wanted(table)
+
+
+def test_rows_that_somebody_else_changed_are_made_anew(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog)
+    stranger = catalog.load_table("air.flights_batches")
+    stranger.append(tracking_files.as_arrow([row_of(a_batch("X"))]))
+
+    assert update(catalog).rebuilt
+    assert states(catalog) == {"A": "promoted"}
+
+
+def test_a_table_of_batches_that_was_rolled_back_shows_the_newest_ledger_again(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog)
+    commit(table, a_batch("B"))
+    update(catalog)
+    mine = catalog.load_table("air.flights_batches")
+    mine.manage_snapshots().set_current_snapshot(mine.snapshots()[0].snapshot_id).commit()
+
+    update(catalog)
+
+    assert rows(catalog) == wanted(table)
+
+
+def test_after_a_rollback_the_ledger_of_the_head_is_shown(catalog: Catalog, table: Table) -> None:
+    """Batches that the head does not know are gone, and those of another line of history take their place."""
+    commit(table, a_batch("A"), a_batch("B"))
+    commit(table, a_batch("C"), a_batch("A", BatchState.REVERTED))
+    update(catalog)
+    table.manage_snapshots().set_current_snapshot(table.snapshots()[0].snapshot_id).commit()
+    commit(table, a_batch("D"))
+
+    done = update(catalog)
+
+    assert states(catalog) == {"A": "promoted", "B": "promoted", "D": "promoted"}
+    assert (done.rebuilt, rows(catalog)) == (False, wanted(table))
+
+
+def test_a_table_made_anew_under_its_name_has_its_own_batches_only(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog)
+    schema = table.schema()
+    catalog.drop_table(NAME)
+    again = catalog.create_table(NAME, schema, location=table.location() + "-2")
+    commit(again, a_batch("B"))
+
+    assert update(catalog).rebuilt
+    assert states(catalog) == {"B": "promoted"}
+    assert catalog.load_table("air.flights_batches").properties[names.TRACKS] == str(again.metadata.table_uuid)
+
+
+def test_somebody_elses_table_of_that_name_is_left_alone(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    theirs = catalog.create_table("air.flights_batches", table.schema())
+
+    with pytest.raises(InputError, match=r"BatchesTableTaken.*air\.flights_batches"):
+        update(catalog)
+
+    assert catalog.load_table("air.flights_batches").metadata == theirs.metadata
+
+
+def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalog: Catalog, table: Table) -> None:
+    """The older must not overwrite what the newer has written, nor be added to it."""
+    commit(table, a_batch("A"))
+    update(catalog)
+    commit(table, a_batch("A", BatchState.REVERTED), a_batch("B"))
+    steps: list[str] = []
+
+    def overtaken(step: str) -> None:
+        steps.append(step)
+        if len(steps) == 1:
+            commit(catalog.load_table(NAME), a_batch("A"), a_batch("C"))
+            update(catalog)
+
+    done = update(catalog, step=overtaken)
+
+    assert (rows(catalog), done.snapshot_id) == (wanted(table), None)
+    assert done.shown.version == 3
+
+
+def test_what_was_written_for_a_lost_race_is_deleted(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog)
+    commit(table, a_batch("B"))
+    steps: list[str] = []
+
+    def overtaken(step: str) -> None:
+        steps.append(step)
+        if len(steps) == 1:
+            update(catalog)
+
+    update(catalog, step=overtaken)
+
+    mine = catalog.load_table("air.flights_batches")
+    named = {f.file.file_path for s in mine.snapshots() for f in tracking_files.files_of(at(mine, s.snapshot_id))}
+    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named
+
+
+def test_two_that_make_the_table_at_once_make_one(
+    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table, a_batch("A"))
+    find = tracking.find
+    found: list[Table | None] = []
+
+    def then_overtaken(catalog: Catalog, name: str) -> Table | None:
+        found.append(find(catalog, name))
+        if len(found) == 1:
+            update(catalog)
+        return found[-1]
+
+    monkeypatch.setattr(tracking, "find", then_overtaken)
+
+    assert update(catalog).snapshot_id is None
+    assert rows(catalog) == wanted(table)
+
+
+def test_what_waits_in_the_buffer_is_shown_until_the_ledger_knows_it(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+
+    update(catalog, waiting=[waiting("A"), waiting("B"), waiting("C")])
+
+    assert states(catalog) == {"A": "promoted", "B": BUFFERED, "C": BUFFERED}
+    commit(table, a_batch("B"), a_batch("C", BatchState.REVERTED, rows=None))
+    update(catalog)
+    assert states(catalog) == {"A": "promoted", "B": "promoted", "C": "reverted"}
+
+
+def test_a_new_listing_takes_the_place_of_the_one_before(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog, waiting=[waiting("B"), waiting("C")])
+
+    done = update(catalog, waiting=[waiting("C"), waiting("D")])
+
+    assert states(catalog) == {"A": "promoted", "C": BUFFERED, "D": BUFFERED}
+    assert done.shown.totals[BUFFERED].batches == 2
+    assert update(catalog, waiting=[waiting("C"), waiting("D")]).snapshot_id is None
+
+
+def test_what_waits_is_still_shown_when_the_rest_is_made_anew(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"))
+    update(catalog, waiting=[waiting("A2"), waiting("B")])
+    commit(table, a_batch("A2"))
+
+    assert update(catalog, anew=True).rebuilt
+    assert states(catalog) == {"A": "promoted", "A2": "promoted", "B": BUFFERED}
+
+
+def test_the_summary_says_how_much_there_is_of_each_state(catalog: Catalog, table: Table) -> None:
+    """So that a graph costs no scan."""
+    commit(
+        table,
+        a_batch("A", rows=5, bytes=50),
+        a_batch("B", rows=7, bytes=70),
+        a_batch("C", BatchState.REFUSED, rows=None),
+    )
+    update(catalog, waiting=[waiting("D", bytes=11)])
+    commit(table, a_batch("B", BatchState.REVERTED, rows=7, bytes=70))
+
+    update(catalog)
+
+    head = catalog.load_table("air.flights_batches").current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    keys = head.summary.additional_properties
+    assert {k: keys[f"lethe.tracking.{k}"] for k in ("batches.promoted", "rows.promoted", "bytes.promoted")} == {
+        "batches.promoted": "1",
+        "rows.promoted": "5",
+        "bytes.promoted": "50",
+    }
+    assert (keys["lethe.tracking.rows.reverted"], keys["lethe.tracking.rows.refused"]) == ("7", "0")
+    assert (keys["lethe.tracking.bytes.buffered"], keys["lethe.tracking.ledger-version"]) == ("11", "2")
+
+
+def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 6)
+    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 3)
+    for n in range(12):
+        commit(table, a_batch(f"b{n}"))
+        update(catalog)
+
+    mine = catalog.load_table("air.flights_batches")
+    assert len(mine.snapshots()) <= 6
+    assert rows(catalog) == wanted(table)
+    named = {f.file.file_path for s in mine.snapshots() for f in tracking_files.files_of(at(mine, s.snapshot_id))}
+    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named
+    for snapshot in mine.snapshots():
+        assert mine.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows > 0
+    assert len(list(metadata_folder(mine).glob("snap-*.avro"))) == len(mine.snapshots())
+    assert len(list(metadata_folder(mine).glob("*.metadata.json"))) <= 12
+
+
+def test_a_tagged_snapshot_stays(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
+    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
+    commit(table, a_batch("b0"))
+    update(catalog)
+    mine = catalog.load_table("air.flights_batches")
+    first = mine.snapshots()[0].snapshot_id
+    mine.manage_snapshots().create_tag(first, "keep").commit()
+    for n in range(1, 8):
+        commit(table, a_batch(f"b{n}"))
+        update(catalog)
+
+    assert catalog.load_table("air.flights_batches").scan(snapshot_id=first).to_arrow().num_rows == 1
+
+
+def test_a_file_that_holds_no_changed_batch_stays_as_it_is(
+    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copying on write would else cost as much as the table is large."""
+    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=10))
+    commit(table, *(a_batch(f"b{n:03d}") for n in range(100)))
+    update(catalog)
+    before = paths(catalog)
+    commit(table, a_batch("b055", BatchState.REVERTED), a_batch("b0551"))
+
+    update(catalog)
+
+    assert rows(catalog) == wanted(table)
+    assert len(before - paths(catalog)) == 1
+    assert len(paths(catalog) - before) == 3  # the rest of that file, a promoted one, a reverted one
+
+
+def test_small_files_are_merged_so_that_there_are_never_many(
+    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=16))
+    most = 0
+    for n in range(24):
+        commit(table, a_batch(f"{(n * 37) % 100:02d}-{n}"))
+        update(catalog)
+        most = max(most, len(paths(catalog)))
+
+    assert rows(catalog) == wanted(table)
+    assert most <= 6
+
+
+def ledgers(table: Table) -> Path:
+    return Path(table.location().removeprefix("file://")) / "_tombstones"
+
+
+def data_folder(table: Table) -> Path:
+    return Path(table.location().removeprefix("file://")) / "data"
+
+
+def metadata_folder(table: Table) -> Path:
+    return Path(table.location().removeprefix("file://")) / "metadata"
+
+
+def paths(catalog: Catalog) -> set[str]:
+    return {f.file.file_path for f in tracking_files.files_of(catalog.load_table("air.flights_batches"))}
+
+
+def at(table: Table, snapshot_id: int) -> Any:
+    """The table as if that snapshot were its head."""
+
+    class Then:
+        io = table.io
+
+        @staticmethod
+        def current_snapshot() -> Any:
+            return table.snapshot_by_id(snapshot_id)
+
+    return Then()
