@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.plan.tracking import STATES, Total, Totals
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, start_http_server
 
 OF_DATASET: Final = ("namespace", "dataset")
@@ -19,6 +20,13 @@ GAUGES: Final[Mapping[str, str]] = {
     "lethe_promoted_batches": "Batches in the ledger that are part of the table.",
     "lethe_listing_duration_seconds": "How long the last listing of the buffer took.",
     "lethe_listing_objects": "How many objects the last listing of the buffer found.",
+    "lethe_batches_behind": "Commits of the ledger that the table of batches does not show yet.",
+}
+OF_STATE: Final = (*OF_DATASET, "state")
+STATE_GAUGES: Final[Mapping[str, str]] = {
+    "lethe_batches": "Batches in each state, as the table of batches shows them.",
+    "lethe_batches_rows": "Rows of the batches in each state, as far as they are known.",
+    "lethe_batches_bytes": "Bytes, in the buffer, of the batches in each state, as far as they are known.",
 }
 
 
@@ -29,6 +37,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._gauges = {name: Gauge(name, text, OF_DATASET, registry=self.registry) for name, text in GAUGES.items()}
+        self._by_state = {
+            name: Gauge(name, text, OF_STATE, registry=self.registry) for name, text in STATE_GAUGES.items()
+        }
         self._decision = Gauge(
             "lethe_consolidation_decision",
             "1 for what was decided about the buffer last: Due, Later or Running, and the reason.",
@@ -62,8 +73,23 @@ class Metrics:
         with self._failures.labels(kind).count_exceptions():
             yield
 
-    def show(self, namespace: str, dataset: str, status: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
-        """What is known of a Dataset: its status, and the gauges by name that `numbers_of` made of it."""
+    def show(
+        self,
+        namespace: str,
+        dataset: str,
+        status: Mapping[str, Any],
+        numbers: Mapping[str, float],
+        batches: Totals | None = None,
+    ) -> None:
+        """What is known of a Dataset: its status, the gauges by name that `numbers_of` made of it, and what the table of
+        batches counts; None: there is none."""
+        for gauge in self._by_state.values():
+            gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
+        for state in STATES if batches is not None else ():
+            total = batches[state] if batches is not None else Total()
+            self._by_state["lethe_batches"].labels(namespace, dataset, state).set(total.batches)
+            self._by_state["lethe_batches_rows"].labels(namespace, dataset, state).set(total.rows)
+            self._by_state["lethe_batches_bytes"].labels(namespace, dataset, state).set(total.bytes)
         self._decision.remove_by_labels({"namespace": namespace, "dataset": dataset})
         if decided := status.get("consolidation"):
             self._decision.labels(namespace, dataset, decided["decision"], decided["reason"]).set(1)
@@ -78,12 +104,16 @@ class Metrics:
 
     def forget(self, namespace: str, dataset: str) -> None:
         """A Dataset is gone, and with it its numbers."""
-        for metric in (*self._gauges.values(), self._decision, self._runs):
+        for metric in (*self._gauges.values(), *self._by_state.values(), self._decision, self._runs):
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 
 def numbers_of(
-    status: Mapping[str, Any], oldest: datetime | None, listing: tuple[float, int] | None, now: datetime
+    status: Mapping[str, Any],
+    oldest: datetime | None,
+    listing: tuple[float, int] | None,
+    now: datetime,
+    behind: int | None = None,
 ) -> dict[str, float]:
     """The gauges of a Dataset as far as they are known.
 
@@ -91,6 +121,7 @@ def numbers_of(
         status: Of the Dataset.
         oldest: Since when the oldest batch waits.
         listing: Seconds and objects of the last one.
+        behind: How many commits the table of batches is behind the ledger.
     """
     buffer = status.get("buffer") or {}
     found = {
@@ -98,6 +129,7 @@ def numbers_of(
         "lethe_buffer_bytes": buffer.get("bytes"),
         "lethe_active_tombstones": (status.get("tombstones") or {}).get("active"),
         "lethe_promoted_batches": (status.get("batches") or {}).get("promoted"),
+        "lethe_batches_behind": behind,
     }
     if buffer:
         found["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0

@@ -39,6 +39,10 @@ class Reason(StrEnum):
     )
     BATCH_COLUMN_MISSING = "BatchColumnMissing", "The table has no column named spec.batchColumn."
     TABLE_CLAIMED = "TableClaimed", "The table belongs to another Dataset."
+    TABLE_HOLDS_BATCHES = (
+        "TableHoldsBatches",
+        "spec.table.name names the table that shows another one's batches, which Lethe writes itself.",
+    )
     TABLE_NOT_PREPARED = (
         "TableNotPrepared",
         "An existing table lacks the sort order or the metrics mode, and spec.table.adopt is false.",

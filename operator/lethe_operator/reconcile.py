@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lethe.plan.digest import BufferDigest
+from lethe.plan.tracking import Totals
 
 from lethe_operator.apply import events, status
 from lethe_operator.apply.carry_out import carry_out, delete_restatements, write_statuses
@@ -27,6 +28,8 @@ from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import Invalid, Observed, observe
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec, parse_meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
@@ -70,11 +73,24 @@ class Reconciler:
         buffer = found.world.buffer
         oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
         listing = self.tables.listings.taken(found.dataset.meta.full_name)
-        self.metrics.show(key.namespace, key.name, status_now, numbers_of(status_now, oldest, listing, now))
+        batches, behind = self._batches(found.dataset, found.world.table)
+        numbers = numbers_of(status_now, oldest, listing, now, behind)
+        self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
         carry_out(self.kube, found.dataset, found.world, actions, self.settings)
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)
         return actions.look_again
+
+    def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
+        """What the table of batches counts, and how many commits it is behind."""
+        if not isinstance(table, TableView) or not dataset.spec.batch_tracking.enabled:
+            return None, None
+        if table.claim != dataset.claim:
+            return None, None  # another Dataset's to tell
+        shown = self.tables.batches(dataset, table)
+        if shown is None or shown.table_uuid != table.uuid:
+            return None, table.ledger.version
+        return shown.totals, max(0, table.ledger.version - shown.version)
 
     def policy(self, key: Key) -> None:
         """The conditions of a VacuumPolicy, and no entry of a Dataset that is gone or no longer selected."""

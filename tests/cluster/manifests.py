@@ -69,6 +69,7 @@ ACCEPTED = {
     "a local buffer": a_dataset(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": a_dataset(buffer={"uri": "s3://l/b", "format": "avro"}),
     "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
+    "batches that are not tracked": a_dataset(batchTracking={"enabled": False}),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),
     "bytes as a quantity": a_dataset(consolidation={"minBytes": "1Gi"}),
     "as many snapshots to keep as there may be": a_dataset(snapshots={"minToKeep": 3, "maxCount": 3}),
@@ -114,6 +115,10 @@ REFUSED = {
     "an unknown schema evolution": (
         a_dataset(schemaEvolution="Everything"),
         'supported values: "Refuse", "AddColumns"',
+    ),
+    "a word for whether batches are tracked": (
+        a_dataset(batchTracking={"enabled": "sometimes"}),
+        "spec.batchTracking.enabled",
     ),
     "a negative retention": (
         a_dataset(buffer={"uri": "s3://l/b", "retentionSeconds": -1}),

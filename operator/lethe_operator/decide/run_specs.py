@@ -102,6 +102,7 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
         buffer=BufferRef(uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout),
         schema_evolution=spec.schema_evolution,
         snapshots=_limits(dataset),
+        batch_tracking=spec.batch_tracking.enabled,
     )
 
 

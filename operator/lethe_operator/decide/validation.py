@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lethe import names
 from lethe.plan.places import overlap
 
 from lethe_operator.decide import rollback
@@ -98,6 +99,13 @@ def _without_table(dataset: Dataset) -> Blocker | None:
 
 def _with_table(dataset: Dataset, view: TableView) -> Blocker | None:
     name, spec = dataset.meta.name, dataset.spec
+    if view.holds_batches:
+        return Blocker(
+            Reason.TABLE_HOLDS_BATCHES,
+            f"Dataset {name}: the table {spec.table.name} shows the batches of another table (table property {names.TRACKS}), "
+            "and what is written to it is thrown away. Create a Dataset for a table of its own.",
+            transient=False,
+        )
     if view.claim is not None and view.claim != dataset.claim:
         return Blocker(
             Reason.TABLE_CLAIMED,

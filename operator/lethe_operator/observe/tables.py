@@ -4,6 +4,7 @@ An idle table costs one request to the catalog and one small file: facts and led
 names immutable content.
 """
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,8 @@ from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.ledger.parts import apart
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunPointer
-from lethe.table import catalogs, facts, ledger_store
+from lethe.table import catalogs, facts, ledger_store, tracking
+from lethe.table.tracking import Shown
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
@@ -27,6 +29,8 @@ from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, NotListed, TableView, Unavailable
+
+log = logging.getLogger(__name__)
 
 TABLE_SECONDS: Final = 25.0
 
@@ -50,6 +54,8 @@ class Tables:
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
         self._views: dict[str, _Seen] = {}
+        # What the table of batches shows, with the table's UUID, head and ledger version that it was right for.
+        self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
         self.listings = listings or Listings()
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
@@ -81,6 +87,30 @@ class Tables:
         except Exception as e:
             return unavailable(e, f"The ledger of table {spec.name}", properties, storage=True)
         return replace(view, ledger=ledger)
+
+    def batches(self, dataset: Dataset, view: TableView) -> Shown | None:
+        """What the table of batches shows; None when there is none, or it cannot be told. Looked at again only as long as it
+        shows another ledger than that of the head. Never raises: nothing is decided by it."""
+        if not dataset.spec.batch_tracking.enabled:
+            return None
+        name, spec = dataset.meta.full_name, dataset.spec.table
+        of_head = (view.uuid, view.head_id, view.ledger.version)
+        kept = self._batches.get(name)
+        if kept is not None and kept[0] == of_head:
+            return kept[1]
+
+        def look() -> Shown | None:
+            table = tracking.find(self._catalog(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
+            return tracking.shown(table) if table is not None else None
+
+        try:
+            found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, look)
+        except Exception as e:
+            log.debug("the table of batches of %s: %s", name, type(e).__name__)
+            return None
+        if found is not None and (found.table_uuid, found.version) == (view.uuid, view.ledger.version):
+            self._batches[name] = of_head, found
+        return found
 
     def buffer(
         self, dataset: Dataset, table: TableView | NoTable | Unavailable, run_ended: bool
@@ -118,6 +148,7 @@ class Tables:
         """A Dataset, as `namespace/name`, is gone."""
         self.listings.forget(dataset)
         self._views.pop(dataset, None)
+        self._batches.pop(dataset, None)
 
     def _load(self, dataset: Dataset, properties: dict[str, str]) -> TableView | NoTable:
         try:
@@ -169,6 +200,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         ledger=loaded.ledger,
         run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if s.summary.get(names.RUN_ID)),
         total_bytes=int(head.summary.get("total-files-size", 0)) if head is not None else 0,
+        holds_batches=names.TRACKS in found.properties,
     )
 
 

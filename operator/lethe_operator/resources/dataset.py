@@ -46,6 +46,10 @@ class ConsolidationSpec(Spec):
     suspend: bool = False
 
 
+class BatchTrackingSpec(Spec):
+    enabled: bool = True
+
+
 class SnapshotsSpec(Spec):
     max_age_seconds: int = 432_000
     min_to_keep: int = 5
@@ -77,6 +81,7 @@ class DatasetSpec(Spec):
     buffer: BufferSpec
     schema_evolution: SchemaEvolution = "Refuse"
     consolidation: ConsolidationSpec = ConsolidationSpec()
+    batch_tracking: BatchTrackingSpec = BatchTrackingSpec()
     deletes: str = "Ledger"
     snapshots: SnapshotsSpec = SnapshotsSpec()
     run_template: RunTemplate = RunTemplate()

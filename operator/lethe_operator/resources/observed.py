@@ -40,7 +40,7 @@ class TableView:
     has, or while the table has none at all; `ancestry`: the head and its retained ancestors, without their summaries;
     `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does; `ledger`: of its batches and requests
     only those that a decision may ask for, with the statistics of all; `run_ids`: runs whose commit is among the retained
-    snapshots; `total_bytes`: live data files of the head.
+    snapshots; `total_bytes`: live data files of the head; `holds_batches`: it is the table of another one's batches.
     """
 
     uuid: str
@@ -57,6 +57,7 @@ class TableView:
     ledger: Ledger = EMPTY
     run_ids: frozenset[str] = frozenset()
     total_bytes: int = 0
+    holds_batches: bool = False
 
     def has_committed(self, run: "Run") -> bool:
         """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.plan.tracking import Total, Totals
 from lethe_operator.decide.run_history import ended
 from lethe_operator.decide.table import decide
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
@@ -18,19 +19,21 @@ from tests.unit.operator.builders import SETTINGS, a_buffered, a_dataset, a_tabl
 FLIGHTS = {"namespace": "ns", "dataset": "flights"}
 
 
-def numbers(oldest: datetime | None = None, listing: Any = None, **world: Any) -> dict[str, float]:
+def numbers(
+    oldest: datetime | None = None, listing: Any = None, behind: int | None = None, **world: Any
+) -> dict[str, float]:
     """Of a Dataset in this world."""
     buffered = world.pop("buffered", ())
     status = decide(a_dataset(), a_world(*buffered, **world), NOW, SETTINGS).dataset_status
     assert status is not None
-    return numbers_of(status, oldest, listing, NOW)
+    return numbers_of(status, oldest, listing, NOW, behind)
 
 
 def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
     table = a_table(a_ledger("X", "Y", batches=[a_batch("P")]))
     buffered = (a_buffered("A", size=7), a_buffered("B", size=5))
 
-    found = numbers(ago(seconds=60), (1.5, 4), buffered=buffered, table=table)
+    found = numbers(ago(seconds=60), (1.5, 4), behind=2, buffered=buffered, table=table)
 
     assert found == {
         "lethe_buffer_batches": 2,
@@ -40,6 +43,7 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
         "lethe_promoted_batches": 1,
         "lethe_listing_duration_seconds": 1.5,
         "lethe_listing_objects": 4,
+        "lethe_batches_behind": 2,
     }
     assert found.keys() == GAUGES.keys()
 
@@ -62,6 +66,20 @@ def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
 
     (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_consolidation_decision"]
     assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
+
+
+def test_batches_rows_and_bytes_are_told_by_state_zeros_included() -> None:
+    metrics = Metrics()
+    count = metrics.registry.get_sample_value
+    metrics.show("ns", "flights", {}, {}, Totals({"promoted": Total(2, 30, 400)}))
+
+    promoted, refused = {**FLIGHTS, "state": "promoted"}, {**FLIGHTS, "state": "refused"}
+    names = ("lethe_batches", "lethe_batches_rows", "lethe_batches_bytes")
+    assert [count(n, promoted) for n in names] == [2, 30, 400]
+    assert [count(n, refused) for n in names] == [0, 0, 0]
+
+    metrics.show("ns", "flights", {}, {})
+    assert [count(n, promoted) for n in names] == [None, None, None]
 
 
 def test_nothing_waits_for_no_time() -> None:
@@ -93,7 +111,7 @@ def test_reconciles_are_counted_and_so_are_those_that_fail() -> None:
 def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
     metrics = Metrics()
     for name in ("flights", "other"):
-        metrics.show("ns", name, {"consolidation": {"decision": "Due", "reason": "OldEnough"}}, numbers())
+        metrics.show("ns", name, {"consolidation": {"decision": "Due", "reason": "OldEnough"}}, numbers(), Totals())
         metrics.run_ended("ns", name, "Vacuum", "Succeeded")
 
     metrics.forget("ns", "flights")

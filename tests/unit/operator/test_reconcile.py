@@ -11,6 +11,7 @@ from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunSpec, parse_run
+from lethe.table import tracking
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, Away, Document
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
@@ -251,3 +252,32 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(c
         reconcile(FLIGHTS)
     assert value("lethe_reconciles_total", {"kind": "Dataset"}) == 5
     assert value("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
+
+
+def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once_it_is_up_to_date(
+    catalog: Catalog, cluster: Cluster, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reconcile of an idle table costs nothing more for it."""
+    reconcile = reconciler(cluster)
+    count = reconcile.metrics.registry.get_sample_value
+    flights = {"namespace": "ns", "dataset": "flights"}
+    promoted = {**flights, "state": "promoted"}
+    looked: list[str] = []
+    find = tracking.find
+    monkeypatch.setattr(tracking, "find", lambda c, name: looked.append(name) or find(c, name))
+    commit(table, a_batch("P", rows=7))
+
+    reconcile(Key("Dataset", "ns", "flights"))
+    assert (count("lethe_batches_behind", flights), count("lethe_batches", promoted)) == (1, None)
+
+    tracking.bring_up_to_date(catalog, "air.flights", "batch_id", create=True)
+    looked.clear()
+    for _ in range(3):
+        reconcile(Key("Dataset", "ns", "flights"))
+
+    assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (0, 7)
+    assert len(looked) == 1
+
+    commit(table, a_batch("Q", rows=5))
+    reconcile(Key("Dataset", "ns", "flights"))
+    assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (1, 7)

@@ -17,3 +17,8 @@ def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> 
     run = run_specs.consolidation(a_dataset(), [a_buffered("A")])
 
     assert (run.buffer.format, run.schema_evolution) == ("parquet", "Refuse")
+
+
+def test_batches_are_tracked_unless_the_dataset_says_otherwise() -> None:
+    assert run_specs.consolidation(a_dataset(), [a_buffered("A")]).batch_tracking
+    assert not run_specs.vacuum(a_dataset(batchTracking={"enabled": False}), "ns/p", True, "1").batch_tracking

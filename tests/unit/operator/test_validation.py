@@ -39,6 +39,7 @@ def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable)
         ({}, Unavailable("StorageUnavailable", "S3 is away"), "StorageUnavailable", True, "S3 is away"),
         ({}, Unavailable("UnknownCatalog", "no such", transient=False), "UnknownCatalog", False, "no such"),
         ({}, a_table(claim="ns/other"), "TableClaimed", False, "ns/other"),
+        ({}, a_table(holds_batches=True, **FOREIGN), "TableHoldsBatches", False, "lethe.tracks"),
         ({}, a_table(batch_field_id=None), "BatchColumnMissing", False, "batch_id"),
         ({}, a_table(**FOREIGN), "TableNotPrepared", False, "spec.table.adopt"),
         ({}, a_table(location="s3://lake/buffer"), "BufferOverlapsTable", False, "s3://lake/buffer/flights"),

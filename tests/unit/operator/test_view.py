@@ -93,3 +93,8 @@ def test_a_dataset_on_a_catalog_of_type_hadoop_is_refused_for_good(
     assert isinstance(found, Unavailable)
     assert (found.reason, found.transient) == (Reason.UNSUPPORTED_CATALOG, False)
     assert "catalog main is of type hadoop" in found.message
+
+
+def test_a_table_of_another_ones_batches_is_known_by_its_property(table: TableFacts) -> None:
+    assert not view_of(table, IO).holds_batches
+    assert view_of(replace(table, properties={"lethe.tracks": "uuid-2"}), IO).holds_batches
