@@ -71,8 +71,9 @@ def carry_out(
     for wanted in actions.launches:
         try:
             prepared = prepare(kube, dataset, wanted, world.table, settings)
-            limits = settings.shared_runs
-            with_whom = company(wanted.run, wanted.bytes, prepared.size, prepared.template, limits)
+            with_whom = company(
+                wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
+            )
             if with_whom is not None:
                 offers.put(namespace, Offer(prepared, with_whom, now))
                 offered = True

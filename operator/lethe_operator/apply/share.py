@@ -26,7 +26,7 @@ def start_gathered(
     Raises: the first NameTaken or ApiError, after all else was tried.
     """
     failures: list[Exception] = []
-    started = {(m.uid, m.run_id, m.attempt) for job in there for m in job.members}
+    started = {(m.uid, m.run_id, m.attempt) for job in there for m in job.members if m.uid in job.needed_by}
     with offers.taken(namespace, now, settings.shared_runs) as (gathered, by_dataset):
         for names in gathered.groups:
             group = [by_dataset[name] for name in names]

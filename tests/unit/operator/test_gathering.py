@@ -1,5 +1,6 @@
 """Who starts now, and who shares with whom."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from lethe_operator.decide import run_specs
 from lethe_operator.decide.gathering import Gathered, Waiting, forgotten, gather
 from lethe_operator.resources.dataset import MIB, Dataset, RunTemplate
 from lethe_operator.resources.members import SharedJob
+from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.settings import SharedRuns
 
 from tests.builders import NOW, ago
-from tests.unit.operator.builders import a_buffered, a_consolidation, a_dataset, a_vacuum
+from tests.unit.operator.builders import a_buffered, a_consolidation, a_dataset, a_run, a_vacuum, an_attempt
 
 LIMITS = SharedRuns(enabled=True, gather_seconds=5, max_datasets=3, max_bytes_per_dataset=64 * MIB)
 
@@ -72,11 +74,10 @@ def test_one_about_which_something_is_being_decided_cannot_go(
 
 
 def companies(
-    dataset: Dataset, run_bytes: int = 10, limits: SharedRuns = LIMITS, chart: Any = None, attempt: int = 1
+    dataset: Dataset, run_bytes: int = 10, limits: SharedRuns = LIMITS, chart: Any = None, runs: Sequence[Run] = ()
 ) -> Company | None:
     template = merged(RunTemplate.model_validate(chart or {}), dataset.spec.run_template)
-    run = a_consolidation(dataset=dataset).model_copy(update={"attempt": attempt})
-    return company(run, run_bytes, size(run_bytes, template), template, limits)
+    return company(a_consolidation(dataset=dataset), run_bytes, size(run_bytes, template), template, runs, limits)
 
 
 def test_datasets_of_one_catalog_and_one_template_are_one_company() -> None:
@@ -101,10 +102,10 @@ def test_the_charts_template_and_the_same_said_by_the_dataset_are_one() -> None:
     [
         {"run_bytes": 64 * MIB + 1},
         {"chart": {"executors": {"min": 1}}},
-        {"attempt": 2},
+        {"runs": [a_run(a_consolidation(), an_attempt(a_consolidation(), AttemptState.FAILED))]},
         {"limits": SharedRuns()},
     ],
-    ids=["too many bytes", "with executors", "tried before", "not wished for"],
+    ids=["too many bytes", "with executors", "its last one failed", "not wished for"],
 )
 def test_whose_driver_is_its_own(changes: dict[str, Any]) -> None:
     assert companies(a_dataset()) is not None
@@ -113,11 +114,22 @@ def test_whose_driver_is_its_own(changes: dict[str, Any]) -> None:
     assert companies(a_dataset(), **changes) is None
 
 
+def test_who_failed_goes_alone_until_a_run_has_ended_well() -> None:
+    """Other batches are another run, whose first attempt would take others along as the one before did."""
+    poison, cured = a_consolidation(a_buffered("A")), a_consolidation(a_buffered("B"))
+    failed = an_attempt(poison, AttemptState.FAILED, finished_seconds=60)
+    well = an_attempt(cured, AttemptState.SUCCEEDED, finished_seconds=30)
+    vacuum = an_attempt(a_vacuum(), AttemptState.FAILED, finished_seconds=10)
+
+    assert companies(a_dataset(), runs=[a_run(poison, failed)]) is None
+    assert companies(a_dataset(), runs=[a_run(cured, well), a_run(poison, failed), a_run(a_vacuum(), vacuum)])
+
+
 def test_only_a_run_that_promotes_batches_shares() -> None:
     alone = size(0, RunTemplate())
     for run in (a_vacuum(), run_specs.reanchoring(a_dataset(), 7)):
-        assert company(run, 0, alone, RunTemplate(), LIMITS) is None
-    assert company(a_consolidation(a_buffered("A")), 0, alone, RunTemplate(), LIMITS) is not None
+        assert company(run, 0, alone, RunTemplate(), (), LIMITS) is None
+    assert company(a_consolidation(a_buffered("A")), 0, alone, RunTemplate(), (), LIMITS) is not None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
-from lethe_operator.resources.members import ANNOTATION_MEMBERS, members_of, needed_by
+from lethe_operator.resources.members import ANNOTATION_MEMBERS, member_label, members_of, needed_by
 from lethe_operator.settings import Settings, SharedRuns
 from lethe_operator.work_queue import SHARED_RUNS, Key
 from pyiceberg.catalog import Catalog
@@ -339,6 +339,19 @@ def test_a_job_whose_answer_was_lost_is_not_started_again_with_others(two: Tenan
 
     names = [[m.dataset for m in members_of(j["metadata"])] for j in two.jobs()]
     assert names == [["a", "b"], []]
+
+
+def test_a_job_that_one_has_left_does_not_count_for_it(sharing: Tenant) -> None:
+    """As if it had been deleted, which for the others it must not be: the same run may start anew."""
+    shared = sharing.job()["metadata"]
+    label = {member_label("uid-a"): None}
+    sharing.cluster.patch(JOBS, "ns", shared["name"], {"metadata": {"labels": label}})
+
+    sharing.look_at("a")
+    sharing.gather(after_seconds=5)
+
+    own = [j["metadata"]["name"] for j in sharing.jobs() if not members_of(j["metadata"])]
+    assert own == [f"a-consolidation-{sharing.run('a').run_id[:8]}-1"]
 
 
 def test_the_same_company_again_finds_its_job(two: Tenant) -> None:
