@@ -48,10 +48,12 @@ class Offers:
         with self._changed:
             self._changed.wait_for(lambda: key not in self._busy)
             self._busy.add(key)
+            before = self._offers.get(key)
         try:
             yield
         except BaseException:
-            self.withdraw(namespace, dataset)  # nobody knows whether it is still wanted
+            if self._offers.get(key) is before:  # not offered once more: nobody knows whether it is still wanted
+                self.withdraw(namespace, dataset)
             raise
         finally:
             self._release([key])

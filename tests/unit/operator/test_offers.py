@@ -89,3 +89,19 @@ def test_a_reconcile_that_fails_takes_its_offer_back() -> None:
         raise ConnectionError
 
     assert starts(offers) == []
+
+
+def test_a_reconcile_that_offers_and_then_fails_at_something_else_leaves_its_offer() -> None:
+    """Else what fails every time, such as a status that may not be written, would keep the run from ever starting."""
+    offers = Offers()
+    offers.put("ns", an_offer("a"))
+
+    def reconcile() -> None:
+        with offers.reconciling("ns", "a"):
+            offers.put("ns", an_offer("a", seconds=0))
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        reconcile()
+
+    assert starts(offers) == ["a"]

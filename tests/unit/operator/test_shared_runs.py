@@ -20,6 +20,7 @@ from lethe_operator.kube import (
     Away,
     Document,
     Kind,
+    Refused,
 )
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
@@ -38,15 +39,19 @@ SETTINGS = Settings(shared_runs=SharedRuns(enabled=True, gather_seconds=5))
 ENDED_AT = "2026-03-01T12:00:09Z"
 
 
-class LosesAnswers(Cluster):
-    """Creates Jobs and does not say so, as often as `lost` says."""
+class Unreliable(Cluster):
+    """Refuses Jobs, or creates them and does not say so, as often as `refuses` and `loses` say."""
 
-    lost = 0
+    refuses = 0
+    loses = 0
 
     def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+        if kind is JOBS and self.refuses:
+            self.refuses -= 1
+            raise Refused(403, "Forbidden", "exceeded quota")
         made = super().create(kind, namespace, document)
-        if kind is JOBS and self.lost:
-            self.lost -= 1
+        if kind is JOBS and self.loses:
+            self.loses -= 1
             raise Away(0, "NoAnswer", "POST")
         return made
 
@@ -57,7 +62,7 @@ class Tenant:
 
     catalog: Catalog
     home: Path
-    cluster: LosesAnswers = field(default_factory=LosesAnswers)
+    cluster: Unreliable = field(default_factory=Unreliable)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -329,7 +334,7 @@ def test_a_new_operator_adopts_the_shared_job(sharing: Tenant) -> None:
 
 def test_a_job_whose_answer_was_lost_is_not_started_again_with_others(two: Tenant) -> None:
     """It carries the runs already, under a name that another company would not have."""
-    two.cluster.lost = 1
+    two.cluster.loses = 1
     with pytest.raises(Away):
         two.gather(after_seconds=5)
     two.dataset("c", "C")
@@ -352,6 +357,17 @@ def test_a_job_that_one_has_left_does_not_count_for_it(sharing: Tenant) -> None:
 
     own = [j["metadata"]["name"] for j in sharing.jobs() if not members_of(j["metadata"])]
     assert own == [f"a-consolidation-{sharing.run('a').run_id[:8]}-1"]
+
+
+def test_a_job_that_is_refused_is_told_to_each_and_tried_again(two: Tenant) -> None:
+    two.cluster.refuses = 1
+    with pytest.raises(Refused):
+        two.gather(after_seconds=5)
+    assert "LaunchFailed" in two.reasons("a") & two.reasons("b")
+
+    two.gather()
+
+    assert [m.dataset for m in members_of(two.job()["metadata"])] == ["a", "b"]
 
 
 def test_the_same_company_again_finds_its_job(two: Tenant) -> None:
