@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     codes: list[int] = []
     for told in given.runs:
         if codes:
-            _release()
+            release()
         codes.append(_one(told, given.confs, cancelled, formatter))
     return max(codes)
 
@@ -88,7 +88,7 @@ def _one(
     return code
 
 
-def _release() -> None:
+def release() -> None:
     """Let go of what the run before has left in memory, in Python and in the JVM."""
     gc.collect()  # Python's references keep the JVM's objects alive
     session = SparkSession.getActiveSession()

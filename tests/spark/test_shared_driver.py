@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from lethe.run import Phase, RunSpec, TableRef
+from lethe_spark.app import release
+from pyspark.sql import SparkSession
 
 from tests.spark.driver import Driver
 from tests.spark.lake import CATALOG, Flights
@@ -84,6 +86,16 @@ def test_sigterm_ends_the_one_under_way_and_those_to_come_and_not_the_one_that_i
     assert [r.reason or r.outcome for r in ended.results] == ["Committed", "Cancelled", "Cancelled"], ended.log
     assert ended.code == 20
     assert [f.rows() for f in three] == [4, 0, 0]
+
+
+def test_nothing_that_a_run_left_cached_is_there_for_the_next(spark: SparkSession) -> None:
+    """Twenty runs in the memory of one."""
+    frame = spark.range(10).persist()
+    frame.count()
+
+    release()
+
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 def wait_for_run(
