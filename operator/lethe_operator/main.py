@@ -14,6 +14,7 @@ from typing import Any, Final
 import kopf
 
 from lethe_operator import kube as kubernetes
+from lethe_operator.apply.offers import Offers
 from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
@@ -23,7 +24,7 @@ from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
 from lethe_operator.settings import Settings, from_environment
-from lethe_operator.work_queue import Key, WorkQueue
+from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Runtime:
     health: Health
     queue: WorkQueue
     listings: Listings
+    offers: Offers
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ def registry() -> kopf.OperatorRegistry:
         runtime: Runtime = memo.runtime
         settings = runtime.settings
         add = runtime.queue.from_threads()
+        runtime.offers.told = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
         runtime.listings.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
         pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
@@ -126,11 +129,11 @@ def runtime_of(settings: Settings) -> Runtime:
     metrics = Metrics()
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
-    listings = Listings()
-    reconcile = Reconciler(kube, Tables(listings=listings), settings, metrics)
+    listings, offers = Listings(), Offers()
+    reconcile = Reconciler(kube, Tables(listings=listings), settings, metrics, offers)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
     health = Health(time.monotonic, settings.resync_seconds)
-    return Runtime(settings, kube, health, queue, listings, time.monotonic())
+    return Runtime(settings, kube, health, queue, listings, offers, time.monotonic())
 
 
 def main() -> None:

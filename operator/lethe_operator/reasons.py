@@ -81,6 +81,10 @@ class Reason(StrEnum):
     OOM_KILLED = "OOMKilled", "The driver went over its memory limit. Raise runTemplate.driver.memory."
     DEADLINE_EXCEEDED = "DeadlineExceeded", "A run took longer than a run may and was stopped."
     DRIVER_LOST = "DriverLost", "The driver's pod went away before it could say how it ended."
+    SHARED_RUN_ENDED = (
+        "SharedRunEnded",
+        "The driver that several Datasets share ended before it came to this one, which is tried again with one of its own.",
+    )
     COMMIT_NOT_SEEN = "CommitNotSeen", "A run ended well, but the table does not know of it; it is started again."
     POD_WAITING = "PodWaiting", "A run's pod does not start; the message says what Kubernetes says."
     LAUNCH_FAILED = "LaunchFailed", "Kubernetes refused an object of a run; the message says why."

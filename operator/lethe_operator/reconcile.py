@@ -11,12 +11,16 @@ from lethe.plan.tracking import Totals
 
 from lethe_operator.apply import events, status
 from lethe_operator.apply.carry_out import carry_out, delete_restatements, write_statuses
+from lethe_operator.apply.offers import Offers
+from lethe_operator.apply.share import start_gathered
 from lethe_operator.decide import conditions, policy_status, run_history
 from lethe_operator.decide.actions import Event
+from lethe_operator.decide.gathering import forgotten
 from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.table import decide, without_dataset
 from lethe_operator.kube import (
     DATASETS,
+    JOBS,
     RESTATEMENTS,
     VACUUM_POLICIES,
     Kind,
@@ -24,6 +28,7 @@ from lethe_operator.kube import (
     NotFound,
 )
 from lethe_operator.metrics import Metrics, numbers_of
+from lethe_operator.observe.shared import shared_jobs
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import Invalid, Observed, observe
 from lethe_operator.reasons import Reason
@@ -32,7 +37,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
+from lethe_operator.work_queue import SHARED_RUNS, Key
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +56,7 @@ class Reconciler:
     tables: Tables
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
+    offers: Offers = field(default_factory=Offers)
     clock: Callable[[], datetime] = utc_now
 
     def __call__(self, key: Key) -> datetime | None:
@@ -59,9 +65,22 @@ class Reconciler:
             if key.kind == "VacuumPolicy":
                 self.policy(key)
                 return None
-            return self.dataset(key)
+            if key.kind == SHARED_RUNS:
+                return self.shared_runs(key)
+            with self.offers.reconciling(key.namespace, key.name):
+                return self.dataset(key)
+
+    def shared_runs(self, key: Key) -> datetime | None:
+        """Of a namespace: start what has gathered, and delete the Jobs that nobody has need of."""
+        jobs = shared_jobs(self.kube, key.namespace)
+        if any(j.over for j in jobs):
+            uids = {d["metadata"]["uid"] for d in self.kube.list(DATASETS, key.namespace)}
+            for name in forgotten(jobs, uids):
+                self.kube.delete(JOBS, key.namespace, name, policy="Foreground")
+        return start_gathered(self.kube, key.namespace, self.offers, jobs, self.clock(), self.settings)
 
     def dataset(self, key: Key) -> datetime | None:
+        """With the Dataset in one hand, see `Offers.reconciling`."""
         found = observe(self.kube, self.tables, key.namespace, key.name)
         now = self.clock()
         for invalid in found.invalid:
@@ -76,7 +95,7 @@ class Reconciler:
         batches, behind = self._batches(found.dataset, found.world.table)
         numbers = numbers_of(status_now, oldest, listing, now, behind)
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
-        carry_out(self.kube, found.dataset, found.world, actions, self.settings)
+        carry_out(self.kube, found.dataset, found.world, actions, self.settings, self.offers, now)
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)
         return actions.look_again
@@ -119,6 +138,7 @@ class Reconciler:
             events.post(self.kube, key.namespace, (told,), {("VacuumPolicy", key.name): policy.meta.uid})
 
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
+        self.offers.withdraw(key.namespace, key.name)
         self.tables.forget(f"{key.namespace}/{key.name}")
         self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)

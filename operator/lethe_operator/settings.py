@@ -7,14 +7,30 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.resources.common import Spec
+from lethe_operator.resources.dataset import MIB, RunTemplate
+from lethe_operator.resources.quantity import Bytes
+
+S = TypeVar("S", bound=Spec)
 
 
 class InvalidSettings(ValueError):
     """An environment variable cannot be used; the message names it."""
+
+
+class SharedRuns(Spec):
+    """When small Datasets share a driver. `gather_seconds`: how long the first that is due waits for others;
+    `max_bytes_per_dataset`: up to how much a run reads that may share; `service_account`: the drivers', in each namespace."""
+
+    enabled: bool = False
+    gather_seconds: float = Field(default=5, gt=0)
+    max_datasets: int = Field(default=20, ge=2, le=100)
+    max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)
+    service_account: str = "lethe-shared-runs"
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,7 @@ class Settings:
     image_pull_policy: str = "IfNotPresent"
     catalogs_secret: str = "lethe-catalogs"
     run_template: RunTemplate = field(default_factory=RunTemplate)
+    shared_runs: SharedRuns = field(default_factory=SharedRuns)
     allowed_secrets: tuple[str, ...] = ()
     resync_seconds: float = 15
     retry_base_seconds: float = 10
@@ -44,10 +61,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         raise InvalidSettings(
             "LETHE_WATCH_NAMESPACES must name at least one namespace, separated by commas, found none"
         )
-    try:
-        template = RunTemplate.model_validate(json.loads(env.get("LETHE_RUN_TEMPLATE") or "{}"))
-    except (json.JSONDecodeError, ValidationError) as e:
-        raise InvalidSettings(f"LETHE_RUN_TEMPLATE must be JSON like a Dataset's spec.runTemplate: {e}") from None
+    template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
+    shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
     default = Settings()
     return Settings(
         watch_namespaces=namespaces,
@@ -55,6 +70,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         image_pull_policy=env.get("LETHE_IMAGE_PULL_POLICY") or default.image_pull_policy,
         catalogs_secret=env.get("LETHE_CATALOGS_SECRET") or default.catalogs_secret,
         run_template=template,
+        shared_runs=shared_runs,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         retry_base_seconds=_seconds(env, "LETHE_RETRY_BASE_SECONDS", default.retry_base_seconds),
@@ -65,6 +81,13 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         metrics_port=_port(env, "LETHE_METRICS_PORT"),
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
+
+
+def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:
+    try:
+        return model.model_validate(json.loads(env.get(name) or "{}"))
+    except (json.JSONDecodeError, ValidationError) as e:
+        raise InvalidSettings(f"{name} must be JSON like {like}: {e}") from None
 
 
 def _names(text: str) -> tuple[str, ...]:

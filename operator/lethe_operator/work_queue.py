@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 WORKERS: Final = 8
 # Causes come in bursts (a Job, its pod, a ConfigMap, a status); the first waits this long for the others.
 GATHER_SECONDS: Final = 0.3
+# The kind of a key that stands for no resource but for all runs of a namespace that wait for company; its name is empty.
+SHARED_RUNS: Final = "SharedRuns"
 
 
 @dataclass(frozen=True, order=True)

@@ -15,6 +15,7 @@ CONTRACT_VERSION = "lethe.dev/run/v1"
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
 SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
+FAILED = "Failed"  # the outcome of a run that ended with an error
 LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
@@ -146,6 +147,15 @@ class RunPointer(Document):
     sha256: str
 
 
+class RunMember(Document):
+    """One of several runs that share a driver: where its `run.json` lies, and where its progress and result go: into this
+    ConfigMap, under keys with this prefix."""
+
+    run_file: str
+    config_map: str
+    prefix: str
+
+
 class Phase(StrEnum):
     """Phases of a run, in the words of its kind; shown in `status.runs[].phase`."""
 
@@ -217,6 +227,7 @@ class RunResult(Document):
     attempt: int = 1
     outcome: str  # Committed | NothingToDo | AlreadyCommitted | Failed
     reason: str = ""  # of a failure
+    permanent: bool = False  # of a failure: the same once more would not help
     message: str = ""
     snapshot_id: int | None = None
     finished_time: datetime

@@ -1,18 +1,22 @@
 """The entry point of all three applications: arguments -> run.json -> a job -> result and exit code.
 
-    python -m lethe_spark.app [--run FILE] [--conf k=v …]
+    python -m lethe_spark.app [--run FILE …] [--conf k=v …]
 
 Exit codes: 0 done or nothing to do; 10 permanent, the user has to change something; 20 transient, try again. SIGTERM
 ends in 20. Stack traces go to the log on stderr, with the catalog's secrets blotted out; never into a result.
+
+Several runs are carried out one after the other in one session. Each tells its own result as soon as it has ended, whatever
+becomes of the others; the exit code is that of the worst.
 """
 
+import gc
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT, LetheError, TransientError
@@ -35,24 +39,42 @@ _AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sq
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one run and return the exit code."""
+    """Carry out the runs and return the exit code."""
     formatter = RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     _log_to_stderr(formatter)
     given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+    cancelled = threading.Event()
+    _cancel_on_sigterm(cancelled)
+    codes: list[int] = []
+    for told in given.runs:
+        if codes:
+            release()
+        codes.append(_one(told, given.confs, cancelled, formatter))
+    return max(codes)
+
+
+def _one(
+    told: arguments.Told, confs: Mapping[str, str], cancelled: threading.Event, formatter: RedactingFormatter
+) -> int:
+    """Carry out one run and return its exit code. Its file is read when its turn comes: that of a Dataset which was deleted
+    meanwhile is gone."""
     try:
-        spec = arguments.load_run(given.run_file)
+        spec = arguments.load_run(told.run_file)
     except Exception as e:
         error = understood(e)
         log.error("%s", error, exc_info=e)
         print(f"{error}", file=sys.stderr)
         return error.exit_code
-    cancelled = threading.Event()
-    _cancel_on_sigterm(cancelled)
-    reporter = progress.Reporter(spec, progress.sink_of(os.environ))
+    if cancelled.is_set():
+        error = Cancelled()
+        result.deliver(result.failed(spec, error), told.environ)
+        return error.exit_code
+    log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
+    reporter = progress.Reporter(spec, progress.sink_of(told.environ))
     try:
         properties = catalogs.properties(spec.table.catalog)
-        formatter.secrets = secrets_of(properties)
-        spark = make_session(spec.table.catalog, given.confs)
+        formatter.secrets |= secrets_of(properties)
+        spark = make_session(spec.table.catalog, confs)
         reporter.watch(spark.sparkContext)
         context = RunContext(spark, spec, reporter, properties, cancelled)
         context.step("after-start")
@@ -62,8 +84,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         error = Cancelled() if cancelled.is_set() else understood(e)
         log.error("%s", error, exc_info=e)
         done, code = result.failed(spec, error), error.exit_code
-    _tell(spec, done, reporter, code)
+    _tell(spec, done, reporter, told.environ, code)
     return code
+
+
+def release() -> None:
+    """Let go of what the run before has left in memory, in Python and in the JVM."""
+    gc.collect()  # Python's references keep the JVM's objects alive
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    try:
+        session.catalog.clearCache()
+    except Exception as e:  # a JVM that is gone shows in the next run, which has a result to say so
+        log.warning("clearing the session's caches: %s", type(e).__name__)
 
 
 def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
@@ -96,9 +130,9 @@ def understood(error: Exception) -> LetheError:
     return TransientError("UnexpectedError", f"{name}; see the driver's log. The run is tried again.")
 
 
-def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, code: int) -> None:
+def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
-    result.deliver(done, os.environ)
+    result.deliver(done, environ)
     if code == EXIT_INPUT:
         log.error("run %s will not be tried again as it is: %s", spec.run_id, done.reason)
 

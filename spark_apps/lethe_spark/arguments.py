@@ -6,41 +6,79 @@ Everything here that is wrong is the launcher's or the user's to change: InputEr
 import argparse
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lethe.errors import InputError
-from lethe.run import CONTRACT_VERSION, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.run import CONTRACT_VERSION, RunMember, RunPointer, RunSpec, is_pointer, parse_run
 from lethe.table import catalogs
 from pydantic import ValidationError
 from pyiceberg.io import load_file_io
 
 RUN_FILE: Final = "LETHE_RUN_FILE"
+RUN_MEMBERS: Final = "LETHE_RUN_MEMBERS"
 DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Told:
+    """A run's file, and the environment that says where its progress and result go."""
+
     run_file: Path
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """`runs` are carried out one after the other; there is one at least."""
+
+    runs: tuple[Told, ...]
     confs: Mapping[str, str]
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
-    """`[--run FILE] [--conf k=v …]`. Exits with 2 on anything else, as argparse does."""
+    """`[--run FILE …] [--conf k=v …]`. Exits with 2 on anything else, as argparse does."""
     parser = argparse.ArgumentParser(
-        prog="python -m lethe_spark.app", description="Carry out one run: a consolidation, restatement or vacuum."
+        prog="python -m lethe_spark.app", description="Carry out runs: consolidations, restatements, vacuums."
     )
-    parser.add_argument("--run", metavar="FILE", help=f"the run.json (default: ${RUN_FILE}, {DEFAULT_RUN_FILE})")
+    parser.add_argument(
+        "--run",
+        metavar="FILE",
+        action="append",
+        help=f"a run.json (default: ${RUN_FILE}, {DEFAULT_RUN_FILE}); may be repeated: one run after the other",
+    )
     parser.add_argument("--conf", metavar="K=V", action="append", default=[], help="a Spark setting; may be repeated")
     known = parser.parse_args(argv)
     pairs = [c.partition("=") for c in known.conf]
     for key, equals, _ in pairs:
         if not equals or not key.startswith("spark."):
             parser.error(f"--conf {key}: expected spark.<name>=<value>")
-    path = known.run or environ.get(RUN_FILE) or DEFAULT_RUN_FILE
-    return Arguments(Path(path), {k: v for k, _, v in pairs})
+    if not known.run and environ.get(RUN_MEMBERS):
+        runs = _members(environ)
+    else:
+        files = known.run or [environ.get(RUN_FILE) or DEFAULT_RUN_FILE]
+        runs = tuple(Told(Path(f), environ) for f in files)
+    return Arguments(runs, {k: v for k, _, v in pairs})
+
+
+def _members(environ: Mapping[str, str]) -> tuple[Told, ...]:
+    """Of a driver that several Datasets share: each has a ConfigMap of its own, and none speaks for the pod as a whole."""
+    members = [RunMember.model_validate(m) for m in json.loads(environ[RUN_MEMBERS])]
+    return tuple(
+        Told(
+            Path(m.run_file),
+            {
+                **environ,
+                "LETHE_STATUS_CONFIGMAP": m.config_map,
+                "LETHE_STATUS_PREFIX": m.prefix,
+                "LETHE_TERMINATION_LOG": os.devnull,
+            },
+        )
+        for m in members
+    )
 
 
 def load_run(path: Path) -> RunSpec:

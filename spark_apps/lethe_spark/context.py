@@ -62,9 +62,10 @@ class Committer(Protocol):
     def step(self, name: str) -> None: ...
 
 
-def crash_point(name: str) -> None:
-    """Fault injection, for tests: with LETHE_CRASH_AT=<name> the process dies here, as if it had been killed."""
-    if os.environ.get(CRASH_AT) == name:
+def crash_point(name: str, run_id: str = "") -> None:
+    """Fault injection, for tests: with LETHE_CRASH_AT=<name>, or <name>@<run id>, the process dies here, as if it had been
+    killed."""
+    if os.environ.get(CRASH_AT) in (name, f"{name}@{run_id}"):
         os._exit(KILLED)
 
 
@@ -108,6 +109,6 @@ class RunContext:
 
     def step(self, name: str) -> None:
         """Mark that a step is done: a place to stop when asked to. Raises: Cancelled."""
-        crash_point(name)
+        crash_point(name, self.run_id)
         if self.cancelled.is_set():
             raise Cancelled

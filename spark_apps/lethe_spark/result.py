@@ -8,8 +8,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
-from lethe.errors import LetheError
-from lethe.run import LISTED_AT_MOST, RunResult, RunSpec
+from lethe.errors import EXIT_INPUT, LetheError
+from lethe.run import FAILED, LISTED_AT_MOST, RunResult, RunSpec
 
 from lethe_spark.kube import StatusConfigMap
 
@@ -27,8 +27,9 @@ def failed(spec: RunSpec, error: LetheError) -> RunResult:
         run_id=spec.run_id,
         kind=spec.kind,
         attempt=spec.attempt,
-        outcome="Failed",
+        outcome=FAILED,
         reason=error.reason,
+        permanent=error.exit_code == EXIT_INPUT,
         message=error.message[:2000],
         finished_time=datetime.now(UTC),
     )

@@ -44,6 +44,14 @@ def install(cluster: Cluster, services: Services) -> None:
         raise AssertionError(f"helm: {done.stderr}\n{system.run('get', 'pods,events')}\n{log}")
 
 
+def change(cluster: Cluster, *values: str) -> None:
+    """Set values of the installed release, such as `a.b=c`, and wait until the operator that has them is there."""
+    sets = [word for value in values for word in ("--set", value)]
+    where = ["-n", SYSTEM, "--wait", "--timeout", "3m"]
+    done = helm(cluster, "upgrade", RELEASE, str(CHART), *where, "--reuse-values", *sets)
+    assert done.returncode == 0, done.stderr
+
+
 def helm(cluster: Cluster, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     own = Path(kubectl_path()).parent / "helm"
     path = str(own) if own.exists() else shutil.which("helm")

@@ -16,11 +16,16 @@ CONFS = ("spark.master=local[2]", "spark.sql.shuffle.partitions=2", "spark.drive
 
 @dataclass(frozen=True)
 class Ended:
-    """A driver's end. `result` is None when it died before it could tell."""
+    """A driver's end, with the results that it could tell, in their order."""
 
     code: int
-    result: RunResult | None
+    results: tuple[RunResult, ...]
     log: str
+
+    @property
+    def result(self) -> RunResult | None:
+        """Of a driver with one run; None when it died before it could tell."""
+        return self.results[0] if self.results else None
 
 
 @dataclass(frozen=True)
@@ -30,16 +35,25 @@ class Driver:
     lake: Lake
     folder: Path
 
-    def run(self, spec: RunSpec, crash_at: str | None = None, within_seconds: int = 180) -> Ended:
-        """One attempt, to its end; with `crash_at` it dies at that step as if it had been killed."""
-        process = self.start(spec, {"LETHE_CRASH_AT": crash_at} if crash_at else {})
+    def run(self, *specs: RunSpec, crash_at: str | None = None, within_seconds: int = 180) -> Ended:
+        """One attempt of each, to its end; with `crash_at` it dies at that step as if it had been killed."""
+        process = self.start(*specs, environment={"LETHE_CRASH_AT": crash_at} if crash_at else {})
         return self.end(process, within_seconds)
 
-    def start(self, spec: RunSpec, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-        path = self.folder / f"{spec.run_id[:12]}.run.json"
-        path.write_text(spec.to_json())
+    def start(self, *specs: RunSpec, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+        files: list[str] = []
+        for spec in specs:
+            path = self.file_of(spec)
+            path.write_text(spec.to_json())
+            files += ["--run", str(path)]
+        return self.start_files(*files, environment=environment)
+
+    def file_of(self, spec: RunSpec) -> Path:
+        return self.folder / f"{spec.run_id[:12]}.run.json"
+
+    def start_files(self, *arguments: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "lethe_spark.app", "--run", str(path), *(a for c in CONFS for a in ("--conf", c))],
+            [sys.executable, "-m", "lethe_spark.app", *arguments, *(a for c in CONFS for a in ("--conf", c))],
             env={
                 **os.environ,
                 **self.lake.environment,
@@ -58,7 +72,8 @@ class Driver:
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(f"the driver did not end within {within_seconds} s:\n{self.log()[-3000:]}") from None
-        return Ended(process.returncode, RunResult.model_validate_json(out) if out.strip() else None, self.log())
+        results = tuple(RunResult.model_validate_json(line) for line in out.splitlines() if line.strip())
+        return Ended(process.returncode, results, self.log())
 
     def log(self) -> str:
         return (self.folder / "driver.log").read_text()

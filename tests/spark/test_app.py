@@ -74,7 +74,8 @@ def test_sigterm_ends_a_run_with_20_and_leaves_the_table_as_it_was(
     for n in range(20):
         buffer.put(f"b{n}", [{"v": i, "day": i % 30} for i in range(20_000)])
     progress = tmp_path / "progress.json"
-    process = driver.start(flights.run_of(*(f"b{n}" for n in range(20))), {"LETHE_PROGRESS_FILE": str(progress)})
+    run = flights.run_of(*(f"b{n}" for n in range(20)))
+    process = driver.start(run, environment={"LETHE_PROGRESS_FILE": str(progress)})
     wait_for_phase(progress, {Phase.READING, Phase.WRITING}, within_seconds=120)
 
     process.send_signal(signal.SIGTERM)

@@ -20,6 +20,11 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Of the drivers that several Datasets share, in each watched namespace. */ -}}
+{{- define "lethe.sharedRunsAccount" -}}
+lethe-shared-runs
+{{- end -}}
+
 {{- define "lethe.selector" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from lethe.buffer import open_buffer
@@ -10,8 +11,10 @@ from lethe.table import catalogs
 
 from lethe_operator.apply import events, status
 from lethe_operator.apply.intent import NoPlaceForRun
-from lethe_operator.apply.launch import NameTaken, launch
+from lethe_operator.apply.launch import NameTaken, launch, prepare
+from lethe_operator.apply.offers import Offer, Offers
 from lethe_operator.build import names
+from lethe_operator.build.sharing import company
 from lethe_operator.decide import policy_status
 from lethe_operator.decide.actions import Actions, Event
 from lethe_operator.kube import (
@@ -26,6 +29,7 @@ from lethe_operator.kube import (
 )
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.members import member_label
 from lethe_operator.resources.observed import World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
@@ -33,9 +37,13 @@ from lethe_operator.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def carry_out(kube: Kube, dataset: Dataset, world: World, actions: Actions, settings: Settings) -> None:
+def carry_out(
+    kube: Kube, dataset: Dataset, world: World, actions: Actions, settings: Settings, offers: Offers, now: datetime
+) -> None:
     """Do everything that was decided for a Dataset. Statuses first: a Job is cleaned up only after its outcome is shown.
 
+    Args:
+        offers: Where a run that may share a driver waits for company.
     Raises: the first ApiError, after all else was tried, so that the reconcile is repeated with a pause.
     """
     failures: list[Exception] = []
@@ -59,9 +67,18 @@ def carry_out(kube: Kube, dataset: Dataset, world: World, actions: Actions, sett
         attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e))  # type: ignore[misc]
     events.post(kube, namespace, actions.events, uids)
     shown = not failures
+    offered = False
     for wanted in actions.launches:
         try:
-            launched = launch(kube, dataset, wanted, world.table, settings)
+            prepared = prepare(kube, dataset, wanted, world.table, settings)
+            with_whom = company(
+                wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
+            )
+            if with_whom is not None:
+                offers.put(namespace, Offer(prepared, with_whom, now))
+                offered = True
+                continue
+            launched = launch(kube, prepared, settings)
             if launched.created:
                 text = f"{wanted.run.kind.value} {launched.job} started: {wanted.why}."
                 extra.append(Event("Dataset", name, Reason.RUN_STARTED, text))
@@ -71,14 +88,16 @@ def carry_out(kube: Kube, dataset: Dataset, world: World, actions: Actions, sett
         except ApiError as e:
             extra.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
             failures.append(e)
+    if not offered:
+        offers.withdraw(namespace, name)
     events.post(kube, namespace, extra, uids)
     if actions.sweep:
         _sweep(dataset, actions.sweep)
     if shown:
         attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys))
+        shared = {a.job for r in world.runs for a in r.attempts if a.shared}
         for job in actions.delete_jobs:
-            # In the foreground: the Job stays in view until its driver is really gone.
-            attempt(lambda j=job: kube.delete(JOBS, namespace, j, policy="Foreground"))  # type: ignore[misc]
+            attempt(lambda j=job: _delete_job(kube, dataset, j, j in shared))  # type: ignore[misc]
         delete_restatements(kube, namespace, world.restatements, actions.delete_restatements, attempt)
     if failures:
         raise failures[0]
@@ -112,6 +131,18 @@ def delete_restatements(
 
 def _set_entry(kube: Kube, namespace: str, policy: str, entry: Mapping[str, Any]) -> None:
     status.change(kube, VACUUM_POLICIES, namespace, policy, lambda s: policy_status.with_entry(s, entry))
+
+
+def _delete_job(kube: Kube, dataset: Dataset, job: str, shared: bool) -> None:
+    """One that is shared goes when none of its Datasets finds it any more; this one leaves it."""
+    if not shared:
+        # In the foreground: the Job stays in view until its driver is really gone.
+        kube.delete(JOBS, dataset.meta.namespace, job, policy="Foreground")
+        return
+    try:
+        kube.patch(JOBS, dataset.meta.namespace, job, {"metadata": {"labels": {member_label(dataset.meta.uid): None}}})
+    except NotFound:
+        return
 
 
 def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:

@@ -2,22 +2,22 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lethe.run import DatasetRef, RunSpec
 
 from lethe_operator.apply import intent
+from lethe_operator.build import job as build
 from lethe_operator.build import names, pod
 from lethe_operator.build.dataset_objects import dataset_objects
-from lethe_operator.build.job import job
-from lethe_operator.build.sizing import merged, size
+from lethe_operator.build.sizing import Size, merged, size
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import BY_NAME, CONFIG_MAPS, JOBS, AlreadyExists, Kube
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY
-from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.dataset import Dataset, RunTemplate
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings
 
@@ -38,29 +38,63 @@ class Launched:
     created: bool
 
 
-def launch(
+@dataclass(frozen=True)
+class Prepared:
+    """A run whose intent is stored, and what its Job will look like."""
+
+    wanted: Launch
+    size: Size
+    template: RunTemplate
+
+
+def prepare(
     kube: Kube, dataset: Dataset, wanted: Launch, table: TableView | NoTable | Unavailable, settings: Settings
-) -> Launched:
-    """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, NoPlaceForRun, ApiError."""
+) -> Prepared:
+    """Let rights and intent of a run be there; safe to repeat. Raises: NameTaken, NoPlaceForRun, ApiError."""
     run = wanted.run
     template = merged(settings.run_template, dataset.spec.run_template)
-    chosen = size(wanted.bytes, template)
-    ensure_dataset_objects(kube, run.dataset)
+    ensure_dataset_objects(kube, run.dataset, settings)
     _store_intent(kube, run, intent.document(run, table), pod.executor(run, template.pod_template))
-    document = job(run, chosen, template.pod_template, wanted.generation, wanted.for_uid, settings)
-    name = document["metadata"]["name"]
+    return Prepared(wanted, size(wanted.bytes, template), template)
+
+
+def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
+    """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, ApiError."""
+    wanted, run = prepared.wanted, prepared.wanted.run
+    template = prepared.template.pod_template
+    document = build.job(run, prepared.size, template, wanted.generation, wanted.for_uid, settings)
+    launched = _create(kube, document, [run.dataset])
+    if launched.created:
+        log.info("%s: %s with %s executors: %s", run.dataset.claim, launched.job, prepared.size.executors, wanted.why)
+    return launched
+
+
+def launch_shared(kube: Kube, together: Sequence[Prepared], settings: Settings) -> Launched:
+    """The same for runs of several Datasets of one company, in one Job."""
+    first = together[0]
+    runs = [(p.wanted.run, p.wanted.generation) for p in together]
+    document = build.shared_job(runs, first.size, first.template.pod_template, settings)
+    launched = _create(kube, document, [r.dataset for r, _ in runs])
+    if launched.created:
+        log.info("%s for %s", launched.job, ", ".join(r.dataset.claim for r, _ in runs))
+    return launched
+
+
+def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetRef]) -> Launched:
+    name, namespace = document["metadata"]["name"], document["metadata"]["namespace"]
     try:
-        kube.create(JOBS, run.dataset.namespace, document)
+        kube.create(JOBS, namespace, document)
     except AlreadyExists:
-        _ours(kube.get(JOBS, run.dataset.namespace, name), run.dataset)
+        found = kube.get(JOBS, namespace, name)
+        for dataset in datasets:
+            _ours(found, dataset)
         return Launched(name, created=False)
-    log.info("%s: %s with %s executors: %s", run.dataset.claim, name, chosen.executors, wanted.why)
     return Launched(name, created=True)
 
 
-def ensure_dataset_objects(kube: Kube, dataset: DatasetRef) -> None:
+def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings) -> None:
     """ConfigMap, ServiceAccount, Role and RoleBinding of a Dataset, each made once and put right when it was changed."""
-    for document in dataset_objects(dataset):
+    for document in dataset_objects(dataset, settings.shared_runs):
         kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
         try:
             kube.create(kind, dataset.namespace, document)

@@ -5,13 +5,15 @@ from typing import Any
 from lethe.run import DatasetRef
 
 from lethe_operator.build import names
+from lethe_operator.settings import SharedRuns
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def dataset_objects(dataset: DatasetRef) -> tuple[dict[str, Any], ...]:
-    """In the order in which they are needed."""
+def dataset_objects(dataset: DatasetRef, shared_runs: SharedRuns) -> tuple[dict[str, Any], ...]:
+    """In the order in which they are needed. Where runs are shared, their drivers may do here what the Dataset's own may."""
     name = names.shared(dataset.name)
+    accounts = [name, shared_runs.service_account] if shared_runs.enabled else [name]
 
     def document(api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
         return {
@@ -21,7 +23,7 @@ def dataset_objects(dataset: DatasetRef) -> tuple[dict[str, Any], ...]:
                 "name": name,
                 "namespace": dataset.namespace,
                 "labels": names.dataset_labels(dataset.name, dataset.uid),
-                "ownerReferences": names.owner(dataset.name, dataset.uid),
+                "ownerReferences": names.owners(dataset),
             },
             **fields,
         }
@@ -34,7 +36,7 @@ def dataset_objects(dataset: DatasetRef) -> tuple[dict[str, Any], ...]:
             f"{_RBAC}/v1",
             "RoleBinding",
             roleRef={"apiGroup": _RBAC, "kind": "Role", "name": name},
-            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": dataset.namespace}],
+            subjects=[{"kind": "ServiceAccount", "name": a, "namespace": dataset.namespace} for a in accounts],
         ),
     )
 

@@ -1,9 +1,11 @@
 """Names, labels and owner references of everything that Lethe creates. Pure; the same run always gets the same names."""
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from lethe.ids import kube_name
-from lethe.run import RunSpec
+from lethe.run import DatasetRef, RunKind, RunSpec
 
 from lethe_operator.resources.common import (
     API_VERSION,
@@ -16,6 +18,7 @@ from lethe_operator.resources.common import (
     MANAGED_LABELS,
     RUN_LABELS,
 )
+from lethe_operator.resources.members import LABEL_SHARED, member_label
 
 # Spark appends `-exec-<n>` to this and refuses prefixes over 47 characters.
 EXECUTOR_PREFIX_AT_MOST = 45
@@ -28,6 +31,12 @@ def shared(dataset: str) -> str:
 
 def job(run: RunSpec) -> str:
     return kube_name(run.dataset.name, run.kind.value, run.run_id[:8], str(run.attempt))
+
+
+def shared_job(runs: Iterable[RunSpec]) -> str:
+    """Of a Job that carries out several Datasets' runs: it follows from the attempts, in whatever order they come."""
+    attempts = sorted(f"{r.run_id}/{r.attempt}" for r in runs)
+    return kube_name("shared-consolidation", hashlib.sha256("\n".join(attempts).encode()).hexdigest()[:12])
 
 
 def executor_prefix(run: RunSpec) -> str:
@@ -53,15 +62,23 @@ def run_labels(run: RunSpec) -> dict[str, str]:
     }
 
 
-def owner(dataset: str, uid: str) -> list[dict[str, Any]]:
-    """Everything goes with its Dataset; nothing keeps the Dataset from going."""
+def shared_labels(runs: Iterable[RunSpec]) -> dict[str, str]:
+    """One label for each of the Datasets."""
+    members = {member_label(r.dataset.uid): r.run_id for r in runs}
+    return {**RUN_LABELS, LABEL_SHARED: "true", LABEL_KIND: RunKind.CONSOLIDATION.value, **members}
+
+
+def owners(*datasets: DatasetRef) -> list[dict[str, Any]]:
+    """Everything goes with its Dataset, what several own with the last of them; nothing keeps a Dataset from going. An object
+    has one controller at most, so what is shared has none."""
     return [
         {
             "apiVersion": API_VERSION,
             "kind": "Dataset",
-            "name": dataset,
-            "uid": uid,
-            "controller": True,
+            "name": dataset.name,
+            "uid": dataset.uid,
+            "controller": len(datasets) == 1,
             "blockOwnerDeletion": False,
         }
+        for dataset in datasets
     ]

@@ -3,15 +3,18 @@
 Both meet Pod Security `restricted` with a read-only root, whatever a Dataset's pod template adds.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from lethe.run import RunSpec
+from lethe.run import RunMember, RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
 from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, EXECUTOR_KEY, POD_FIELDS, RUN_KEY
 from lethe_operator.resources.dataset import MIB
+from lethe_operator.resources.members import ANNOTATION_MEMBERS
 from lethe_operator.settings import Settings
 
 UID = 185
@@ -21,30 +24,80 @@ RUN_PATH = "/etc/lethe/run"
 GRACE_SECONDS = 30
 
 
-def driver(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """The pod template of a run's Job.
+@dataclass(frozen=True)
+class Assignment:
+    """What a driver is to carry out, and how it learns and tells of it."""
+
+    account: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    confs: Mapping[str, str]
+    env: Sequence[Mapping[str, Any]]
+    runs: Mapping[str, Any]  # the volume with the run files
+
+
+def one_run(run: RunSpec, size: Size, settings: Settings) -> Assignment:
+    """The Dataset's own ServiceAccount, and of its ConfigMap the keys of this run."""
+    prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
+    items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
+    if size.executors:
+        items.append({"key": f"{prefix}{EXECUTOR_KEY}", "path": "executor.yaml"})
+    return Assignment(
+        account=config_map,
+        labels=names.run_labels(run),
+        annotations={ANNOTATION_DATASET: run.dataset.name},
+        confs=spark_conf.confs(run, size, settings),
+        env=[
+            {"name": "LETHE_RUN_FILE", "value": f"{RUN_PATH}/run.json"},
+            {"name": "LETHE_STATUS_CONFIGMAP", "value": config_map},
+            {"name": "LETHE_STATUS_PREFIX", "value": prefix},
+        ],
+        runs={"configMap": {"name": config_map, "items": items}},
+    )
+
+
+def shared_runs(runs: Sequence[RunSpec], members: str, size: Size, settings: Settings) -> Assignment:
+    """Runs of several Datasets, one after the other. One whose Dataset is gone has no file any more, and keeps none of the
+    others from starting.
+
+    Args:
+        members: The value of the annotation that names them.
+    """
+    told: list[RunMember] = []
+    sources: list[dict[str, Any]] = []
+    for number, run in enumerate(runs):
+        prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
+        path = f"{number}.run.json"
+        told.append(RunMember(run_file=f"{RUN_PATH}/{path}", config_map=config_map, prefix=prefix))
+        items = [{"key": f"{prefix}{RUN_KEY}", "path": path}]
+        sources.append({"configMap": {"name": config_map, "items": items, "optional": True}})
+    return Assignment(
+        account=settings.shared_runs.service_account,
+        labels=names.shared_labels(runs),
+        annotations={ANNOTATION_MEMBERS: members},
+        confs=spark_conf.alone(names.shared_job(runs), size),
+        env=[{"name": "LETHE_RUN_MEMBERS", "value": json.dumps([m.model_dump(by_alias=True) for m in told])}],
+        runs={"projected": {"sources": sources}},
+    )
+
+
+def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The pod template of a Job.
 
     Args:
         template: The allowed additions of chart and Dataset, merged.
     """
-    prefix = names.key_prefix(run.run_id)
-    config_map = names.shared(run.dataset.name)
-    items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
-    if size.executors:
-        items.append({"key": f"{prefix}{EXECUTOR_KEY}", "path": "executor.yaml"})
     scratch: dict[str, Any] = {} if size.driver.scratch is None else {"sizeLimit": str(size.driver.scratch)}
     container = {
         "name": CONTAINER,
         "image": settings.spark_image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": spark_conf.arguments(spark_conf.confs(run, size, settings)),
+        "args": spark_conf.arguments(told.confs),
         "env": [
             _field("POD_NAME", "metadata.name"),
             _field("POD_IP", "status.podIP"),
             _field("POD_NAMESPACE", "metadata.namespace"),
-            {"name": "LETHE_RUN_FILE", "value": f"{RUN_PATH}/run.json"},
-            {"name": "LETHE_STATUS_CONFIGMAP", "value": config_map},
-            {"name": "LETHE_STATUS_PREFIX", "value": prefix},
+            *told.env,
             {"name": "LETHE_DRIVER_MEMORY", "value": f"{size.driver.heap // MIB}m"},
             {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
@@ -61,17 +114,17 @@ def driver(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Sett
         ],
     }
     volumes = [
-        {"name": "run", "configMap": {"name": config_map, "items": items}},
+        {"name": "run", **told.runs},
         {"name": "catalogs", "secret": {"secretName": settings.catalogs_secret, "defaultMode": 0o440}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "scratch", "emptyDir": scratch},
     ]
     spec = {
         "restartPolicy": "Never",
-        "serviceAccountName": config_map,
+        "serviceAccountName": told.account,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
     }
-    return _pod(run, spec, container, volumes, template)
+    return _pod(told.labels, told.annotations, spec, container, volumes, template)
 
 
 def executor(run: RunSpec, template: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,12 +135,15 @@ def executor(run: RunSpec, template: Mapping[str, Any]) -> dict[str, Any]:
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
-    pod = _pod(run, {"automountServiceAccountToken": False}, container, volumes, template)
+    spec = {"automountServiceAccountToken": False}
+    annotations = {ANNOTATION_DATASET: run.dataset.name}
+    pod = _pod(names.run_labels(run), annotations, spec, container, volumes, template)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
 def _pod(
-    run: RunSpec,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
     spec: dict[str, Any],
     container: dict[str, Any],
     volumes: list[dict[str, Any]],
@@ -95,17 +151,13 @@ def _pod(
 ) -> dict[str, Any]:
     more = template.get("spec") or {}
     metadata = template.get("metadata") or {}
-    annotations = {
-        # A proxy beside the driver would keep the Job from ever ending.
-        "sidecar.istio.io/inject": "false",
-        ANNOTATION_DATASET: run.dataset.name,
-        **(metadata.get("annotations") or {}),
-    }
+    # A proxy beside the driver would keep the Job from ever ending.
+    unproxied = {"sidecar.istio.io/inject": "false"}
     added: Mapping[str, Any] = next(iter(more.get("containers") or ()), {})
     return {
         "metadata": {
-            "labels": {**(metadata.get("labels") or {}), **names.run_labels(run)},
-            "annotations": annotations,
+            "labels": {**(metadata.get("labels") or {}), **labels},
+            "annotations": {**unproxied, **(metadata.get("annotations") or {}), **annotations},
         },
         "spec": {
             **{field: more[field] for field in POD_FIELDS if field in more},

@@ -4,6 +4,8 @@ Catalog settings are not here: the driver derives them from the mounted catalogs
 an object's spec.
 """
 
+from collections.abc import Mapping
+
 from lethe.run import RunSpec
 
 from lethe_operator.build import names
@@ -18,15 +20,18 @@ SCRATCH = "/scratch"
 API_TIMEOUT_MS = 60_000
 
 
+def alone(name: str, size: Size) -> dict[str, str]:
+    """A driver without executors: nothing of Kubernetes, so that neither rights nor ports are needed."""
+    return {"spark.app.name": name, "spark.master": f"local[{size.driver.cores}]"}
+
+
 def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
-    """Alone: `local[N]` and nothing of Kubernetes, so that neither rights nor ports are needed. Else a client-mode driver
-    whose executors are pods."""
-    shared = {"spark.app.name": names.executor_prefix(run)}
+    """A driver alone, or one in client mode whose executors are pods."""
     if size.executors == 0:
-        return {**shared, "spark.master": f"local[{size.driver.cores}]"}
+        return alone(names.executor_prefix(run), size)
     executor = size.executor
     document = {
-        **shared,
+        "spark.app.name": names.executor_prefix(run),
         "spark.master": f"k8s://{settings.api_server}",
         "spark.kubernetes.namespace": run.dataset.namespace,
         "spark.kubernetes.container.image": settings.spark_image,
@@ -65,6 +70,6 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
     return document
 
 
-def arguments(document: dict[str, str]) -> list[str]:
+def arguments(document: Mapping[str, str]) -> list[str]:
     """As the image's entry point takes them."""
     return ["driver", *(word for key in sorted(document) for word in ("--conf", f"{key}={document[key]}"))]

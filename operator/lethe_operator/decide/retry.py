@@ -106,6 +106,9 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
 
 def failure(attempt: Attempt) -> tuple[str, str]:
     """Reason and message of a failed attempt, from what is surest to what is left."""
+    if not attempt.reached:
+        text = f"{attempt.job}, which {attempt.datasets} Datasets share, ended before it came to this one."
+        return Reason.SHARED_RUN_ENDED, text
     if attempt.oom:
         return Reason.OOM_KILLED, f"The driver of {attempt.job} went over its memory limit and was killed."
     result = attempt.result

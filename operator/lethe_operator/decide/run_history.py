@@ -67,6 +67,8 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
             long = now - attempt.created >= WAITING_IS_LONG_AFTER
             if attempt.waiting and long:
                 document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
+            elif not attempt.reached:
+                document["message"] = f"It waits for its turn in a run that {attempt.datasets} Datasets share."
             elif progress is not None and (progress.message or progress.rows):
                 document["message"] = progress.message or f"{progress.rows} rows"
         case AttemptState.SUCCEEDED:

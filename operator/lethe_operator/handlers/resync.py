@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lethe_operator.health import Health
 from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, ApiError, Kube
 from lethe_operator.resources.restatement import dataset_name_of
-from lethe_operator.work_queue import Key, WorkQueue
+from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ def list_everything(kube: Kube, namespaces: Sequence[str]) -> Listing:
     keys: dict[Key, None] = {}
     objects: list[tuple[str, str]] = []
     for namespace in namespaces:
+        keys[Key(SHARED_RUNS, namespace, "")] = None
         for kind in (DATASETS, RESTATEMENTS, VACUUM_POLICIES):
             for body in kube.list(kind, namespace):
                 metadata = body["metadata"]

@@ -4,19 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from lethe_operator.resources.common import ANNOTATION_DATASET
+from lethe_operator.resources.members import members_of
 from lethe_operator.work_queue import Key, WorkQueue
 
 
 def part_of_a_run(queue: WorkQueue, body: Mapping[str, Any]) -> None:
-    name = dataset_of(body)
-    if name:
+    for name in datasets_of(body):
         queue.add(Key("Dataset", body["metadata"]["namespace"], name))
 
 
-def dataset_of(body: Mapping[str, Any]) -> str:
-    """The Dataset that an object belongs to, "" when it tells of none."""
+def datasets_of(body: Mapping[str, Any]) -> frozenset[str]:
+    """The Datasets that an object belongs to; empty when it tells of none."""
     metadata = body["metadata"]
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("kind") == "Dataset":
-            return str(owner["name"])
-    return str((metadata.get("annotations") or {}).get(ANNOTATION_DATASET, ""))
+    owners = [o for o in metadata.get("ownerReferences") or () if o.get("kind") == "Dataset"]
+    if owners:
+        return frozenset(str(o["name"]) for o in owners)
+    name = (metadata.get("annotations") or {}).get(ANNOTATION_DATASET)
+    return frozenset([name] if name else (m.dataset for m in members_of(metadata)))

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
+from lethe.run import FAILED, Progress, RunKind, RunPointer, RunResult, RunSpec, is_pointer
 from lethe.run import Document as RunDocument
-from lethe.run import Progress, RunKind, RunPointer, RunResult, RunSpec, is_pointer
 from pydantic import ValidationError
 
 from lethe_operator.resources.common import (
@@ -21,6 +23,7 @@ from lethe_operator.resources.common import (
     RESULT_KEY,
     RUN_KEY,
 )
+from lethe_operator.resources.members import Member, members_of
 from lethe_operator.resources.observed import Attempt, AttemptState, Run
 
 DRIVER_CONTAINER: Final = "spark"
@@ -41,11 +44,16 @@ D = TypeVar("D", bound=RunDocument)
 
 
 def runs_of(
-    jobs: Iterable[Json], pods: Iterable[Json], data: Mapping[str, str], read: Callable[[RunPointer], bytes]
+    uid: str,
+    jobs: Iterable[Json],
+    pods: Iterable[Json],
+    data: Mapping[str, str],
+    read: Callable[[RunPointer], bytes],
 ) -> tuple[Run, ...]:
-    """Every run that left a Job or an intent, each with its attempts.
+    """Every run of a Dataset that left a Job, a part of one or an intent, each with its attempts.
 
     Args:
+        uid: The Dataset's.
         data: Of the Dataset's ConfigMap.
         read: Reads the document that a pointer names; what it raises is passed on.
     """
@@ -60,6 +68,12 @@ def runs_of(
     attempts: dict[str, list[Attempt]] = {}
     for job in jobs:
         labels = job["metadata"].get("labels") or {}
+        members = members_of(job["metadata"])
+        if members:
+            for member in (m for m in members if m.uid == uid):
+                part = part_of(job, member, len(members), drivers.get(job["metadata"]["name"]), data)
+                attempts.setdefault(part.run_id, []).append(part)
+            continue
         if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunKind):
             continue
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
@@ -92,12 +106,10 @@ def attempt_of(job: Json, pod: Json | None, executors: Iterable[Json], data: Map
     metadata, status = job["metadata"], job.get("status") or {}
     labels, annotations = metadata["labels"], metadata.get("annotations") or {}
     number = int(labels.get(LABEL_ATTEMPT, 1))
-    prefix = labels[LABEL_RUN_ID][:KEY_PREFIX_LENGTH]
-    state, ended, reason, message = _state(status)
+    state, ended, reason, message = state_of(status)
     terminated = _terminated(pod)
-    progress = _document(Progress, data.get(prefix + PROGRESS_KEY))
-    result = _document(RunResult, data.get(prefix + RESULT_KEY))
-    if result is None or result.attempt != number:
+    progress, result = _told(data, labels[LABEL_RUN_ID], number)
+    if result is None:
         result = _document(RunResult, terminated.get("message"))
     return Attempt(
         job=metadata["name"],
@@ -115,12 +127,64 @@ def attempt_of(job: Json, pod: Json | None, executors: Iterable[Json], data: Map
         job_message=message,
         waiting=_waiting(pod, executors) if state is AttemptState.ACTIVE else "",
         deleting="deletionTimestamp" in metadata,
-        progress=progress if progress is not None and progress.attempt == number else None,
+        progress=progress,
         result=result if result is not None and result.attempt == number else None,
     )
 
 
-def _state(status: Json) -> tuple[AttemptState, str, str, str]:
+def part_of(job: Json, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str]) -> Attempt:
+    """One Dataset's part of a Job that several share. How the driver ended tells of those parts only that it left open, and
+    that it ran out of memory only of the one it was at.
+
+    Args:
+        datasets: How many share the Job.
+    """
+    metadata = job["metadata"]
+    state, ended, reason, message = state_of(job.get("status") or {})
+    progress, result = _told(data, member.run_id, member.attempt)
+    part = Attempt(
+        job=metadata["name"],
+        run_id=member.run_id,
+        kind=RunKind.CONSOLIDATION,
+        number=member.attempt,
+        state=AttemptState.FAILED if state is AttemptState.SUCCEEDED else state,
+        created=_time(metadata["creationTimestamp"]),
+        finished=_time(ended) if ended else None,
+        generation=member.generation,
+        oom=progress is not None and _terminated(pod).get("reason") == "OOMKilled",
+        job_reason=reason,
+        job_message=message,
+        waiting=_waiting(pod, ()) if state is AttemptState.ACTIVE else "",
+        deleting="deletionTimestamp" in metadata,
+        datasets=datasets,
+        progress=progress,
+        result=result,
+    )
+    if result is None:
+        return part
+    failed = EXIT_INPUT if result.permanent else EXIT_TRANSIENT
+    return replace(
+        part,
+        state=AttemptState.FAILED if result.outcome == FAILED else AttemptState.SUCCEEDED,
+        exit_code=failed if result.outcome == FAILED else EXIT_DONE,
+        finished=result.finished_time,
+        oom=False,
+        waiting="",
+    )
+
+
+def _told(data: Mapping[str, str], run_id: str, number: int) -> tuple[Progress | None, RunResult | None]:
+    """What an attempt has written into the ConfigMap; what another one of the same run left there does not count."""
+    prefix = run_id[:KEY_PREFIX_LENGTH]
+    progress = _document(Progress, data.get(prefix + PROGRESS_KEY))
+    result = _document(RunResult, data.get(prefix + RESULT_KEY))
+    return (
+        progress if progress is not None and progress.attempt == number else None,
+        result if result is not None and result.attempt == number else None,
+    )
+
+
+def state_of(status: Json) -> tuple[AttemptState, str, str, str]:
     """State, end, and the reason and message of a failure."""
     for c in status.get("conditions") or ():
         if c.get("status") == "True" and c.get("type") in ("Complete", "Failed"):

@@ -27,6 +27,7 @@ from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
+from lethe_operator.resources.members import member_label
 from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
@@ -126,9 +127,9 @@ def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], lis
 
 def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Unavailable:
     namespace, uid = dataset.meta.namespace, dataset.meta.uid
-    selector = f"{LABEL_DATASET_UID}={uid}"
-    jobs = kube.list(JOBS, namespace, selector)
-    pods = kube.list(PODS, namespace, selector)
+    selectors = (f"{LABEL_DATASET_UID}={uid}", member_label(uid))  # its own, and those that it shares
+    jobs = [job for s in selectors for job in kube.list(JOBS, namespace, s)]
+    pods = [pod for s in selectors for pod in kube.list(PODS, namespace, s)]
     try:
         config_map = kube.get(CONFIG_MAPS, namespace, names.shared(dataset.meta.name))
     except NotFound:
@@ -137,6 +138,6 @@ def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Una
     owners = {o.get("uid") for o in (config_map.get("metadata") or {}).get("ownerReferences") or ()}
     data = config_map.get("data") or {} if uid in owners else {}
     try:
-        return runs_of(jobs, pods, data, tables.read_pointer)
+        return runs_of(uid, jobs, pods, data, tables.read_pointer)
     except Exception as e:
         return unavailable(e, "The document of a run", {}, storage=True)

@@ -84,9 +84,11 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One Job. `generation` is the Dataset's when it was launched, `for_uid` the UID of the Restatement it serves, FOR_HEAD
-    if it serves the head, "" otherwise; `exit_code` and `oom` are the driver container's, None and False when its pod is
-    gone; `waiting` says why the pod does not run yet."""
+    """One Job, or this Dataset's part of one. `generation` is the Dataset's when it was launched, `for_uid` the UID of the
+    Restatement it serves, FOR_HEAD if it serves the head, "" otherwise; `exit_code` and `oom` are the driver container's, None
+    and False when its pod is gone; `waiting` says why the pod does not run yet; `datasets`: how many share the Job.
+
+    Of a shared Job `state`, `finished` and `exit_code` tell of this Dataset's part alone: it has ended with its result."""
 
     job: str
     run_id: str
@@ -103,8 +105,18 @@ class Attempt:
     job_message: str = ""
     waiting: str = ""
     deleting: bool = False
+    datasets: int = 1
     progress: Progress | None = None
     result: RunResult | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self.datasets > 1
+
+    @property
+    def reached(self) -> bool:
+        """Whether the driver has begun with it, as far as is known: in a shared Job it may have to wait for its turn."""
+        return not self.shared or self.progress is not None or self.result is not None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe_operator.settings import SharedRuns, from_environment
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm/lethe"
@@ -82,6 +83,23 @@ def test_numbers_reach_the_operator_as_numbers() -> None:
     numbers = [told[f"LETHE_{name}_SECONDS"] for name in ("RESYNC", "RETRY_BASE", "RETRY_MAX")]
 
     assert [float(number) for number in numbers] == [1_000_000, 0.5, 3_000_000]
+
+
+def test_shared_runs_have_an_account_in_each_namespace_when_asked_for() -> None:
+    """It has no rights of its own here; the operator is told its name."""
+    wanted = {"watchNamespaces": ["a", "b"], "sharedRuns": {"enabled": True, "maxBytesPerDataset": 200_000_000}}
+    documents = render(wanted)
+
+    settings = from_environment(environment(documents)).shared_runs
+    accounts = [d["metadata"] for d in of_kind(documents, "ServiceAccount")]
+    drivers = [(a["namespace"], a["name"]) for a in accounts if a["namespace"] != "lethe-system"]
+    assert drivers == [("a", settings.service_account), ("b", settings.service_account)]
+    assert (settings.enabled, settings.max_bytes_per_dataset, settings.max_datasets) == (True, 200_000_000, 20)
+    bound = [s["name"] for binding in of_kind(documents, "RoleBinding") for s in binding["subjects"]]
+    assert settings.service_account not in bound
+    (only,) = of_kind(render(), "ServiceAccount")
+    assert only["metadata"]["namespace"] == "lethe-system"
+    assert from_environment(environment(render())).shared_runs == SharedRuns()
 
 
 def test_metrics_have_a_port_and_a_monitor_when_asked_for() -> None:
@@ -162,6 +180,8 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"runTemplate": {"driver": {"memory": "much"}}}, "memory"),
         ({"runTemplate": {"executor": {}}}, "executor"),
         ({"resyncSeconds": 0}, "resyncSeconds"),
+        ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
+        ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
         ({"metrics": {"podMonitor": {"intervalSeconds": 0}}}, "intervalSeconds"),
         ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),

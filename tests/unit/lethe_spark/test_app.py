@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import ConflictError, InputError, LetheError
-from lethe.run import RunKind, RunPointer, RunResult
+from lethe.run import RunKind, RunMember, RunPointer, RunResult
 from lethe_spark import arguments, result
 from lethe_spark.app import understood
+from lethe_spark.kube import StatusConfigMap
 from lethe_spark.redact import RedactingFormatter, secrets_of
 from lethe_spark.session import launch_confs
 
@@ -81,11 +82,29 @@ def test_a_missing_run_file_is_the_launchers_to_correct(tmp_path: Path) -> None:
 
 def test_settings_are_pairs_and_sparks() -> None:
     given = arguments.parse(["--conf", "spark.a=1=2", "--run", "x"], {})
-    assert (dict(given.confs), given.run_file) == ({"spark.a": "1=2"}, Path("x"))
-    assert arguments.parse([], {"LETHE_RUN_FILE": "/r"}).run_file == Path("/r")
+    assert (dict(given.confs), files(given)) == ({"spark.a": "1=2"}, ["x"])
+    assert files(arguments.parse([], {"LETHE_RUN_FILE": "/r"})) == ["/r"]
+    assert files(arguments.parse(["--run", "x", "--run", "y"], {"LETHE_RUN_FILE": "/r"})) == ["x", "y"]
     for wrong in ("spark.a", "hadoop.a=1"):
         with pytest.raises(SystemExit):
             arguments.parse(["--conf", wrong], {})
+
+
+def test_each_member_of_a_shared_driver_reports_into_its_own_dataset() -> None:
+    """And none into the termination message, which would say of the pod what is true of one of them."""
+    members = [RunMember(run_file=f"/r/{n}", config_map=f"{n}-runs", prefix=f"p{n}") for n in ("a", "b")]
+    environ = {"LETHE_RUN_MEMBERS": json.dumps([m.model_dump(by_alias=True) for m in members]), "POD_NAMESPACE": "ns"}
+
+    given = arguments.parse([], {**environ, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+
+    assert files(given) == ["/r/a", "/r/b"]
+    maps = [StatusConfigMap.from_environment(told.environ) for told in given.runs]
+    assert [(m.namespace, m.name, m.prefix) for m in maps if m] == [("ns", "a-runs", "pa"), ("ns", "b-runs", "pb")]
+    assert {told.environ["LETHE_TERMINATION_LOG"] for told in given.runs} == {"/dev/null"}
+
+
+def files(given: arguments.Arguments) -> list[str]:
+    return [str(told.run_file) for told in given.runs]
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ class Cluster:
             raise NotFound(404, "NotFound", f"{kind.name} {namespace}/{name}") from None
 
     def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
-        wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
         found = [o for (k, n, _), o in self.objects.items() if (k, n) == (kind.name, namespace)]
-        return [_copy(o) for o in found if wanted.items() <= (o["metadata"].get("labels") or {}).items()]
+        return [_copy(o) for o in found if _selects(labels, o["metadata"].get("labels") or {})]
 
     def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
         key = (kind.name, namespace, document["metadata"]["name"])
@@ -44,6 +43,15 @@ class Cluster:
         assert policy in ("Background", "Foreground")
         assert not uid or self.get(kind, namespace, name)["metadata"]["uid"] == uid
         self.objects.pop((kind.name, namespace, name), None)
+
+
+def _selects(selector: str, labels: Mapping[str, str]) -> bool:
+    """`key=value` and `key`, which has to be there."""
+    for term in filter(None, selector.split(",")):
+        key, equals, value = term.partition("=")
+        if key not in labels or (equals and labels[key] != value):
+            return False
+    return True
 
 
 def _copy(document: Any) -> Any:

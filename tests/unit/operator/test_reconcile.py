@@ -21,25 +21,13 @@ from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.builders import RUN, a_batch
 from tests.unit.lethe.table.lake import SCHEMA, summary_of
 from tests.unit.operator.builders import a_dataset_body
 from tests.unit.operator.cluster import Cluster
-
-
-@pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    uri, warehouse = f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/wh"
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        f"catalog:\n  lite:\n    type: sql\n    uri: {uri}\n    warehouse: {warehouse}\n"
-    )
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
-    made.create_namespace("air")
-    return made
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.unit.operator.builders import a_consolidation, a_result
 
 SPEC = a_consolidation()
 PREFIX = SPEC.run_id[:12]
+UID = SPEC.dataset.uid
 
 
 def never(_: RunPointer) -> bytes:
@@ -51,7 +52,7 @@ def terminated(**state: Any) -> dict[str, Any]:
 
 
 def only(jobs: list[Any], pods: list[Any], data: dict[str, str] | None = None) -> Attempt:
-    (run,) = runs_of(jobs, pods, data or {}, never)
+    (run,) = runs_of(UID, jobs, pods, data or {}, never)
     assert run.last is not None
     return run.last
 
@@ -117,14 +118,14 @@ def test_documents_of_another_attempt_or_unreadable_ones_are_passed_over() -> No
 def test_attempts_are_in_order_and_keys_belong_to_their_run() -> None:
     data = {f"{PREFIX}.run.json": SPEC.to_json(), f"{PREFIX}.executor.yaml": "{}", "stranger": "x"}
 
-    (run,) = runs_of([a_job(3), a_job(1), a_job(2)], [], data, never)
+    (run,) = runs_of(UID, [a_job(3), a_job(1), a_job(2)], [], data, never)
 
     assert [a.number for a in run.attempts] == [1, 2, 3]
     assert (SPEC, (f"{PREFIX}.executor.yaml", f"{PREFIX}.run.json")) == (run.intent, run.keys)
 
 
 def test_an_intent_without_a_job_is_a_run() -> None:
-    (run,) = runs_of([], [], {f"{PREFIX}.run.json": SPEC.to_json()}, never)
+    (run,) = runs_of(UID, [], [], {f"{PREFIX}.run.json": SPEC.to_json()}, never)
 
     assert Run(SPEC.run_id, SPEC.kind, SPEC, (), (f"{PREFIX}.run.json",)) == run
 
@@ -135,7 +136,7 @@ def test_a_pointer_is_followed_and_its_content_compared(honest: bool) -> None:
     pointer = RunPointer(catalog="main", uri="s3://lake/r.json", sha256=hashlib.sha256(content).hexdigest())
     data = {f"{PREFIX}.run.json": pointer.to_json()}
 
-    (run,) = runs_of([a_job()], [], data, lambda _: content if honest else b"{}")
+    (run,) = runs_of(UID, [a_job()], [], data, lambda _: content if honest else b"{}")
 
     assert (SPEC if honest else None) == run.intent
 
@@ -143,7 +144,7 @@ def test_a_pointer_is_followed_and_its_content_compared(honest: bool) -> None:
 def test_jobs_of_others_are_not_ours() -> None:
     stranger = {"metadata": {"name": "x", "labels": {"lethe.dev/kind": "Dance", "lethe.dev/run-id": "1"}}}
 
-    assert runs_of([stranger, {"metadata": {"name": "y"}}], [], {}, never) == ()
+    assert runs_of(UID, [stranger, {"metadata": {"name": "y"}}], [], {}, never) == ()
 
 
 @pytest.mark.parametrize(
