@@ -404,6 +404,18 @@ def test_small_files_are_merged_so_that_there_are_never_many(
     assert most <= 6
 
 
+def test_other_engines_ask_it_as_the_page_shows(catalog: Catalog, table: Table) -> None:
+    """DuckDB, by way of PyIceberg, which opens no file of another state."""
+    commit(table, a_batch("A"), *(a_batch(i, BatchState.REFUSED, refusal="SchemaMismatch: x") for i in "BC"))
+    update(catalog)
+
+    batches = catalog.load_table("air.flights_batches").scan(row_filter="state = 'refused'")
+    (answer,) = batches.to_duckdb("batches").sql("SELECT refusal_reason, count(*) FROM batches GROUP BY ALL").fetchall()
+
+    assert answer == ("SchemaMismatch", 2)
+    assert [t.file.partition[0] for t in batches.plan_files()] == ["refused"]
+
+
 def ledgers(table: Table) -> Path:
     return Path(table.location().removeprefix("file://")) / "_tombstones"
 
