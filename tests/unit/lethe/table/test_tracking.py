@@ -225,6 +225,27 @@ def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalo
     assert done.shown.version == 3
 
 
+def test_who_loses_twice_is_done_since_the_second_winner_shows_it(catalog: Catalog, table: Table) -> None:
+    """However many update at once, nobody tries for ever."""
+    commit(table, a_batch("A"))
+    update(catalog)
+    commit(table, a_batch("B"))
+    steps: list[str] = []
+
+    def overtaken(step: str) -> None:
+        steps.append(step)
+        if len(steps) <= 2:
+            # Others' commits keep coming, so that there is always something left to show.
+            commit(catalog.load_table(NAME), a_batch(f"C{len(steps)}"))
+            update(catalog)
+            commit(catalog.load_table(NAME), a_batch(f"D{len(steps)}"))
+
+    done = update(catalog, step=overtaken)
+
+    assert (len(steps), done.snapshot_id) == (2, None)
+    assert "B" in states(catalog)
+
+
 def test_what_was_written_for_a_lost_race_is_deleted(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
     update(catalog)
@@ -320,14 +341,14 @@ def test_the_summary_says_how_much_there_is_of_each_state(catalog: Catalog, tabl
 
 
 def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 6)
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 3)
-    for n in range(12):
+    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
+    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
+    for n in range(7):
         commit(table, a_batch(f"b{n}"))
         update(catalog)
 
     mine = catalog.load_table("air.flights_batches")
-    assert len(mine.snapshots()) <= 6
+    assert len(mine.snapshots()) <= 4
     assert rows(catalog) == wanted(table)
     named = {f.file.file_path for s in mine.snapshots() for f in tracking_files.files_of(at(mine, s.snapshot_id))}
     assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named
@@ -372,15 +393,27 @@ def test_a_file_that_holds_no_changed_batch_stays_as_it_is(
 def test_small_files_are_merged_so_that_there_are_never_many(
     catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=16))
+    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=6))
     most = 0
-    for n in range(24):
+    for n in range(10):
         commit(table, a_batch(f"{(n * 37) % 100:02d}-{n}"))
         update(catalog)
         most = max(most, len(paths(catalog)))
 
     assert rows(catalog) == wanted(table)
     assert most <= 6
+
+
+def test_other_engines_ask_it_as_the_page_shows(catalog: Catalog, table: Table) -> None:
+    """DuckDB, by way of PyIceberg, which opens no file of another state."""
+    commit(table, a_batch("A"), *(a_batch(i, BatchState.REFUSED, refusal="SchemaMismatch: x") for i in "BC"))
+    update(catalog)
+
+    batches = catalog.load_table("air.flights_batches").scan(row_filter="state = 'refused'")
+    (answer,) = batches.to_duckdb("batches").sql("SELECT refusal_reason, count(*) FROM batches GROUP BY ALL").fetchall()
+
+    assert answer == ("SchemaMismatch", 2)
+    assert [t.file.partition[0] for t in batches.plan_files()] == ["refused"]
 
 
 def ledgers(table: Table) -> Path:
