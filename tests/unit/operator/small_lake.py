@@ -76,7 +76,9 @@ class SmallLake:
             (folder / "_SUCCESS").touch()
 
     def buffered(self) -> dict[str, BufferedBatch]:
-        return {b.id: b for b in open_buffer(f"file://{self.home}/buffer", "batch_id", {}).list().batches}
+        buffer = self.cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]
+        layout = buffer.get("layout", "Directory")
+        return {b.id: b for b in open_buffer(buffer["uri"], "batch_id", {}, layout).list().batches}
 
     def promoted(self, id: str, run: str = RUN) -> BatchEntry:
         """The entry of a batch of the buffer that was promoted long ago."""
@@ -109,16 +111,16 @@ class SmallLake:
         return [parse_run(v) for m in found for k, v in (m.get("data") or {}).items() if k.endswith(RUN_KEY)]
 
     def end(self, job: Document) -> None:
-        """Let a Job's run do its work: promote what of its batches is not promoted yet."""
+        """Let a Job's run do its work: promote what of its batches is not promoted yet. It ended a minute ago."""
         (run,) = [r for r in self.runs() if r.run_id == job["metadata"]["labels"][LABEL_RUN_ID]]
         assert run.consolidation is not None
         known = self.states()
         left = [i for i in run.consolidation.batch_ids if i not in known]
         if left:
             self.commit(*(self.promoted(i, run.run_id) for i in left), run=run.run_id)
-        now = utc_now().isoformat()
-        complete = {"type": "Complete", "status": "True", "lastTransitionTime": now}
-        status = {"succeeded": 1, "completionTime": now, "conditions": [complete]}
+        ended = (utc_now() - timedelta(minutes=1)).isoformat()
+        complete = {"type": "Complete", "status": "True", "lastTransitionTime": ended}
+        status = {"succeeded": 1, "completionTime": ended, "conditions": [complete]}
         self.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": status})
 
     def status(self) -> Document:

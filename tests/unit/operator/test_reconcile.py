@@ -125,6 +125,31 @@ def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(lake: SmallL
     assert len(lake.cluster.list(JOBS, "ns")) == 1
 
 
+def test_each_file_of_a_buffer_of_files_is_promoted_and_goes_when_its_time_has_come(
+    lake: SmallLake, tmp_path: Path
+) -> None:
+    lake.cluster.patch(
+        DATASETS, "ns", "flights", {"spec": {"buffer": {"uri": f"file://{tmp_path}/files", "layout": "File"}}}
+    )
+    (tmp_path / "files").mkdir()
+    for name in ("old.csv", "changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"):
+        (tmp_path / "files" / name).write_text(name)
+    lake.commit(lake.promoted("old"), lake.promoted("changed"))
+    (tmp_path / "files" / "changed.csv").write_text("other rows")
+
+    lake.operator()(FLIGHTS)
+
+    assert {p.name for p in (tmp_path / "files").iterdir()} == {
+        *("changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"),
+    }
+    (run,) = lake.runs()
+    assert run.buffer.layout == "File"
+    assert run.consolidation.batch_ids == ("new é",)  # type: ignore[union-attr]
+    told = {i["folder"].rpartition("/")[2]: i["message"] for i in lake.status()["buffer"]["invalidFolders"]}
+    assert told.keys() == {"changed.csv", "twin.csv", "twin.csv.gz"}
+    assert "stand for the batch 'twin'" in told["twin.csv"]
+
+
 def test_a_promoted_object_that_was_written_over_stays_and_is_told(lake: SmallLake, tmp_path: Path) -> None:
     lake.commit(lake.promoted("A"))
     part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
