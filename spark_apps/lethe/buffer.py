@@ -33,7 +33,9 @@ class Store(Protocol):
         """The object of exactly this URI."""
         ...
 
-    def delete(self, objects: Iterable[BufferedObject]) -> int: ...
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Delete objects; how many are gone, those counted in that went before."""
+        ...
 
 
 class FileStore:
@@ -61,6 +63,9 @@ class FileStore:
         gone = 0
         for o in objects:
             path = Path(local_path(o.key))
+            there = _listed(path, o.key)
+            if there is not None and (there.size, there.etag) != (o.size, o.etag):
+                continue  # written over since it was listed: nobody has promoted that
             path.unlink(missing_ok=True)
             gone += 1
             remove_if_empty(path.parent, self._place)

@@ -105,6 +105,17 @@ def test_a_local_buffer_of_files_is_listed_and_swept_and_stays_when_it_is_empty(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_local_file_that_was_written_over_since_its_listing_is_not_deleted(tmp_path: Path) -> None:
+    """It is not what was promoted."""
+    put(tmp_path, "A", "p", "q")
+    buffer = open_buffer(str(tmp_path), "batch_id", {})
+    (batch,) = buffer.list().batches
+    (tmp_path / "batch_id=A" / "p").write_text("P")
+
+    assert buffer.delete(batch.objects) == 1
+    assert [p.name for p in (tmp_path / "batch_id=A").iterdir()] == ["p"]
+
+
 def test_one_file_is_found_as_it_is_listed(tmp_path: Path) -> None:
     put(tmp_path, "A", "p")
     (listed,) = FileStore().list(str(tmp_path))
