@@ -67,6 +67,10 @@ class Reason(StrEnum):
     ENOUGH_BYTES = "EnoughBytes", "At least consolidation.minBytes wait."
     OLD_ENOUGH = "OldEnough", "A batch waits for longer than consolidation.maxAgeSeconds."
     PAUSE_AFTER_RUN = "PauseAfterRun", "A run ended without settling its batches; they are tried again after a pause."
+    PAUSE_BETWEEN_COMMITS = (
+        "PauseBetweenCommits",
+        "A run that commits has just ended; other writers of the table get a turn before the next one starts.",
+    )
     RUN_RETRYING = "RunRetrying", "A run failed for a reason that may pass; it is started again after a pause."
     NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs belongs to somebody else."
 

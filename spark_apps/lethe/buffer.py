@@ -11,18 +11,12 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from botocore.exceptions import ClientError
+
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import (
-    BufferedBatch,
-    Grouped,
-    ListedObject,
-    NoBatch,
-    file_etag,
-    folders_of,
-    group,
-    hidden_folder,
-)
+from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, file_etag, hidden_folder
+from lethe.plan.layouts import DIRECTORY, Layout, folders_of, group, layout_of
 from lethe.plan.places import local_path
 from lethe.s3 import s3_client
 
@@ -35,11 +29,21 @@ class Store(Protocol):
         whose names begin with `_` or `.`; without them, such folders cost next to nothing."""
         ...
 
-    def delete(self, objects: Iterable[BufferedObject]) -> int: ...
+    def find(self, uri: str) -> ListedObject | None:
+        """The object of exactly this URI."""
+        ...
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Delete objects; how many are gone, those counted in that went before."""
+        ...
 
 
 class FileStore:
-    """A local folder. The ETag is size and modification time."""
+    """Local folders. The ETag is size and modification time. A folder that becomes empty goes, but not `place` itself: a
+    buffer is its producers'."""
+
+    def __init__(self, place: str = "") -> None:
+        self._place = Path(local_path(place)) if place else None
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         root = Path(local_path(uri))
@@ -48,23 +52,40 @@ class FileStore:
             folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
             for name in sorted(files):
                 path = Path(folder) / name
-                try:
-                    stat = path.stat()
-                except FileNotFoundError:  # deleted since its folder was read
-                    continue
-                key = uri.rstrip("/") + "/" + path.relative_to(root).as_posix()
-                modified = datetime.fromtimestamp(stat.st_mtime, UTC)
-                yield ListedObject(key, stat.st_size, file_etag(stat.st_size, stat.st_mtime_ns), modified)
+                if found := _listed(path, uri.rstrip("/") + "/" + path.relative_to(root).as_posix()):
+                    yield found
+
+    def find(self, uri: str) -> ListedObject | None:
+        path = Path(local_path(uri))
+        return _listed(path, uri) if path.is_file() else None
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         gone = 0
         for o in objects:
             path = Path(local_path(o.key))
+            there = _listed(path, o.key)
+            if there is not None and (there.size, there.etag) != (o.size, o.etag):
+                continue  # written over since it was listed: nobody has promoted that
             path.unlink(missing_ok=True)
             gone += 1
-            with suppress(OSError):  # the folder is not empty, or gone already
-                path.parent.rmdir()
+            remove_if_empty(path.parent, self._place)
         return gone
+
+
+def remove_if_empty(folder: Path, kept: Path | None) -> None:
+    """Remove a folder, unless it is the one to be kept."""
+    if folder != kept:
+        with suppress(OSError):  # the folder is not empty, or gone already
+            folder.rmdir()
+
+
+def _listed(path: Path, key: str) -> ListedObject | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:  # deleted since its folder was read
+        return None
+    modified = datetime.fromtimestamp(stat.st_mtime, UTC)
+    return ListedObject(key, stat.st_size, file_etag(stat.st_size, stat.st_mtime_ns), modified)
 
 
 class S3Store:
@@ -93,6 +114,16 @@ class S3Store:
                     after = {"StartAfter": f"{prefix}{folder}0"}
                     break
 
+    def find(self, uri: str) -> ListedObject | None:
+        bucket, _, key = uri.partition("://")[2].partition("/")
+        try:
+            found = self._s3.head_object(Bucket=bucket, Key=key)
+        except ClientError as e:
+            if e.response.get("Error", {}).get("Code") in ("404", "NoSuchKey", "NotFound"):
+                return None
+            raise
+        return ListedObject(uri, found["ContentLength"], found["ETag"].strip('"'), found["LastModified"])
+
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         by_bucket: dict[str, list[str]] = {}
         for o in objects:
@@ -111,7 +142,7 @@ def open_store(uri: str, properties: Mapping[str, str]) -> Store:
     """The store of a URI. Raises: InputError (`UnsupportedScheme`)."""
     scheme = urlsplit(uri).scheme
     if scheme in ("", "file"):
-        return FileStore()
+        return FileStore(uri)
     if scheme in ("s3", "s3a", "s3n"):
         return S3Store(properties)
     raise InputError("UnsupportedScheme", f"{uri}: expected an s3:// or file:// URI, found {scheme}://.")
@@ -120,14 +151,14 @@ def open_store(uri: str, properties: Mapping[str, str]) -> Store:
 class Buffer:
     """The buffer of one Dataset."""
 
-    def __init__(self, uri: str, batch_column: str, store: Store) -> None:
+    def __init__(self, uri: str, layout: Layout, store: Store) -> None:
         self.uri = uri
-        self._column = batch_column
+        self._layout = layout
         self._store = store
 
     def list(self) -> Grouped:
-        """Every batch, complete or not, and what is none, in the order of the folders' names."""
-        return group(self._store.list(self.uri, hidden=False), self.uri, self._column)
+        """Every batch, complete or not, and what is none, in the order of the folders' or files' names."""
+        return group(self._store.list(self.uri, hidden=False), self.uri, self._layout)
 
     def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
         """The same one by one as the store lists them, holding one at a time; two of one id are not looked for.
@@ -141,12 +172,13 @@ class Buffer:
                 heard()
                 yield found
 
-        return folders_of(objects(), self.uri, self._column)
+        return folders_of(objects(), self.uri, self._layout)
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         """Delete these objects; how many went. One that is gone already counts."""
         return self._store.delete(objects)
 
 
-def open_buffer(uri: str, batch_column: str, properties: Mapping[str, str]) -> Buffer:
-    return Buffer(uri, batch_column, open_store(uri, properties))
+def open_buffer(uri: str, batch_column: str, properties: Mapping[str, str], layout: str = DIRECTORY) -> Buffer:
+    """Raises: InputError (`UnsupportedScheme`, `UnknownLayout`)."""
+    return Buffer(uri, layout_of(layout, batch_column), open_store(uri, properties))

@@ -6,12 +6,15 @@ Pure: strings in, strings out, the same answer everywhere and for ever, since ta
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from lethe.errors import InputError
 
 MAX_BATCH_ID_LENGTH = 256
+# What a file's name may end with beside the batch's id; an id may hold dots, so that no other ending is taken for one.
+FORMAT_EXTENSIONS: Final = (".parquet", ".orc", ".avro", ".json", ".jsonl", ".ndjson", ".csv")
+GZIP_EXTENSION: Final = ".gz"
 
 
 def batch_folder(column: str, batch_id: str) -> str:
@@ -27,15 +30,42 @@ def batch_id_of_folder(column: str, folder: str) -> str | None:
     prefix = f"{column}="
     if not folder.startswith(prefix):
         return None
+    return _batch_id(folder[len(prefix) :], f"the folder {folder[:80]!r}")
+
+
+def batch_file(batch_id: str, extension: str) -> str:
+    """The name of a file that is a whole batch: `<percent-encoded id><extension>`; visible whatever the id begins with.
+
+    Args:
+        extension: One of `FORMAT_EXTENSIONS`, with or without `.gz` behind it.
+    """
+    encoded = quote(batch_id, safe="")
+    if encoded.startswith(("_", ".")):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    return encoded + extension
+
+
+def batch_id_of_file(name: str) -> str:
+    """The batch id that the name of a file holds: without a known extension, and without `.gz` before that.
+
+    Raises: InputError (`InvalidBatchId`), as `batch_id_of_folder`.
+    """
+    stem = _without(name, (GZIP_EXTENSION,))
+    return _batch_id(_without(stem, FORMAT_EXTENSIONS), f"the file {name[:80]!r}")
+
+
+def _without(name: str, extensions: Iterable[str]) -> str:
+    lowered = name.lower()
+    return next((name[: -len(e)] for e in extensions if lowered.endswith(e)), name)
+
+
+def _batch_id(encoded: str, named: str) -> str:
     try:
-        batch_id = unquote(folder[len(prefix) :], errors="strict")
+        batch_id = unquote(encoded, errors="strict")
     except UnicodeDecodeError as e:
-        raise InputError("InvalidBatchId", f"the folder {folder!r} is not percent-encoded UTF-8") from e
+        raise InputError("InvalidBatchId", f"{named} is not percent-encoded UTF-8") from e
     if not 1 <= len(batch_id) <= MAX_BATCH_ID_LENGTH:
-        raise InputError(
-            "InvalidBatchId",
-            f"the folder {folder[:80]!r} names a batch id of {len(batch_id)} characters, expected 1 to 256",
-        )
+        raise InputError("InvalidBatchId", f"{named} names a batch id of {len(batch_id)} characters, expected 1 to 256")
     return batch_id
 
 

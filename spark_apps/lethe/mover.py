@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
+from lethe.buffer import remove_if_empty
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import file_etag
 from lethe.plan.places import local_path
@@ -39,7 +40,10 @@ class Mover(Protocol):
 
 
 class FileMover:
-    """Of a local folder."""
+    """Of a local buffer, whose own folder stays, though it be empty."""
+
+    def __init__(self, buffer: str) -> None:
+        self._buffer = Path(local_path(buffer))
 
     def copy(self, source: BufferedObject, target: str) -> bool:
         path = Path(local_path(source.key))
@@ -61,8 +65,7 @@ class FileMover:
             if _etag(path) != source.etag:
                 return False
             path.unlink()
-        with suppress(OSError):  # the folder is not empty, or gone already
-            path.parent.rmdir()
+        remove_if_empty(path.parent, self._buffer)
         return True
 
     def _write(self, target: str, write: Callable[[Path], object], holds: Callable[[], bool]) -> bool:
@@ -138,8 +141,8 @@ class S3Mover:
 
 
 def open_mover(uri: str, properties: Mapping[str, str]) -> Mover:
-    """For the store of a URI that `lethe.buffer.open_store` opens."""
-    return FileMover() if urlsplit(uri).scheme in ("", "file") else S3Mover(properties)
+    """For a buffer that `lethe.buffer.open_store` opens."""
+    return FileMover(uri) if urlsplit(uri).scheme in ("", "file") else S3Mover(properties)
 
 
 def _etag(path: Path) -> str:

@@ -26,7 +26,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lethe_spark import arguments, progress, result
-from lethe_spark.context import Cancelled, RunContext
+from lethe_spark.context import Cancelled, RunContext, crash_point
 from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.redact import RedactingFormatter, secrets_of
 from lethe_spark.session import make_session
@@ -131,6 +131,7 @@ def understood(error: Exception) -> LetheError:
 
 
 def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:
+    crash_point("before-result")
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
     result.deliver(done, environ)
     if code == EXIT_INPUT:

@@ -68,6 +68,7 @@ ACCEPTED = {
     "a table in a nested namespace": a_dataset(table={"catalog": "main", "name": "a.b.c"}),
     "a local buffer": a_dataset(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": a_dataset(buffer={"uri": "s3://l/b", "format": "avro"}),
+    "a buffer of files": a_dataset(buffer={"uri": "s3://l/b", "format": "csv", "layout": "File"}),
     "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
     "batches that are not tracked": a_dataset(batchTracking={"enabled": False}),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),

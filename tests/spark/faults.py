@@ -19,28 +19,37 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 @dataclass(frozen=True)
 class Fault:
-    """`landed`: the catalog carries the commit out. `answer`: what the client is told then, 0 being a cut connection."""
+    """`landed`: the catalog carries the commit out. `answer`: what the client is told then, 0 being a cut connection. `hold`:
+    it is told nothing, and its connection stays until it goes itself (PostgreSQL only)."""
 
     landed: bool
     answer: int = 0
     outage: bool = False
+    hold: bool = False
 
 
 @dataclass
 class Switch:
-    """Where a test arms a fault, and a proxy takes it."""
+    """Where a test arms a fault, and a proxy takes it. `held`: a client waits for an answer that it will not get."""
 
     fault: Fault | None = None
+    commits_before: int = 0
     away: bool = False
     struck: int = 0
+    held: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def arm(self, fault: Fault) -> None:
+    def arm(self, fault: Fault, commits_before: int = 0) -> None:
+        """For the next commit, or the one after so many others."""
         with self.lock:
-            self.fault, self.struck = fault, 0
+            self.fault, self.commits_before, self.struck = fault, commits_before, 0
+            self.held.clear()
 
     def take(self) -> Fault | None:
         with self.lock:
+            if self.fault is not None and self.commits_before:
+                self.commits_before -= 1
+                return None
             fault, self.fault = self.fault, None
             if fault is not None:
                 self.struck += 1
@@ -85,37 +94,59 @@ def _accept(listener: socket.socket, server_port: int, switch: Switch) -> None:
             client.close()
             continue
         server = socket.create_connection(("127.0.0.1", server_port))
-        answering = threading.Event()  # set while answers are to be swallowed
-        for target, args in ((_requests, (client, server, switch, answering)), (_answers, (server, client, answering))):
+        swallow = _Swallow()
+        for target, args in (
+            (_requests, (client, server, switch, swallow)),
+            (_answers, (server, client, switch, swallow)),
+        ):
             threading.Thread(target=target, args=args, daemon=True).start()
 
 
-def _requests(client: socket.socket, server: socket.socket, switch: Switch, swallow: threading.Event) -> None:
+@dataclass
+class _Swallow:
+    """The fault whose answers are to be swallowed, once there is one."""
+
+    fault: Fault | None = None
+
+
+def _requests(client: socket.socket, server: socket.socket, switch: Switch, swallow: _Swallow) -> None:
     with suppress(OSError):
         while content := client.recv(1 << 16):
             fault = switch.take() if COMMIT_SQL in content else None
             if fault is None:
                 server.sendall(content)
             elif fault.landed:
-                swallow.set()
+                swallow.fault = fault
                 server.sendall(content)
                 return  # the other direction closes both, once the server has said that it is done
             else:
+                if fault.hold:
+                    _hold(client, switch)
                 break
     _close(client, server)
 
 
-def _answers(server: socket.socket, client: socket.socket, swallow: threading.Event) -> None:
-    held = b""
+def _answers(server: socket.socket, client: socket.socket, switch: Switch, swallow: _Swallow) -> None:
+    kept = b""
     with suppress(OSError):
         while content := server.recv(1 << 16):
-            if swallow.is_set():
-                held = (held + content)[-(1 << 16) :]
-                if READY in held:
+            if swallow.fault is not None:
+                kept = (kept + content)[-(1 << 16) :]
+                if READY in kept:
+                    if swallow.fault.hold:
+                        _hold(client, switch)
                     break
             else:
                 client.sendall(content)
     _close(client, server)
+
+
+def _hold(client: socket.socket, switch: Switch) -> None:
+    """Until the client goes away."""
+    switch.held.set()
+    with suppress(OSError):
+        while client.recv(1 << 16):
+            pass
 
 
 def _close(*sockets: socket.socket) -> None:

@@ -95,6 +95,20 @@ def test_a_server_that_is_away_is_not_taken_for_a_file_that_is_gone(s3: S3, buck
         list(Store(nobody).opened([listed(s3, bucket)]))
 
 
+def test_a_buffer_of_files_is_listed_found_and_deleted_one_by_one(s3: S3) -> None:
+    bucket = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+    for name in ("é %2F.csv", "A.csv.gz", "_under_way.csv", "folder/x.csv", "_refused/B.csv/0/B.csv"):
+        s3.put(bucket, f"files/{name}", name.encode())
+    buffer = open_buffer(f"s3://{bucket}/files", "batch_id", s3.properties(), "File")
+
+    found = buffer.list()
+
+    assert [(b.id, b.complete) for b in found.batches] == [("A", True), ("é /", True)]
+    assert [name for name, _ in found.invalid] == ["folder/"]
+    assert buffer.delete(o for b in found.batches for o in b.objects) == 2
+    assert s3.keys(bucket) == ["files/_refused/B.csv/0/B.csv", "files/_under_way.csv", "files/folder/x.csv"]
+
+
 def context(s3: S3, uri: str, user: tuple[str, str] = OWNER) -> RunContext:
     spec = a_run(buffer=BufferRef(uri=uri))
     return RunContext(None, spec, Reporter(spec, Recorder()), s3.properties(user))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, local, 
 from tests.spark.lake import CATALOG, Lake
 
 ROOT = Path(__file__).parents[2]
-CONSOLIDATION = ["after-read", "after-write", "after-stage", "before-commit", "after-commit"]
+CONSOLIDATION = ["after-list", "after-read", "after-write", "after-stage", "before-commit", "after-commit"]
 REPLAY = ["after-read", "after-write", "before-commit", "after-commit"]
 VACUUM = ["after-write", "before-commit", "after-commit"]
 
@@ -97,7 +97,7 @@ def test_a_run_that_died_staged_without_a_reverted_batch_promotes_it_too_once_th
 
 def test_a_run_that_dies_at_each_step_in_turn_still_promotes_once(story: Story) -> None:
     run = story.consolidation("E", "F")
-    for step in ("after-read", "after-write", "after-stage", "before-commit", "after-commit"):
+    for step in CONSOLIDATION:
         dies(story, run, step)
 
     assert story.run(run).outcome == "AlreadyCommitted"
@@ -193,7 +193,7 @@ def test_a_process_killed_right_after_its_commit_has_committed(story: Story, run
 
 
 EVERY: list[Any] = [
-    *(pytest.param("consolidation", s, id=f"consolidation {s}") for s in CONSOLIDATION),
+    *(pytest.param("consolidation", s, id=f"consolidation {s}") for s in (*CONSOLIDATION, "before-result")),
     *(pytest.param("replay", s, id=f"replay {s}") for s in REPLAY),
     *(pytest.param("vacuum", s, id=f"vacuum {s}") for s in VACUUM),
 ]

@@ -121,7 +121,7 @@ def test_two_folders_of_one_batch_are_left_where_they_are(story: Story) -> None:
     result = story.consolidate("good", "a b")
 
     assert "'a b'" in result.message
-    assert "share their id with another folder" in result.message
+    assert "share their id with another name there" in result.message
     assert story.states() == {"good": "promoted"}
     story.check_reads(of_batches("good"))
 

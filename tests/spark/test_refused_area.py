@@ -178,3 +178,38 @@ def test_a_batch_refused_again_with_other_objects_is_kept_beside_the_first(buffe
 
     assert buffer.area() != second.area()
     assert {f"{buffer.area()}/p2", f"{second.area()}/p2"} <= buffer.names().keys()
+
+
+# --- one file that was a batch --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(buffer: Buffer) -> Buffer:
+    """The same buffer, with a refused batch of the layout File beside the folder."""
+    buffer.put("A é.csv", b"bad!")
+    buffer.put("A é.csv.gz", b"of another batch, as far as a listing by prefix goes")
+    found = open_store(buffer.uri, buffer.properties).find(f"{buffer.uri}/A é.csv")
+    assert found is not None
+    return replace(buffer, entry=replace(buffer.entry, objects=(BufferedObject(found.key, found.size, found.etag),)))
+
+
+@pytest.mark.parametrize("step", ["refused-copied", "refused-told", "refused-unmarked", ""])
+def test_a_refused_file_is_moved_with_its_reason_wherever_the_first_run_died(file: Buffer, step: str) -> None:
+    before = file.names()
+    if step:
+        with pytest.raises(Killed):
+            file.aside(**{step.replace("-", "_"): die})
+
+    file.aside(judged=not step)
+
+    moved = {f"{file.area()}/A é.csv", f"{file.area()}/_REFUSED.json"}
+    assert set(file.names()) == before.keys() - {"A é.csv"} | moved
+    assert file.names()[f"{file.area()}/A é.csv"][0] == 4
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_file_that_its_producer_writes_anew_meanwhile_is_never_deleted(file: Buffer, step: str) -> None:
+    file.aside(**{step.replace("-", "_"): lambda: file.put("A é.csv", b"mended")})
+
+    assert file.names()["A é.csv"][0] == 6
+    assert file.names()[f"{file.area()}/A é.csv"][0] == 4

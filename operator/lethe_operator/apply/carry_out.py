@@ -159,7 +159,8 @@ def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...]) -> None:
     """Delete what was promoted long ago. What is left is found again next time."""
     try:
         properties = catalogs.properties(dataset.spec.table.catalog)
-        buffer = open_buffer(dataset.spec.buffer.uri, dataset.spec.batch_column, properties)
+        spec = dataset.spec
+        buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
         gone = buffer.delete(objects)
         log.info("%s: %d of %d objects deleted from the buffer", dataset.meta.full_name, gone, len(objects))
     except Exception as e:

@@ -1,12 +1,13 @@
 """One mind per table: asks the modules beside it and settles conflicts between their answers. Pure.
 
-Committing runs of one Dataset never overlap; Restatements go before consolidation; a vacuum may run beside either.
+Committing runs of one Dataset never overlap, and between two of them other writers of the table get a turn; Restatements go
+before consolidation; a vacuum may run beside either.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from lethe.plan.digest import BufferDigest
 from lethe.plan.retention import Sweep, plan_sweep
@@ -30,16 +31,20 @@ from lethe_operator.resources.observed import Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-COMMITTING = frozenset({RunKind.CONSOLIDATION, RunKind.RESTATEMENT})
+COMMITTING: Final = frozenset({RunKind.CONSOLIDATION, RunKind.RESTATEMENT})
+# Every commit of ours makes another writer's attempt fail that has begun before it, and such a writer tries a few times only.
+# Between two runs it shall have the table for itself for longer than an append takes, however fast runs start.
+PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
 Standings = Sequence[tuple[Restatement, Standing]]
 
 
 @dataclass(frozen=True)
 class _Turns:
-    """Which runs start now."""
+    """Which runs start now. `paused_until`: what would commit waits so long, since another run has just ended."""
 
     launches: tuple[Launch, ...]
     look_again: datetime | None
+    paused_until: datetime | None = None
 
 
 def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) -> Actions:
@@ -54,7 +59,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
-    turns = _turns(world, standings, consolidation, vacuum, reanchor, may_start)
+    turns = _turns(world, standings, consolidation, vacuum, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -140,22 +145,30 @@ def _turns(
     vacuum: VacuumVerdict,
     reanchor: ConsolidationVerdict,
     may_start: bool,
+    now: datetime,
 ) -> _Turns:
     if not may_start:
         return _Turns((), None)
     launches: list[Launch] = []
-    if not any(r.active for r in world.runs if r.kind in COMMITTING):
-        first = next((s.launch for _, s in standings if s.launch), None)
-        committing = first or consolidation.launch
-        if committing is not None:
-            launches.append(committing)
+    first = next((s.launch for _, s in standings if s.launch), None)
+    committing = first or consolidation.launch
+    pause = _pause_after(world, now) if committing or reanchor.launch else None
+    if committing is not None and pause is None and not any(r.active for r in world.runs if r.kind in COMMITTING):
+        launches.append(committing)
     if vacuum.launch is not None:
         launches.append(vacuum.launch)
-    if reanchor.launch is not None and not launches and not any(r.active for r in world.runs):
+    if reanchor.launch is not None and pause is None and not launches and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, reanchor)
-    times = (*(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
-    return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times))
+    times = (pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
+    return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
+
+
+def _pause_after(world: World, now: datetime) -> datetime | None:
+    """Until when nothing of ours commits, since a run that does has just ended; None: it may."""
+    ended = [a.finished for r in world.runs if r.kind in COMMITTING for a in r.attempts if a.finished is not None]
+    until = max(ended) + PAUSE_BETWEEN_COMMITS if ended else now
+    return until if until > now else None
 
 
 def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> Outcome | None:
@@ -168,6 +181,9 @@ def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -
         or launch.run.run_id in {x.run.run_id for x in turns.launches}
     ):
         return outcome
+    if turns.paused_until is not None:
+        text = f"{outcome.message} Other writers get a turn before the next run."
+        return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
     return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} It waits for the run of a Restatement.")
 
 

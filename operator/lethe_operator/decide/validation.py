@@ -69,7 +69,6 @@ def unsupported_field(dataset: Dataset) -> str | None:
     """A sentence about the first field that asks for what this version cannot do."""
     spec = dataset.spec
     asked = [
-        ("spec.buffer.layout", spec.buffer.layout, "Directory"),
         ("spec.consolidation.mode", spec.consolidation.mode, "Rewrite"),
         ("spec.deletes", spec.deletes, "Ledger"),
     ]

@@ -133,7 +133,7 @@ class Listings:
 
     def _of(self, dataset: Dataset) -> _Buffer:
         spec = dataset.spec
-        identity = (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column)
+        identity = (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout)
         known = self._buffers.get(dataset.meta.full_name)
         if known is None or known.identity != identity:
             if known is not None and known.under_way is not None:
@@ -152,7 +152,7 @@ class Listings:
         spec = dataset.spec
         found: BufferDigest | Unavailable | None = None
         try:
-            store = open_buffer(spec.buffer.uri, spec.batch_column, properties)
+            store = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
             found = digest(
                 store.folders(lambda: self._heard(listing)),
                 lambda ids: get_many(entries, ids),

@@ -1,14 +1,10 @@
-"""A listing of buffer objects grouped into batches. Pure."""
+"""What a listing of a buffer consists of: objects, and the batches that `lethe.plan.layouts` makes of them. Pure."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import groupby
+from datetime import datetime
 
-from lethe import names
-from lethe.errors import InputError
-from lethe.ids import batch_id_of_folder
 from lethe.ledger.ledger import BufferedObject
 
 
@@ -24,8 +20,8 @@ class ListedObject:
 
 @dataclass(frozen=True)
 class BufferedBatch:
-    """A folder of the buffer. `complete` once it holds `_SUCCESS`; `bytes` of its data files; `objects` include the
-    marker."""
+    """A folder of the buffer, or a file of it. `folder` is its URI, also the file's; `complete` once a folder holds
+    `_SUCCESS`; `bytes` of its data files; `objects` include the marker."""
 
     id: str
     folder: str
@@ -45,7 +41,7 @@ class BufferedBatch:
 
 @dataclass(frozen=True)
 class NoBatch:
-    """A folder of the buffer that is no batch: its name below the buffer, and why."""
+    """A folder or file of the buffer that is no batch: its name below the buffer, and why."""
 
     folder: str
     message: str
@@ -53,7 +49,7 @@ class NoBatch:
 
 @dataclass(frozen=True)
 class Grouped:
-    """`invalid`: folders that are no batch, each with the reason."""
+    """`invalid`: folders and files that are no batch, each with the reason."""
 
     batches: tuple[BufferedBatch, ...]
     invalid: tuple[tuple[str, str], ...] = ()
@@ -77,65 +73,12 @@ def is_data(key: str, folder: str = "") -> bool:
     return not any(name.startswith(("_", ".")) for name in names_)
 
 
-def folders_of(objects: Iterable[ListedObject], root: str, batch_column: str) -> Iterator[BufferedBatch | NoBatch]:
-    """A listing, folder by folder as they come. Holds the objects of one folder at a time.
-
-    Args:
-        objects: The objects of a folder one after the other, as a listing in the order of the keys has them.
-    Folders and objects that start with `_` or `.` are passed over.
-    """
-    prefix = root.rstrip("/") + "/"
-    for folder, listed in groupby(objects, lambda o: _folder(o, prefix)):
-        if folder:
-            yield _batch(folder, tuple(listed), prefix, batch_column)
-
-
-def group(objects: Iterable[ListedObject], root: str, batch_column: str) -> Grouped:
-    """A whole listing, in any order, by the first folder under `root`, in the order of the folders' names."""
-    prefix = root.rstrip("/") + "/"
-    in_order = sorted(objects, key=lambda o: _folder(o, prefix))
-    batches: dict[str, list[BufferedBatch]] = {}
-    invalid: list[tuple[str, str]] = []
-    for found in folders_of(in_order, root, batch_column):
-        if isinstance(found, NoBatch):
-            invalid.append((found.folder, found.message))
-        else:
-            batches.setdefault(found.id, []).append(found)
-    for id, twins in batches.items():
-        if len(twins) > 1:
-            invalid += [(b.folder.removeprefix(prefix), same_id(id)) for b in twins]
-    return Grouped(tuple(found[0] for found in batches.values() if len(found) == 1), tuple(invalid))
-
-
 def same_id(batch_id: str) -> str:
-    """Why neither of two folders of one id is a batch: which of them it is, is nobody's to guess."""
-    return f"several folders name the batch {batch_id!r}"
+    """Why none of several folders or files of one id is a batch: which of them it is, is nobody's to guess."""
+    return f"several names in the buffer stand for the batch {batch_id!r}"
 
 
 def hidden_folder(key: str, prefix: str) -> str:
     """The first folder of a key below `prefix` if its name begins with `_` or `.`, else ""."""
     folder, slash, _ = key.removeprefix(prefix).partition("/")
     return folder if slash and folder.startswith(("_", ".")) else ""
-
-
-def _folder(o: ListedObject, prefix: str) -> str:
-    """The first folder below the buffer, "" for what is to be passed over."""
-    folder, slash, rest = o.key.removeprefix(prefix).partition("/")
-    return folder if slash and rest and not hidden_folder(o.key, prefix) else ""
-
-
-def _batch(folder: str, listed: Sequence[ListedObject], prefix: str, batch_column: str) -> BufferedBatch | NoBatch:
-    try:
-        batch_id = batch_id_of_folder(batch_column, folder)
-    except InputError as e:
-        return NoBatch(folder, e.message)
-    if batch_id is None:
-        return NoBatch(folder, f"the folder {folder!r} is not named {batch_column}=<batch id>")
-    return BufferedBatch(
-        id=batch_id,
-        folder=prefix + folder,
-        objects=tuple(BufferedObject(o.key, o.size, o.etag) for o in sorted(listed, key=lambda o: o.key)),
-        complete=any(o.key == f"{prefix}{folder}/{names.SUCCESS_MARKER}" for o in listed),
-        bytes=sum(o.size for o in listed if is_data(o.key, prefix + folder)),
-        oldest_time=min(o.modified for o in listed).astimezone(UTC),
-    )

@@ -1,7 +1,7 @@
 """A buffer in a few numbers: what waits, which batches a run would take, what retention may delete. Pure.
 
 A buffer may hold any number of batches and is listed piece by piece. What is remembered of them is bounded, but for eight
-bytes a batch, by which two folders of one id are told.
+bytes a batch, by which two folders or files of one id are told.
 """
 
 from array import array
@@ -39,7 +39,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class WaitingBatch:
-    """A complete batch that may be promoted, without its objects; `folder` is its name below the buffer."""
+    """A complete batch that may be promoted, without its objects; `folder` is its name below the buffer, also of a file."""
 
     id: str
     folder: str
@@ -54,7 +54,7 @@ class BufferDigest:
 
     `batches` and `bytes` wait for promotion, the `oldest` of them are known one by one; `promoted` lie there until their
     retention has passed, `expired` those for which it has; `unexpected`: objects that were added to a promoted batch;
-    `invalid`: folders that are no batch, each with the reason.
+    `invalid`: folders and files that are no batch, each with the reason.
     """
 
     batches: int = 0
@@ -243,7 +243,7 @@ class _Fold:
             self._youngest = _age(self._oldest[-1])
 
     def _take_twins(self) -> list[WaitingBatch]:
-        """Batches of whose id there is another folder, which may be anywhere in the listing."""
+        """Batches of whose id there is another folder or file, which may be anywhere in the listing."""
         hashes, counts = np.unique(np.frombuffer(self._ids, np.uint64), return_counts=True)
         several = set(hashes[counts > 1].tolist())
         twins = [b for b in self._oldest if _hash(b.id) in several] if several else []

@@ -36,9 +36,14 @@ class Removal:
 
 
 def folder_of(buffer_uri: str, entry: BatchEntry) -> str:
-    """The URI of the folder that a refused batch was judged in, as its producer spelt it."""
+    """The URI of the folder, or of the file, that a refused batch was judged in, as its producer spelt it."""
     prefix = buffer_uri.rstrip("/") + "/"
     return prefix + entry.objects[0].key.removeprefix(prefix).partition("/")[0]
+
+
+def is_file(buffer_uri: str, entry: BatchEntry) -> bool:
+    """Whether the refused batch was one file of the buffer, and no folder."""
+    return entry.objects[0].key == folder_of(buffer_uri, entry)
 
 
 def refused_folder(buffer_uri: str, entry: BatchEntry) -> str:
@@ -57,7 +62,7 @@ def plan_removal(
     """What is to be done about a refused batch.
 
     Args:
-        listed: What its folder holds now.
+        listed: What its folder holds now; for a file, the file if it is there.
         until: Objects written later were not judged, though they be the same to the byte; None: nobody has looked away.
     Returns: None, when there is nothing to do, or the folder is the producer's.
     """
@@ -72,9 +77,10 @@ def plan_removal(
     if not judged or len(judged) < len(data) or len(ours) < len(data) + (marker is not None):
         return None
     target = refused_folder(buffer_uri, entry)
+    above = folder.rpartition("/")[0] if is_file(buffer_uri, entry) else folder
     return Removal(
         batch_id=entry.id,
-        copies=tuple((_plain(o), target + o.key.removeprefix(folder)) for o in judged),
+        copies=tuple((_plain(o), target + o.key.removeprefix(above)) for o in judged),
         reason_uri=f"{target}/{names.REFUSAL_FILE}",
         reason=reason_document(entry),
         marker=_plain(marker) if marker else None,

@@ -42,7 +42,7 @@ from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
 WRITES = 4
-NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another folder"
+NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another name there"
 NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
 
 

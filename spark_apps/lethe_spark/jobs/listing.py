@@ -18,9 +18,9 @@ def list_buffer(context: RunContext) -> Grouped:
 
     Raises: TransientError (BufferNotFound, AccessDenied), since both may be mended without a new run; what the store raises.
     """
-    uri = context.spec.buffer.uri
+    uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
     try:
-        return open_buffer(uri, context.spec.batch_column, context.catalog_properties).list()
+        return open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout).list()
     except ClientError as e:
         reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
         if not reason:

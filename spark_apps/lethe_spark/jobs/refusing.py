@@ -7,7 +7,7 @@ from lethe.buffer import Store, open_store
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
 from lethe.mover import Mover, open_mover
-from lethe.plan.refusals import folder_of, plan_removal
+from lethe.plan.refusals import folder_of, is_file, plan_removal
 
 from lethe_spark.base import observe_base
 from lethe_spark.context import Cancelled, RunContext
@@ -44,7 +44,8 @@ def set_one_aside(context: RunContext, store: Store, mover: Mover, entry: BatchE
     if not entry.objects:
         return
     uri = context.spec.buffer.uri
-    listed = store.list(folder_of(uri, entry))
+    place = folder_of(uri, entry)
+    listed = filter(None, [store.find(place)]) if is_file(uri, entry) else store.list(place)
     removal = plan_removal(uri, entry, listed, until=None if was_judged else entry.time)
     if removal is None:
         return

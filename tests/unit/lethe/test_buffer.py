@@ -10,7 +10,8 @@ from lethe.buffer import Buffer, FileStore, S3Store, open_buffer, open_store
 from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, group
+from lethe.plan.batches import BufferedBatch
+from lethe.plan.layouts import Directories, group
 
 from tests.builders import NOW
 
@@ -88,6 +89,42 @@ def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -
     assert listed.invalid == (("stray", "the folder 'stray' is not named batch_id=<batch id>"),)
 
 
+def test_a_local_buffer_of_files_is_listed_and_swept_and_stays_when_it_is_empty(tmp_path: Path) -> None:
+    """Its producers write into it."""
+    for name in ("A.csv.gz", "b%2Fé.csv", "_under_way.csv", ".hidden.csv"):
+        (tmp_path / name).write_text(name)
+    buffer = open_buffer(f"file://{tmp_path}", "batch_id", {}, "File")
+
+    batches = buffer.list().batches
+
+    assert [(b.id, b.complete, b.bytes) for b in batches] == [("A", True, 8), ("b/é", True, 10)]
+    assert [f.id for f in buffer.folders(lambda: None) if isinstance(f, BufferedBatch)] == ["A", "b/é"]
+    for hidden in ("_under_way.csv", ".hidden.csv"):
+        (tmp_path / hidden).unlink()
+    assert buffer.delete(o for b in batches for o in b.objects) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_local_file_that_was_written_over_since_its_listing_is_not_deleted(tmp_path: Path) -> None:
+    """It is not what was promoted."""
+    put(tmp_path, "A", "p", "q")
+    buffer = open_buffer(str(tmp_path), "batch_id", {})
+    (batch,) = buffer.list().batches
+    (tmp_path / "batch_id=A" / "p").write_text("P")
+
+    assert buffer.delete(batch.objects) == 1
+    assert [p.name for p in (tmp_path / "batch_id=A").iterdir()] == ["p"]
+
+
+def test_one_file_is_found_as_it_is_listed(tmp_path: Path) -> None:
+    put(tmp_path, "A", "p")
+    (listed,) = FileStore().list(str(tmp_path))
+
+    assert FileStore().find(listed.key) == listed
+    assert FileStore().find(listed.key.rpartition("/")[0]) is None
+    assert FileStore().find(f"{tmp_path}/nothing") is None
+
+
 def s3_store() -> tuple[S3Store, Stubber]:
     store = S3Store({"s3.region": "us-east-1", "s3.access-key-id": "k", "s3.secret-access-key": "s"})
     return store, Stubber(store._s3)
@@ -105,7 +142,7 @@ def test_a_bucket_is_listed_under_the_scheme_it_was_named_by(scheme: str) -> Non
         (listed,) = store.list(root + "/")
 
     assert (listed.key, listed.etag) == (f"{root}/batch_id=A%20b/_SUCCESS", "e")
-    assert [b.id for b in group([listed], root, "batch_id").batches] == ["A b"]
+    assert [b.id for b in group([listed], root, Directories("batch_id")).batches] == ["A b"]
 
 
 def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
@@ -119,7 +156,7 @@ def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
     stub.add_response("list_objects_v2", page("A/_SUCCESS", "A/p", "B/_SUCCESS", token="t"), asked)
     stub.add_response("list_objects_v2", page("B/p", "B/q", "C/p"), {**asked, "ContinuationToken": "t"})
     with stub:
-        found = list(Buffer("s3://lake/b", "batch_id", store).folders(lambda: None))
+        found = list(Buffer("s3://lake/b", Directories("batch_id"), store).folders(lambda: None))
 
     batches = [(f.id, len(f.objects), f.complete) for f in found if isinstance(f, BufferedBatch)]
     assert batches == [("A", 2, True), ("B", 3, True), ("C", 1, False)]

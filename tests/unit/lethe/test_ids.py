@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.errors import InputError
-from lethe.ids import batch_folder, batch_id_of_folder, kube_name, request_key, run_id
+from lethe.ids import (
+    FORMAT_EXTENSIONS,
+    batch_file,
+    batch_folder,
+    batch_id_of_file,
+    batch_id_of_folder,
+    kube_name,
+    request_key,
+    run_id,
+)
 
 any_id = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
 
@@ -55,6 +64,55 @@ def test_a_folder_without_a_usable_id_is_refused_with_the_reason(folder: str, sa
 
     assert refused.value.reason == "InvalidBatchId"
     assert len(refused.value.message) < 250  # a folder name of any length does not flood an event
+
+
+@given(any_id, st.sampled_from([e + gz for e in FORMAT_EXTENSIONS for gz in ("", ".gz")]))
+def test_any_unicode_id_survives_being_a_file_name(batch_id: str, extension: str) -> None:
+    """Also one that ends like an extension, or begins like a hidden file."""
+    name = batch_file(batch_id, extension)
+
+    assert batch_id == batch_id_of_file(name)
+    assert "/" not in name
+    assert not name.startswith(("_", "."))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_id"),
+    [
+        ("A.parquet", "A"),
+        ("2013-01-01.UA.csv", "2013-01-01.UA"),
+        ("2013-01-01.UA", "2013-01-01.UA"),  # an id may hold dots: only what a file can be is an extension
+        ("A.csv.gz", "A"),
+        ("A.json.gz", "A"),
+        ("A.gz", "A"),
+        ("A.JSONL.GZ", "A"),
+        ("A.csv.csv", "A.csv"),
+        ("A.gz.csv", "A.gz"),
+        ("part-0.snappy.parquet", "part-0.snappy"),
+        ("a%20b%2Fc.orc", "a b/c"),
+        ("A%2Ecsv", "A.csv"),
+        ("é.avro", "é"),
+        ("x" * 256 + ".ndjson", "x" * 256),
+    ],
+)
+def test_a_file_name_means_one_id(name: str, batch_id: str) -> None:
+    assert batch_id == batch_id_of_file(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (".csv", "the file '.csv' names a batch id of 0 characters, expected 1 to 256"),
+        ("x" * 257 + ".csv", "257 characters, expected 1 to 256"),
+        ("%FF.csv.gz", "the file '%FF.csv.gz' is not percent-encoded UTF-8"),
+    ],
+)
+def test_a_file_without_a_usable_id_is_refused_with_the_reason(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        batch_id_of_file(name)
+
+    assert refused.value.reason == "InvalidBatchId"
+    assert len(refused.value.message) < 250
 
 
 def test_a_run_id_is_the_same_for_ever_and_for_any_order_of_keys() -> None:

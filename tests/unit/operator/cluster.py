@@ -1,10 +1,14 @@
 """A Kubernetes API server of a few lines: it stores documents and merges patches, and knows nothing of what they mean."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from lethe_operator.kube import AlreadyExists, Document, Kind, NotFound
+
+from tests.builders import NOW
 
 
 class Cluster:
@@ -29,7 +33,8 @@ class Cluster:
         key = (kind.name, namespace, document["metadata"]["name"])
         if key in self.objects:
             raise AlreadyExists(409, "AlreadyExists", str(key))
-        defaults = {"uid": f"uid-{key[2]}", "creationTimestamp": "2026-03-01T12:00:00Z", "resourceVersion": "1"}
+        created = (NOW + timedelta(seconds=len(self.objects))).isoformat()
+        defaults = {"uid": f"uid-{key[2]}", "creationTimestamp": created, "resourceVersion": "1"}
         self.objects[key] = _copy({**document, "metadata": {**defaults, **document["metadata"]}})
         return _copy(self.objects[key])
 
@@ -52,6 +57,45 @@ def _selects(selector: str, labels: Mapping[str, str]) -> bool:
         if key not in labels or (equals and labels[key] != value):
             return False
     return True
+
+
+class Killed(BaseException):
+    """The operator dies here, as far as it can tell: no `except Exception` of its own runs."""
+
+
+@dataclass
+class Client:
+    """The same server as one operator has it. `requests` are its own, such as "create Job"; `before` the n-th of them,
+    counted from 0, or `after` it, something happens."""
+
+    server: Cluster
+    before: Mapping[int, Callable[[], object]] = field(default_factory=dict)
+    after: Mapping[int, Callable[[], object]] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+
+    def get(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        return self._ask("get", kind, *args, **kwargs)
+
+    def list(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        return self._ask("list", kind, *args, **kwargs)
+
+    def create(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        return self._ask("create", kind, *args, **kwargs)
+
+    def patch(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        return self._ask("patch", kind, *args, **kwargs)
+
+    def delete(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        return self._ask("delete", kind, *args, **kwargs)
+
+    def _ask(self, verb: str, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        number = len(self.requests)
+        self.requests.append(f"{verb} {kind.name}")
+        self.before.get(number, lambda: None)()
+        try:
+            return getattr(self.server, verb)(kind, *args, **kwargs)
+        finally:
+            self.after.get(number, lambda: None)()
 
 
 def _copy(document: Any) -> Any:

@@ -1,5 +1,6 @@
 """A Dataset that consolidates whatever waits, and what is decided about it."""
 
+from lethe.run import RunKind
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.table import decide
 from lethe_operator.resources.dataset import Dataset
@@ -15,3 +16,7 @@ A = a_buffered("A")
 
 def decided(world: World, dataset: Dataset = DATASET) -> Actions:
     return decide(dataset, world, NOW, SETTINGS)
+
+
+def kinds(actions: Actions) -> list[RunKind]:
+    return [launch.run.kind for launch in actions.launches]

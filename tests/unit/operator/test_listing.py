@@ -11,6 +11,7 @@ from lethe.buffer import Buffer
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import ListedObject
 from lethe.plan.digest import BufferDigest
+from lethe.plan.layouts import layout_of
 from lethe_operator.observe import listing as module
 from lethe_operator.observe.listing import REST_AT_LEAST_SECONDS, SILENCE_SECONDS, SWEEP_WITHIN_SECONDS, Listings
 from lethe_operator.resources.dataset import Dataset
@@ -57,6 +58,9 @@ class Gate:
             yield listed(f"{uri}/batch_id={id}/_SUCCESS", 0, "m")
             yield listed(f"{uri}/batch_id={id}/p.parquet")
 
+    def find(self, uri: str) -> ListedObject | None:
+        raise AssertionError(f"{uri} was looked for")
+
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         raise AssertionError(f"{objects} were deleted")
 
@@ -69,7 +73,9 @@ def clock() -> Clock:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(module, "open_buffer", lambda uri, column, _: Buffer(uri, column, gate))
+    monkeypatch.setattr(
+        module, "open_buffer", lambda uri, column, _, layout: Buffer(uri, layout_of(layout, column), gate)
+    )
     return gate
 
 

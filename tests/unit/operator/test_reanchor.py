@@ -138,7 +138,7 @@ def test_one_that_ended_without_effect_is_repeated_with_a_pause_only() -> None:
 def test_a_later_head_is_another_intent_and_the_pause_holds_for_it_too() -> None:
     older = run_specs.reanchoring(PATIENT, 1)
     failed = a_try(AttemptState.FAILED, older, exit_code=20, finished_seconds=1)
-    ended = a_try(AttemptState.SUCCEEDED, older, finished_seconds=1)
+    ended = a_try(AttemptState.SUCCEEDED, older, finished_seconds=6)
 
     paused, fresh = decided(runs=(failed,)), decided(runs=(ended,))
 

@@ -1,78 +1,39 @@
 """A reconcile of a Dataset whose table and buffer are real, on SQLite and local files."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from lethe import names
-from lethe.buffer import open_buffer
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe.plan.batches import BufferedBatch
+from lethe.ledger.ledger import BatchState
 from lethe.plan.digest import BufferDigest
-from lethe.run import RunSpec, parse_run
 from lethe.table import tracking
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, Away, Document
+from lethe_operator.kube import DATASETS, JOBS, Away
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import observe
-from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
-from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 
-from tests.builders import RUN, a_batch
-from tests.unit.lethe.table.lake import SCHEMA, summary_of
-from tests.unit.operator.builders import a_dataset_body
-from tests.unit.operator.cluster import Cluster
+from tests.builders import a_batch
+from tests.unit.operator.small_lake import FLIGHTS, SmallLake
 
 
 @pytest.fixture
-def table(catalog: Catalog) -> Table:
-    properties = {
-        "write.metadata.metrics.column.batch_id": "full",
-        "format-version": "2",
-        names.CLAIM: "ns/flights",
-    }
-    return catalog.create_table("air.flights", SCHEMA, properties=properties)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    """Its Dataset's buffer holds the batches A and B; there is no table yet."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    made = SmallLake.make(tmp_path)
+    made.put("A", "B")
+    return made
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    """Its Dataset's buffer holds the batches A and B."""
-    for id in "AB":
-        folder = tmp_path / "buffer" / f"batch_id={id}"
-        folder.mkdir(parents=True)
-        (folder / "p.parquet").write_text("rows")
-        (folder / "_SUCCESS").touch()
-    spec: Any = {
-        "table": {"catalog": "lite", "name": "air.flights"},
-        "buffer": {"uri": f"file://{tmp_path}/buffer"},
-    }
-    return Cluster((DATASETS, a_dataset_body(consolidation={"minBatches": 1}, **spec)))
+def lake(bare: SmallLake) -> SmallLake:
+    """With the table, which is empty."""
+    bare.create_table()
+    return bare
 
 
-def buffered(cluster: Cluster) -> dict[str, BufferedBatch]:
-    uri = cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]["uri"]
-    return {b.id: b for b in open_buffer(uri, "batch_id", {}).list().batches}
-
-
-def commit(table: Table, *entries: BatchEntry) -> None:
-    """A ledger commit: a snapshot of a summary and no rows."""
-    keys = summary_of(table.refresh(), Delta(RUN, set_batches=entries))
-    table.append(SCHEMA.empty_table(), snapshot_properties=keys)
-
-
-def promoted(cluster: Cluster, id: str) -> BatchEntry:
-    long_ago = datetime.now(UTC) - timedelta(days=9)
-    return a_batch(id, time=long_ago, objects=buffered(cluster)[id].data_objects)
-
-
-def seen(cluster: Cluster, tables: Tables) -> World:
-    return observe(cluster, tables, "ns", "flights").world  # type: ignore[arg-type]
+def seen(lake: SmallLake, tables: Tables) -> World:
+    return observe(lake.cluster, tables, "ns", "flights").world  # type: ignore[arg-type]
 
 
 def told(world: World) -> tuple[list[str], int, list[str]]:
@@ -82,56 +43,55 @@ def told(world: World) -> tuple[list[str], int, list[str]]:
     return [b.id for b in buffer.oldest], buffer.promoted, [b.id for b in buffer.expired]
 
 
-def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(cluster: Cluster, table: Table) -> None:
-    commit(table, promoted(cluster, "A"))
+def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(lake: SmallLake) -> None:
+    lake.commit(lake.promoted("A"))
     tables = Tables()
 
-    first, second = seen(cluster, tables), seen(cluster, tables)
+    first, second = seen(lake, tables), seen(lake, tables)
 
     assert told(first) == (["B"], 1, ["A"])
     assert set(first.table.ledger.batches) == {"A"}  # type: ignore[union-attr]
     assert told(second) == (["B"], 1, [])  # nothing is deleted twice on one listing
 
 
-def test_a_commit_since_the_listing_is_heeded_without_another(cluster: Cluster, table: Table) -> None:
+def test_a_commit_since_the_listing_is_heeded_without_another(lake: SmallLake) -> None:
     """A batch is not proposed again while its buffer rests."""
     tables = Tables(listings=Listings(clock=lambda: 1000.0))  # no time passes, so that it is listed once
-    commit(table, a_batch("X", BatchState.REVERTED))
-    assert told(seen(cluster, tables))[0] == ["A", "B"]
+    lake.commit(a_batch("X", BatchState.REVERTED))
+    assert told(seen(lake, tables))[0] == ["A", "B"]
 
-    commit(table, promoted(cluster, "A"))
+    lake.commit(lake.promoted("A"))
 
-    after = seen(cluster, tables)
+    after = seen(lake, tables)
     assert told(after) == (["B"], 1, [])
     assert (after.buffer.batches, after.buffer.bytes) == (1, 4)  # type: ignore[union-attr]
 
 
-@pytest.mark.usefixtures("catalog")
-def test_before_there_is_a_table_everything_waits(cluster: Cluster) -> None:
-    world = seen(cluster, Tables())
+def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
+    world = seen(bare, Tables())
 
     assert isinstance(world.table, NoTable)
     assert told(world) == (["A", "B"], 0, [])
 
 
-def test_nothing_is_listed_while_nobody_knows_what_is_promoted(cluster: Cluster, table: Table, tmp_path: Path) -> None:
+def test_nothing_is_listed_while_nobody_knows_what_is_promoted(lake: SmallLake, tmp_path: Path) -> None:
     """Every batch would seem to wait. What was listed before is still told."""
     fresh, tables = Tables(), Tables()
-    commit(table, promoted(cluster, "A"))
-    seen(cluster, tables)
+    lake.commit(lake.promoted("A"))
+    seen(lake, tables)
     (tmp_path / "c.db").rename(tmp_path / "away.db")
 
-    first, later = seen(cluster, fresh), seen(cluster, tables)
+    first, later = seen(lake, fresh), seen(lake, tables)
 
     assert isinstance(first.table, Unavailable)
     assert isinstance(first.buffer, NotListed)
     assert told(later) == (["B"], 1, [])
 
 
-def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(cluster: Cluster, table: Table) -> None:
+def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(lake: SmallLake) -> None:
     tables = Tables()
-    commit(table, promoted(cluster, "A"))
-    seen(cluster, tables)
+    lake.commit(lake.promoted("A"))
+    seen(lake, tables)
     assert tables.listings.taken("ns/flights") is not None
 
     tables.forget("ns/flights")
@@ -139,37 +99,19 @@ def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(cluster: Cluster, t
     assert tables.listings.taken("ns/flights") is None
 
 
-def reconciler(cluster: Cluster) -> Reconciler:
-    return Reconciler(cluster, Tables(), Settings())  # type: ignore[arg-type]
-
-
-def status(cluster: Cluster) -> Document:
-    found: Document = cluster.get(DATASETS, "ns", "flights")["status"]
-    return found
-
-
-def the_run(cluster: Cluster) -> RunSpec:
-    (config_map,) = cluster.list(CONFIG_MAPS, "ns")
-    (text,) = [v for k, v in config_map["data"].items() if k.endswith(RUN_KEY)]
-    return parse_run(text)
-
-
-FLIGHTS = Key("Dataset", "ns", "flights")
 LABELS = {"namespace": "ns", "dataset": "flights"}
 
 
-def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(
-    cluster: Cluster, table: Table, tmp_path: Path
-) -> None:
-    commit(table, promoted(cluster, "A"))
-    reconcile = reconciler(cluster)
+def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(lake: SmallLake, tmp_path: Path) -> None:
+    lake.commit(lake.promoted("A"))
+    reconcile = lake.operator()
 
     reconcile(FLIGHTS)
 
     assert sorted(p.name for p in (tmp_path / "buffer").iterdir()) == ["batch_id=B"]
-    assert len(cluster.list(JOBS, "ns")) == 1
-    assert the_run(cluster).consolidation.batch_ids == ("B",)  # type: ignore[union-attr]
-    assert status(cluster)["consolidation"] == {
+    assert len(lake.cluster.list(JOBS, "ns")) == 1
+    assert lake.runs()[0].consolidation.batch_ids == ("B",)  # type: ignore[union-attr]
+    assert lake.status()["consolidation"] == {
         "decision": "Due",
         "reason": "EnoughBatches",
         "message": "1 batches wait, minBatches is 1.",
@@ -180,29 +122,50 @@ def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(
 
     reconcile(FLIGHTS)
 
-    assert status(cluster)["consolidation"]["decision"] == "Running"
-    assert len(cluster.list(JOBS, "ns")) == 1
+    assert lake.status()["consolidation"]["decision"] == "Running"
+    assert len(lake.cluster.list(JOBS, "ns")) == 1
 
 
-def test_a_promoted_object_that_was_written_over_stays_and_is_told(
-    cluster: Cluster, table: Table, tmp_path: Path
+def test_each_file_of_a_buffer_of_files_is_promoted_and_goes_when_its_time_has_come(
+    lake: SmallLake, tmp_path: Path
 ) -> None:
-    commit(table, promoted(cluster, "A"))
+    lake.cluster.patch(
+        DATASETS, "ns", "flights", {"spec": {"buffer": {"uri": f"file://{tmp_path}/files", "layout": "File"}}}
+    )
+    (tmp_path / "files").mkdir()
+    for name in ("old.csv", "changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"):
+        (tmp_path / "files" / name).write_text(name)
+    lake.commit(lake.promoted("old"), lake.promoted("changed"))
+    (tmp_path / "files" / "changed.csv").write_text("other rows")
+
+    lake.operator()(FLIGHTS)
+
+    assert {p.name for p in (tmp_path / "files").iterdir()} == {
+        *("changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"),
+    }
+    (run,) = lake.runs()
+    assert run.buffer.layout == "File"
+    assert run.consolidation.batch_ids == ("new é",)  # type: ignore[union-attr]
+    told = {i["folder"].rpartition("/")[2]: i["message"] for i in lake.status()["buffer"]["invalidFolders"]}
+    assert told.keys() == {"changed.csv", "twin.csv", "twin.csv.gz"}
+    assert "stand for the batch 'twin'" in told["twin.csv"]
+
+
+def test_a_promoted_object_that_was_written_over_stays_and_is_told(lake: SmallLake, tmp_path: Path) -> None:
+    lake.commit(lake.promoted("A"))
     part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
     part.write_text("other rows")
 
-    reconciler(cluster)(FLIGHTS)
+    lake.operator()(FLIGHTS)
 
     assert part.read_text() == "other rows"
-    assert status(cluster)["buffer"]["invalidFolders"][0]["folder"].endswith("batch_id=A/p.parquet")
+    assert lake.status()["buffer"]["invalidFolders"][0]["folder"].endswith("batch_id=A/p.parquet")
 
 
-def test_a_key_that_is_written_again_after_its_deletion_is_not_deleted_again(
-    cluster: Cluster, table: Table, tmp_path: Path
-) -> None:
+def test_a_key_that_is_written_again_after_its_deletion_is_not_deleted_again(lake: SmallLake, tmp_path: Path) -> None:
     """The last listing still tells of the object that was there before; its rows were promoted, these were not."""
-    commit(table, promoted(cluster, "A"))
-    reconcile = reconciler(cluster)
+    lake.commit(lake.promoted("A"))
+    reconcile = lake.operator()
     reconcile(FLIGHTS)
     part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
     part.parent.mkdir()
@@ -213,13 +176,13 @@ def test_a_key_that_is_written_again_after_its_deletion_is_not_deleted_again(
     assert part.read_text() == "rows"
 
 
-def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(cluster: Cluster, table: Table) -> None:
-    commit(table, promoted(cluster, "A"))
-    reconcile = reconciler(cluster)
+def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(lake: SmallLake) -> None:
+    lake.commit(lake.promoted("A"))
+    reconcile = lake.operator()
     reconcile(FLIGHTS)
-    (job,) = cluster.list(JOBS, "ns")
+    (job,) = lake.cluster.list(JOBS, "ns")
     ended = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-03-01T12:00:09Z"}]}
-    cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": {"succeeded": 1, **ended}})
+    lake.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": {"succeeded": 1, **ended}})
 
     reconcile(FLIGHTS)
     reconcile(FLIGHTS)
@@ -227,7 +190,7 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(c
     value = reconcile.metrics.registry.get_sample_value
     kind = {"kind": "Consolidation", "outcome": "Succeeded"}
     assert value("lethe_runs_total", {**LABELS, **kind}) == 1
-    cluster.delete(DATASETS, "ns", "flights")
+    lake.cluster.delete(DATASETS, "ns", "flights")
     reconcile(FLIGHTS)
     assert value("lethe_buffer_batches", LABELS) is None
     assert reconcile.tables.listings.taken("ns/flights") is None
@@ -235,7 +198,7 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(c
     def away(*_: str) -> None:
         raise Away(0, "NoAnswer", "gone")
 
-    cluster.list = away  # type: ignore[assignment, method-assign]
+    lake.cluster.list = away  # type: ignore[assignment, method-assign]
     with pytest.raises(Away):
         reconcile(FLIGHTS)
     assert value("lethe_reconciles_total", {"kind": "Dataset"}) == 5
@@ -243,29 +206,29 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(c
 
 
 def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once_it_is_up_to_date(
-    catalog: Catalog, cluster: Cluster, table: Table, monkeypatch: pytest.MonkeyPatch
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reconcile of an idle table costs nothing more for it."""
-    reconcile = reconciler(cluster)
+    reconcile = lake.operator()
     count = reconcile.metrics.registry.get_sample_value
     flights = {"namespace": "ns", "dataset": "flights"}
     promoted = {**flights, "state": "promoted"}
     looked: list[str] = []
     find = tracking.find
     monkeypatch.setattr(tracking, "find", lambda c, name: looked.append(name) or find(c, name))
-    commit(table, a_batch("P", rows=7))
+    lake.commit(a_batch("P", rows=7))
 
-    reconcile(Key("Dataset", "ns", "flights"))
+    reconcile(FLIGHTS)
     assert (count("lethe_batches_behind", flights), count("lethe_batches", promoted)) == (1, None)
 
-    tracking.bring_up_to_date(catalog, "air.flights", "batch_id", create=True)
+    tracking.bring_up_to_date(lake.catalog, "air.flights", "batch_id", create=True)
     looked.clear()
     for _ in range(3):
-        reconcile(Key("Dataset", "ns", "flights"))
+        reconcile(FLIGHTS)
 
     assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (0, 7)
     assert len(looked) == 1
 
-    commit(table, a_batch("Q", rows=5))
-    reconcile(Key("Dataset", "ns", "flights"))
+    lake.commit(a_batch("Q", rows=5))
+    reconcile(FLIGHTS)
     assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (1, 7)

@@ -10,6 +10,7 @@ import pytest
 from lethe import names
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.run import Phase, Progress, RunResult, RunSpec, parse_run
+from lethe_operator.decide.table import PAUSE_BETWEEN_COMMITS
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -105,6 +106,9 @@ class Tenant:
     def look_at(self, *datasets: str) -> None:
         for name in datasets:
             self.reconcile(Key("Dataset", "ns", name))
+
+    def wait(self, time: timedelta) -> None:
+        self.now += time
 
     def gather(self, after_seconds: float = 0) -> datetime | None:
         self.now += timedelta(seconds=after_seconds)
@@ -247,6 +251,7 @@ def test_a_member_that_has_ended_goes_on_while_the_driver_is_at_the_next(sharing
     """Its next run need not wait for the others' parts, nor does a Restatement of it."""
     sharing.finish("a")
     sharing.put("a", "A2")
+    sharing.wait(PAUSE_BETWEEN_COMMITS)
     sharing.look_at("a", "b")
     sharing.gather(after_seconds=5)
 
@@ -262,6 +267,7 @@ def test_a_restatement_waits_for_the_members_part_and_not_for_the_job(sharing: T
     assert len(sharing.jobs()) == 1
 
     sharing.finish("a")
+    sharing.wait(PAUSE_BETWEEN_COMMITS)
     sharing.look_at("a")
 
     assert [j["metadata"]["name"].split("-")[:2] for j in sharing.jobs()[1:]] == [["a", "restatement"]]

@@ -28,11 +28,7 @@ from tests.unit.operator.builders import (
     condition,
     message,
 )
-from tests.unit.operator.deciding import DATASET, EAGER, A, decided
-
-
-def kinds(actions: Actions) -> list[RunKind]:
-    return [launch.run.kind for launch in actions.launches]
+from tests.unit.operator.deciding import DATASET, EAGER, A, decided, kinds
 
 
 def phases(actions: Actions) -> dict[str, str]:
@@ -107,7 +103,7 @@ def test_an_unrelated_one_does_not_wait_for_a_pause() -> None:
     first, second = a_replay("A", "B", "first"), a_replay("X", "Y", "second")
     spec = a_restatement_run(first)
     paused = a_run(
-        spec, an_attempt(spec, AttemptState.FAILED, exit_code=20, finished_seconds=1, for_uid=first.meta.uid)
+        spec, an_attempt(spec, AttemptState.FAILED, exit_code=20, finished_seconds=6, for_uid=first.meta.uid)
     )
 
     (launch,) = decided(a_world(restatements=(second, first), runs=(paused,))).launches

@@ -1,15 +1,18 @@
 """A listing of the buffer is grouped into batches; what is none is named with its reason."""
 
 import pytest
-from lethe.plan.batches import Grouped, fingerprint, group
+from lethe.errors import InputError
+from lethe.plan.batches import Grouped, fingerprint
+from lethe.plan.layouts import Directories, Files, Layout, group, layout_of
 
 from tests.builders import NOW, ago, an_object, listed
 
 ROOT = "s3://lake/buffer"
+DIRECTORIES = Directories("batch_id")
 
 
 def grouped(*keys: str) -> Grouped:
-    return group([listed(f"{ROOT}/{k}") for k in keys], ROOT, "batch_id")
+    return group([listed(f"{ROOT}/{k}") for k in keys], ROOT, DIRECTORIES)
 
 
 def test_a_folder_is_a_batch_with_its_objects_in_order() -> None:
@@ -19,7 +22,7 @@ def test_a_folder_is_a_batch_with_its_objects_in_order() -> None:
         listed(f"{ROOT}/batch_id=A/_SUCCESS", 0, "m", NOW),
     ]
 
-    (batch,) = group(objects, ROOT + "/", "batch_id").batches
+    (batch,) = group(objects, ROOT + "/", DIRECTORIES).batches
 
     assert (batch.id, batch.folder, batch.complete) == ("A", f"{ROOT}/batch_id=A", True)
     assert (batch.bytes, batch.oldest_time) == (30, ago(hours=2))
@@ -54,7 +57,7 @@ def test_two_folders_of_one_id_are_both_set_aside() -> None:
 
     assert [b.id for b in found.batches] == ["c"]
     assert dict(found.invalid) == dict.fromkeys(
-        ["batch_id=a b", "batch_id=a%20b"], "several folders name the batch 'a b'"
+        ["batch_id=a b", "batch_id=a%20b"], "several names in the buffer stand for the batch 'a b'"
     )
 
 
@@ -76,10 +79,55 @@ def test_a_writers_unfinished_files_are_no_data() -> None:
     assert batch.bytes == 20
 
 
-def test_a_hidden_folder_above_the_buffer_hides_nothing() -> None:
-    root = "s3://lake/_private/.buffer"
+def files(*keys: str) -> Grouped:
+    return group([listed(f"{ROOT}/{k}") for k in keys], ROOT, Files())
 
-    (batch,) = group([listed(f"{root}/batch_id=A/p.parquet")], root, "batch_id").batches
+
+def test_with_the_layout_file_each_object_is_a_whole_batch() -> None:
+    found = listed(f"{ROOT}/2013-01-01.UA.parquet", 20, "e2", ago(hours=1))
+
+    (batch,) = group([found], ROOT + "/", Files()).batches
+
+    assert (batch.id, batch.folder, batch.complete) == ("2013-01-01.UA", found.key, True)
+    assert (batch.bytes, batch.oldest_time) == (20, ago(hours=1))
+    assert batch.objects == batch.data_objects == (an_object(found.key, 20, "e2"),)
+
+
+def test_files_that_are_no_batch_are_named_with_the_reason_and_the_others_go_on() -> None:
+    too_long = "x" * 257
+
+    found = files("A.csv", "%FF.csv", f"{too_long}.csv", "batch_id=B/_SUCCESS", "batch_id=B/p.csv")
+
+    assert [b.id for b in found.batches] == ["A"]
+    assert dict(found.invalid) == {
+        "%FF.csv": "the file '%FF.csv' is not percent-encoded UTF-8",
+        f"{too_long}.csv": f"the file {too_long[:80]!r} names a batch id of 257 characters, expected 1 to 256",
+        "batch_id=B/": "the folder 'batch_id=B/' is no batch: with spec.buffer.layout File, each file is one",
+    }
+
+
+@pytest.mark.parametrize(
+    "names", [("a.parquet", "a.csv"), ("a.csv", "a.csv.gz"), ("a b.csv", "a%20b.csv"), ("a", "a.CSV")]
+)
+def test_two_files_of_one_id_are_both_set_aside(names: tuple[str, str]) -> None:
+    found = files(*names, "c.csv")
+
+    assert [b.id for b in found.batches] == ["c"]
+    assert {n for n, _ in found.invalid} == set(names)
+    assert all("several names in the buffer stand for the batch 'a" in why for _, why in found.invalid)
+
+
+def test_files_under_way_and_hidden_folders_are_passed_over() -> None:
+    """On a file system a producer writes under such a name and renames."""
+    assert files("_a.csv", ".b.csv.crc", "_refused/c.csv/0123/c.csv", ".tmp/d.csv") == Grouped(())
+
+
+@pytest.mark.parametrize("layout", [DIRECTORIES, Files()], ids=["Directory", "File"])
+def test_a_hidden_folder_above_the_buffer_hides_nothing(layout: Layout) -> None:
+    root = "s3://lake/_private/.buffer"
+    name = "A.parquet" if isinstance(layout, Files) else "batch_id=A/p.parquet"
+
+    (batch,) = group([listed(f"{root}/{name}")], root, layout).batches
 
     assert len(batch.data_objects) == 1
 
@@ -91,3 +139,10 @@ def test_a_fingerprint_changes_with_any_object_and_not_with_their_order() -> Non
     assert fingerprint([one, two]) == fingerprint([two, one])
     others = ([one], [one, an_object("k3")], [one, an_object("k2", size=11)], [one, an_object("k2", etag="f")])
     assert len({fingerprint(o) for o in ([one, two], *others)}) == 5
+
+
+def test_a_layout_that_nobody_knows_is_refused_by_name() -> None:
+    assert (layout_of("File", "b"), layout_of("Directory", "b")) == (Files(), Directories("b"))
+
+    with pytest.raises(InputError, match="UnknownLayout: a buffer's layout is Directory or File, found 'Tree'"):
+        layout_of("Tree", "b")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 from lethe.plan import digest as module
-from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch, folders_of
+from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch
 from lethe.plan.digest import BufferDigest, Standing, digest, standing
+from lethe.plan.layouts import Directories, Files, Layout, folders_of
 
 from tests.builders import NOW, a_batch, a_ledger, ago, an_object, listed
 
@@ -125,7 +126,7 @@ def test_two_folders_of_one_id_do_not_wait_wherever_they_lie() -> None:
 
     assert "a b" not in ids(made)
     assert (made.batches, made.invalid) == (2001, 2)
-    told = "several folders name the batch 'a b'"
+    told = "several names in the buffer stand for the batch 'a b'"
     assert dict(made.invalid_folders) == {"batch_id=a b": told, "batch_id=a%20b": told}
 
 
@@ -133,7 +134,7 @@ def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:
     """From a store that lists in no order: half of a batch would be taken for all of it."""
     objects = [listed(f"{ROOT}/batch_id={k}") for k in ("A/_SUCCESS", "A/o", "B/_SUCCESS", "B/p", "A/p")]
 
-    made = digested(*folders_of(objects, ROOT, "batch_id"))
+    made = digested(*folders_of(objects, ROOT, Directories("batch_id")))
 
     assert ids(made) == ["B"]
 
@@ -207,18 +208,35 @@ def a_listing(objects: int) -> Iterator[ListedObject]:
             yield listed(key, 1000, f"an-etag-has-thirty-two-characters{part}{n:07}", at)
 
 
-def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer() -> None:
+def a_listing_of_files(count: int) -> Iterator[ListedObject]:
+    """Each of them a batch."""
+    for n in range(count):
+        key = f"{ROOT}/2026-03-01.{n:07}.snappy.parquet"
+        yield listed(key, 1000, f"an-etag-has-thirty-two-characters0{n:07}", ago(seconds=n * 7919 % 100_003))
+
+
+@pytest.mark.parametrize(
+    ("listing", "layout", "counts", "bytes_at_most"),
+    [
+        (a_listing(200_000), Directories("batch_id"), (45_000, 5_000), 8 * MIB),
+        (a_listing_of_files(200_000), Files(), (180_000, 20_000), 16 * MIB),  # four times the batches, by their hashes
+    ],
+    ids=["Directory", "File"],
+)
+def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
+    listing: Iterator[ListedObject], layout: Layout, counts: tuple[int, int], bytes_at_most: int
+) -> None:
     """200,000 objects, a tenth of them promoted: kept whole they would be 80 MiB."""
 
     def look_up(wanted: Sequence[str]) -> Mapping[str, BatchEntry]:
-        return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.endswith("7")}
+        return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.removesuffix(".snappy").endswith("7")}
 
     tracemalloc.start()
     try:
-        made = digest(folders_of(a_listing(200_000), ROOT, "batch_id"), look_up, 2000, 3600, NOW)
+        made = digest(folders_of(listing, ROOT, layout), look_up, 2000, 3600, NOW)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
-    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (200_000, 45_000, 5_000, 2000)
-    assert peak < 8 * MIB
+    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (200_000, *counts, 2000)
+    assert peak < bytes_at_most

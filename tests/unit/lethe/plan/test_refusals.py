@@ -116,3 +116,30 @@ def test_a_batch_is_mixed_when_new_objects_lie_beside_those() -> None:
     assert is_mixed(buffered(ONE, new), refused())
     assert not is_mixed(buffered(ONE, TWO), refused())
     assert not is_mixed(buffered(again, new), refused(time=ago(hours=1)))
+
+
+FILE = listed(f"{BUFFER}/a%20b.csv.gz", 10, "e1", ago(hours=1))
+
+
+def test_a_refused_file_goes_to_a_folder_of_its_own_under_its_name() -> None:
+    entry = refused(objects=plain(FILE))
+
+    removal = plan_removal(BUFFER, entry, [FILE])
+
+    assert removal is not None
+    target = refused_folder(BUFFER, entry)
+    assert target.startswith(f"{BUFFER}/_refused/a%20b.csv.gz/")
+    assert dict(removal.copies) == {plain(FILE)[0]: f"{target}/a%20b.csv.gz"}
+    assert (removal.marker, removal.reason_uri) == (None, f"{target}/_REFUSED.json")
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        [],
+        [listed(FILE.key, 10, "e2", ago(hours=1))],
+        [listed(FILE.key, 10, "e1", NOW)],  # the same bytes, written since: they are to be looked at again
+    ],
+)
+def test_a_file_that_is_gone_or_was_written_anew_is_left_alone(there: list[ListedObject]) -> None:
+    assert plan_removal(BUFFER, refused(objects=plain(FILE)), there, until=ago(minutes=1)) is None

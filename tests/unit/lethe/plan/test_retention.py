@@ -71,3 +71,24 @@ def test_a_folder_half_deleted_is_finished() -> None:
     """A crash between two deletions leaves the marker or a part behind."""
     assert sweep(MARKER) == Sweep((MARKER,))
     assert sweep(PART) == Sweep((PART,))
+
+
+FILE = an_object("buffer/A.csv")
+
+
+@pytest.mark.parametrize(
+    ("there", "deleted", "reported"),
+    [
+        (FILE, (FILE,), ()),
+        (an_object("buffer/A.csv", etag="another"), (), (an_object("buffer/A.csv", etag="another"),)),
+        (an_object("buffer/A.csv.gz"), (), (an_object("buffer/A.csv.gz"),)),  # of the same id, after the first had gone
+    ],
+)
+def test_a_file_that_is_a_batch_goes_only_as_it_was_promoted(
+    there: BufferedObject, deleted: tuple[BufferedObject, ...], reported: tuple[BufferedObject, ...]
+) -> None:
+    """What was written over it is not in the table: it stays and is reported."""
+    ledger = a_ledger(batches=[a_batch("A", time=ago(hours=2), objects=(FILE,))])
+    batch = BufferedBatch("A", there.key, (there,), True, 10, ago(days=9))
+
+    assert plan_sweep([batch], ledger, 3600, NOW) == Sweep(deleted, reported)

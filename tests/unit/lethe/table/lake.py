@@ -75,11 +75,13 @@ def vacuum(table: Table, *ids: str, files_at_most: int = 1000, forget: bool = Tr
     return head(table)
 
 
-def summary_of(table: Table, delta: Delta, vacuumed: Collection[Tombstone] | None = None) -> dict[str, str]:
+def summary_of(
+    table: Table, delta: Delta, vacuumed: Collection[Tombstone] | None = None, kind: str = "Restatement"
+) -> dict[str, str]:
     """The summary of a commit whose ledger is written already."""
     facts: TableFacts = observe(table, "batch_id")
     base = ledger_store.load(table.io, facts)
-    return summary(ledger_store.write(table.io, facts, base, delta, vacuumed=vacuumed), RUN, "Restatement")
+    return summary(ledger_store.write(table.io, facts, base, delta, vacuumed=vacuumed), delta.run, kind)
 
 
 def tombstone(table: Table, id: str, meta: Mapping[str, str] | None = None) -> Tombstone:

@@ -1,0 +1,133 @@
+"""How the objects of a buffer become batches: each folder of it is one, or each file. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import groupby
+from typing import Final, Protocol
+
+from lethe import names
+from lethe.errors import InputError
+from lethe.ids import batch_id_of_file, batch_id_of_folder
+from lethe.ledger.ledger import BufferedObject
+from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, is_data, same_id
+
+DIRECTORY: Final = "Directory"
+FILE: Final = "File"
+
+
+class Layout(Protocol):
+    """What in a buffer is a batch."""
+
+    def name_of(self, path: str) -> str:
+        """The name, below the buffer, of what an object belongs to; "" for an object that is to be passed over.
+
+        Args:
+            path: The object's own, below the buffer.
+        """
+        ...
+
+    def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
+        """What is of that name, and has that URI. `listed` are its objects, at least one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Directories:
+    """A batch is a folder `<batch column>=<id>`, complete once it holds `_SUCCESS`."""
+
+    batch_column: str
+
+    def name_of(self, path: str) -> str:
+        folder, slash, rest = path.partition("/")
+        return folder if slash and rest and not _is_hidden(folder) else ""
+
+    def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
+        try:
+            batch_id = batch_id_of_folder(self.batch_column, name)
+        except InputError as e:
+            return NoBatch(name, e.message)
+        if batch_id is None:
+            return NoBatch(name, f"the folder {name!r} is not named {self.batch_column}=<batch id>")
+        objects = sorted(listed, key=lambda o: o.key)
+        return BufferedBatch(
+            id=batch_id,
+            folder=uri,
+            objects=tuple(BufferedObject(o.key, o.size, o.etag) for o in objects),
+            complete=any(o.key == f"{uri}/{names.SUCCESS_MARKER}" for o in objects),
+            bytes=sum(o.size for o in objects if is_data(o.key, uri)),
+            oldest_time=min(o.modified for o in objects).astimezone(UTC),
+        )
+
+
+@dataclass(frozen=True)
+class Files:
+    """A batch is a file directly in the buffer, `<id>` with or without an extension. A store shows an object when it is
+    whole, so that there is nothing to wait for."""
+
+    def name_of(self, path: str) -> str:
+        name, slash, _ = path.partition("/")
+        return "" if _is_hidden(name) else name + slash
+
+    def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
+        if name.endswith("/"):
+            return NoBatch(
+                name, f"the folder {name[:80]!r} is no batch: with spec.buffer.layout {FILE}, each file is one"
+            )
+        (found,) = listed
+        try:
+            batch_id = batch_id_of_file(name)
+        except InputError as e:
+            return NoBatch(name, e.message)
+        return BufferedBatch(
+            id=batch_id,
+            folder=uri,
+            objects=(BufferedObject(found.key, found.size, found.etag),),
+            complete=True,
+            bytes=found.size,
+            oldest_time=found.modified.astimezone(UTC),
+        )
+
+
+def layout_of(name: str, batch_column: str) -> Layout:
+    """By its name in `spec.buffer.layout`. Raises: InputError (`UnknownLayout`)."""
+    if name == DIRECTORY:
+        return Directories(batch_column)
+    if name == FILE:
+        return Files()
+    raise InputError("UnknownLayout", f"a buffer's layout is {DIRECTORY} or {FILE}, found {name!r}.")
+
+
+def folders_of(objects: Iterable[ListedObject], root: str, layout: Layout) -> Iterator[BufferedBatch | NoBatch]:
+    """A listing, folder by folder, or file by file, as they come. Holds the objects of one at a time.
+
+    Args:
+        objects: The objects of a folder one after the other, as a listing in the order of the keys has them.
+    Folders and files of the buffer that start with `_` or `.` are passed over.
+    """
+    prefix = root.rstrip("/") + "/"
+    for name, listed in groupby(objects, lambda o: layout.name_of(o.key.removeprefix(prefix))):
+        if name:
+            yield layout.batch(name, prefix + name, listed)
+
+
+def group(objects: Iterable[ListedObject], root: str, layout: Layout) -> Grouped:
+    """A whole listing, in any order, in the order of the folders' or files' names."""
+    prefix = root.rstrip("/") + "/"
+    in_order = sorted(objects, key=lambda o: layout.name_of(o.key.removeprefix(prefix)))
+    batches: dict[str, list[BufferedBatch]] = {}
+    invalid: list[tuple[str, str]] = []
+    for found in folders_of(in_order, root, layout):
+        if isinstance(found, NoBatch):
+            invalid.append((found.folder, found.message))
+        else:
+            batches.setdefault(found.id, []).append(found)
+    for id, twins in batches.items():
+        if len(twins) > 1:
+            invalid += [(b.folder.removeprefix(prefix), same_id(id)) for b in twins]
+    return Grouped(tuple(found[0] for found in batches.values() if len(found) == 1), tuple(invalid))
+
+
+def _is_hidden(name: str) -> bool:
+    """Somebody's unfinished work, or our own `_refused`."""
+    return name.startswith(("_", "."))

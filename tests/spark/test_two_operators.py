@@ -1,0 +1,91 @@
+"""Two operators on one Dataset, by mistake: what both of them start, on one real table."""
+
+from pathlib import Path
+
+import pytest
+from lethe.run import RunSpec, parse_run
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.common import RUN_KEY
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
+from pyspark.sql import SparkSession
+
+from tests.spark.driver import Driver
+from tests.spark.jobs_support import Story, of_batches
+from tests.spark.lake import Lake
+from tests.unit.operator.cluster import Client, Cluster
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batch A is in the table; E and F wait in the buffer."""
+    story = Story.begin(spark, lake)
+    story.put("A", "E", "F")
+    story.consolidate("A")
+    return story
+
+
+def server_of(story: Story) -> Cluster:
+    """An API server with the story's Dataset."""
+    spec = {
+        "table": {"catalog": story.catalog, "name": story.name},
+        "batchColumn": "batch_id",
+        "buffer": {"uri": story.buffer.uri},
+        "consolidation": {"minBatches": 1},
+    }
+    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
+    return Cluster((DATASETS, {"metadata": meta, "spec": spec}))
+
+
+def operator(client: Client) -> Reconciler:
+    """As another process has it: nothing is shared but the server."""
+    return Reconciler(client, Tables(), Settings())  # type: ignore[arg-type]
+
+
+def runs_of(server: Cluster) -> list[RunSpec]:
+    found = server.list(CONFIG_MAPS, "air")
+    return [parse_run(v) for m in found for k, v in m["data"].items() if k.endswith(RUN_KEY)]
+
+
+def batches_of(run: RunSpec) -> set[str]:
+    assert run.consolidation is not None
+    return set(run.consolidation.batch_ids)
+
+
+def test_the_runs_of_two_operators_over_some_of_the_same_batches_promote_each_batch_once(
+    story: Story, lake: Lake, tmp_path: Path
+) -> None:
+    """The second one acts after the first has looked and before it has acted, and finds one batch more. Both runs then work
+    at the same time, each in a process of its own."""
+    key, server = Key("Dataset", "air", story.name), server_of(story)
+    looking = Client(server)
+    second = operator(Client(server))
+
+    def interfere() -> None:
+        story.put("G")
+        second(key)
+
+    # The first thing it writes; until then it has only looked.
+    dry = Client(server_of(story))
+    operator(dry)(key)
+    looking.before = {next(n for n, r in enumerate(dry.requests) if r == "patch Dataset"): interfere}
+    operator(looking)(key)
+    runs = runs_of(server)
+    assert len(server.list(JOBS, "air")) == 2
+    assert sorted(map(len, map(batches_of, runs))) == [2, 3]
+
+    drivers = [Driver(lake, tmp_path / str(n)) for n in range(2)]
+    for d in drivers:
+        d.folder.mkdir()
+    processes = [d.start(run) for d, run in zip(drivers, runs, strict=True)]
+    ended = [d.end(p) for d, p in zip(drivers, processes, strict=True)]
+
+    assert [e.code for e in ended] == [0, 0], [e.log[-2000:] for e in ended]
+    assert sum(e.result.batches_promoted for e in ended if e.result) == 3
+    assert story.states() == dict.fromkeys("AEFG", "promoted")
+    story.check_reads(of_batches("A", "E", "F", "G"))
+    later = Client(server)
+    operator(later)(key)
+    assert "create Job" not in later.requests

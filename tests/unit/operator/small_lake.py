@@ -1,0 +1,128 @@
+"""A Dataset with a real table and a real buffer, on SQLite and local files, and an API server in memory. What runs do is
+stood in for by commits of a ledger."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lethe import names
+from lethe.buffer import open_buffer
+from lethe.ledger.ledger import BatchEntry, Delta
+from lethe.plan.batches import BufferedBatch
+from lethe.run import RunSpec, parse_run
+from lethe.table import ledger_store
+from lethe.table.facts import observe
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, Document
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler, utc_now
+from lethe_operator.resources.common import LABEL_RUN_ID, RUN_KEY
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from tests.builders import RUN, a_batch
+from tests.unit.lethe.table.lake import SCHEMA, summary_of
+from tests.unit.operator.builders import a_dataset_body
+from tests.unit.operator.cluster import Client, Cluster
+
+FLIGHTS = Key("Dataset", "ns", "flights")
+
+
+@dataclass(frozen=True)
+class SmallLake:
+    home: Path
+    catalog: Catalog
+    cluster: Cluster
+
+    @classmethod
+    def make(cls, home: Path) -> "SmallLake":
+        """PYICEBERG_HOME has to be `home`. The Dataset's batches are consolidated as soon as there is one."""
+        home.mkdir(exist_ok=True)
+        uri, warehouse = f"sqlite:///{home}/c.db", f"file://{home}/wh"
+        (home / ".pyiceberg.yaml").write_text(
+            f"catalog:\n  lite:\n    type: sql\n    uri: {uri}\n    warehouse: {warehouse}\n"
+        )
+        catalog = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
+        catalog.create_namespace("air")
+        spec: Any = {
+            "table": {"catalog": "lite", "name": "air.flights"},
+            "buffer": {"uri": f"file://{home}/buffer"},
+        }
+        body = a_dataset_body(consolidation={"minBatches": 1}, **spec)
+        return cls(home, catalog, Cluster((DATASETS, body)))
+
+    # --- the table and the buffer -------------------------------------------------------------------------------------
+
+    def create_table(self) -> Table:
+        properties = {
+            "write.metadata.metrics.column.batch_id": "full",
+            "format-version": "2",
+            names.CLAIM: "ns/flights",
+        }
+        return self.catalog.create_table("air.flights", SCHEMA, properties=properties)
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table("air.flights")
+
+    def put(self, *batch_ids: str) -> None:
+        for id in batch_ids:
+            folder = self.home / "buffer" / f"batch_id={id}"
+            folder.mkdir(parents=True)
+            (folder / "p.parquet").write_text("rows")
+            (folder / "_SUCCESS").touch()
+
+    def buffered(self) -> dict[str, BufferedBatch]:
+        buffer = self.cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]
+        layout = buffer.get("layout", "Directory")
+        return {b.id: b for b in open_buffer(buffer["uri"], "batch_id", {}, layout).list().batches}
+
+    def promoted(self, id: str, run: str = RUN) -> BatchEntry:
+        """The entry of a batch of the buffer that was promoted long ago."""
+        long_ago = datetime.now(UTC) - timedelta(days=9)
+        return a_batch(id, time=long_ago, objects=self.buffered()[id].data_objects, run=run)
+
+    def commit(self, *entries: BatchEntry, run: str = RUN) -> None:
+        """A ledger commit: a snapshot of a summary and no rows."""
+        table = self.table
+        keys = summary_of(table, Delta(run, set_batches=entries), kind="Consolidation")
+        table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+
+    def states(self) -> dict[str, str]:
+        table = self.table
+        ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
+        return {i: str(b.state) for i, b in ledger.batches.items()}
+
+    # --- operators and runs -------------------------------------------------------------------------------------------
+
+    def operator(self, client: Client | None = None, clock: Callable[[], datetime] = utc_now) -> Reconciler:
+        """One that has just been started: it remembers nothing."""
+        return Reconciler(client or self.cluster, Tables(), Settings(), clock=clock)  # type: ignore[arg-type]
+
+    def jobs(self) -> list[Document]:
+        return self.cluster.list(JOBS, "ns")
+
+    def runs(self) -> list[RunSpec]:
+        """What is stored of runs, whether or not there is a Job."""
+        found = self.cluster.list(CONFIG_MAPS, "ns")
+        return [parse_run(v) for m in found for k, v in (m.get("data") or {}).items() if k.endswith(RUN_KEY)]
+
+    def end(self, job: Document) -> None:
+        """Let a Job's run do its work: promote what of its batches is not promoted yet. It ended a minute ago."""
+        (run,) = [r for r in self.runs() if r.run_id == job["metadata"]["labels"][LABEL_RUN_ID]]
+        assert run.consolidation is not None
+        known = self.states()
+        left = [i for i in run.consolidation.batch_ids if i not in known]
+        if left:
+            self.commit(*(self.promoted(i, run.run_id) for i in left), run=run.run_id)
+        ended = (utc_now() - timedelta(minutes=1)).isoformat()
+        complete = {"type": "Complete", "status": "True", "lastTransitionTime": ended}
+        status = {"succeeded": 1, "completionTime": ended, "conditions": [complete]}
+        self.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": status})
+
+    def status(self) -> Document:
+        found: Document = self.cluster.get(DATASETS, "ns", "flights")["status"]
+        return found
