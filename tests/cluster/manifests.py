@@ -68,6 +68,7 @@ ACCEPTED = {
     "a table in a nested namespace": a_dataset(table={"catalog": "main", "name": "a.b.c"}),
     "a local buffer": a_dataset(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": a_dataset(buffer={"uri": "s3://l/b", "format": "avro"}),
+    "files that are registered": a_dataset(consolidation={"mode": "Register"}),
     "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),
     "bytes as a quantity": a_dataset(consolidation={"minBytes": "1Gi"}),
@@ -114,6 +115,10 @@ REFUSED = {
     "an unknown schema evolution": (
         a_dataset(schemaEvolution="Everything"),
         'supported values: "Refuse", "AddColumns"',
+    ),
+    "files of another format that are registered": (
+        a_dataset(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),
+        "consolidation.mode Register needs buffer.format parquet",
     ),
     "a negative retention": (
         a_dataset(buffer={"uri": "s3://l/b", "retentionSeconds": -1}),
