@@ -17,7 +17,7 @@ from lethe.ledger.parts import get_many
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import WrittenBatch
 from lethe.plan.places import place
-from lethe.plan.refusals import is_left
+from lethe.plan.refusals import is_judged
 from lethe.run import RefusedBatch
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -37,7 +37,10 @@ from lethe_spark.registrable import Target
 
 log = logging.getLogger(__name__)
 FILES_PER_GROUP: Final = 500
-JUDGED: Final = "hold files of theirs that were refused and are still there; write the whole batch anew, _SUCCESS last"
+JUDGED: Final = (
+    "hold files that were refused with them before; write the whole batch anew, _SUCCESS last, or under another id if not a "
+    "byte of it changes"
+)
 ADDED_BY_OTHERS: Final = "cannot be registered, and another writer has added files of theirs to the table already"
 
 
@@ -56,7 +59,7 @@ def register(context: RunContext, table: IcebergTable, base: Base, batch_ids: It
     if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
         table.set_properties(properties)
     gathered = gather(context, base, batch_ids)
-    judged = {i for i, b in gathered.batches.items() if is_left(b, gathered.entries.get(i))}
+    judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.entries.get(i))}
     batches = {i: b for i, b in gathered.batches.items() if i not in judged}
     footers = _footers(context.spark, _reader(context, base), batches.values())
     context.step("after-read")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.plan.batches import BufferedBatch, ListedObject
-from lethe.plan.refusals import is_left, is_mixed, plan_removal, reason_uri, refused_folder
+from lethe.plan.refusals import is_judged, is_left, is_mixed, plan_removal, reason_uri, refused_folder
 
 from tests.builders import NOW, a_batch, ago, listed
 
@@ -116,3 +116,15 @@ def test_a_batch_is_mixed_when_new_objects_lie_beside_those() -> None:
     assert is_mixed(buffered(ONE, new), refused())
     assert not is_mixed(buffered(ONE, TWO), refused())
     assert not is_mixed(buffered(again, new), refused(time=ago(hours=1)))
+
+
+def test_a_batch_counts_as_judged_while_its_objects_may_be_moved_away() -> None:
+    """Those that lie there since before, and the very same bytes though they were written again; nothing else."""
+    later = refused(time=ago(hours=3))  # than which both were written
+
+    assert is_judged(buffered(TWO, listed(f"{FOLDER}/p3", modified=NOW)), refused())
+    assert is_judged(buffered(ONE, TWO), later)
+    assert is_judged(buffered(ONE), later)
+    assert not is_judged(buffered(ONE, listed(f"{FOLDER}/p3", modified=NOW)), later)
+    assert not is_judged(buffered(ONE, TWO), None)
+    assert not is_judged(buffered(ONE, TWO), a_batch("a b", objects=plain(ONE, TWO)))
