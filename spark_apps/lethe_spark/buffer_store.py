@@ -63,10 +63,12 @@ class BufferAway(Exception):
 
 
 class Store:
-    """The file systems of the buffer, by scheme and bucket, configured as PyIceberg does it."""
+    """The file systems of the buffer, by scheme and bucket, configured as PyIceberg does it. Of files of more than
+    `whole_file_bytes` nothing is fetched before it is read."""
 
-    def __init__(self, io_properties: dict[str, str]) -> None:
+    def __init__(self, io_properties: dict[str, str], whole_file_bytes: int = WHOLE_FILE_BYTES) -> None:
         self.io_properties = io_properties
+        self.whole_file_bytes = whole_file_bytes
         self._known: dict[tuple[str, str], FileSystem] = {}
 
     def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
@@ -75,20 +77,21 @@ class Store:
             remaining = iter(tasks)
             window: list[tuple[FileTask, Future[Bytes | Unread]]] = []
             for task in islice(remaining, PREFETCH):
-                window.append((task, pool.submit(self._open, task)))
+                window.append((task, pool.submit(self.open, task)))
             while window:
                 task, future = window.pop(0)
                 source = future.result()
                 for following in islice(remaining, 1):
-                    window.append((following, pool.submit(self._open, following)))
+                    window.append((following, pool.submit(self.open, following)))
                 yield task, source
 
-    def _open(self, task: FileTask) -> "Bytes | Unread":
+    def open(self, task: FileTask) -> "Bytes | Unread":
+        """One file, if it is what was listed. Raises BufferAway."""
         try:
             files, path = self._locate(task.uri)
             file = files.open_input_file(path)
             etag = _etag(files, path, file)
-            if task.size > WHOLE_FILE_BYTES:
+            if task.size > self.whole_file_bytes:
                 found, source = file.size(), Bytes(Watched(file))
             else:
                 content = file.read()

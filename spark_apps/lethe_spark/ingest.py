@@ -109,7 +109,7 @@ def read_batches(
         counted = kept.groupBy(batch_column, ERROR_COLUMN).count().collect()
     except (PySparkException, *JvmError) as e:
         kept.unpersist()
-        raise _failure(e) from e
+        raise reading_failure(e) from e
     errors: dict[str, list[FileError]] = {}
     rows = {s.id: 0 for s in sources}
     for batch_id, error, count in counted:
@@ -117,13 +117,13 @@ def read_batches(
             rows[batch_id] += count
         else:
             errors.setdefault(batch_id, []).append(decode_error(error))
-    unread = tuple(_refusal(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
+    unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
     if len(unread) == len(sources):
         kept.unpersist()
         raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
     waits = {b.batch_id for b in unread}
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
-    refused = tuple(_refusal(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
+    refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
     good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*map(named, schema.names))
     if errors:
         good = good.where(~named(batch_column).isin(list(errors)))
@@ -163,7 +163,7 @@ def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
     return [(e.uri, decode_columns(e.message)) for e in errors]
 
 
-def _refusal(batch_id: str, errors: list[FileError]) -> RefusedBatch:
+def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
     """The first bad file by name, and how many there are; of files that could not be had, the first of those."""
     unread = [e for e in errors if e.unread]
     bad = unread or [e for e in errors if e.reason != COLUMNS_WANTED]
@@ -172,7 +172,8 @@ def _refusal(batch_id: str, errors: list[FileError]) -> RefusedBatch:
     return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
 
 
-def _failure(error: BaseException) -> TransientError:
+def reading_failure(error: BaseException) -> TransientError:
+    """Why Spark's workers could not read, as far as the text of their failure says."""
     text = str(error)
     if TRANSIENT_MARKER in text:
         what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")

@@ -69,6 +69,7 @@ ACCEPTED = {
     "a local buffer": a_dataset(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": a_dataset(buffer={"uri": "s3://l/b", "format": "avro"}),
     "a buffer of files": a_dataset(buffer={"uri": "s3://l/b", "format": "csv", "layout": "File"}),
+    "files that are registered": a_dataset(consolidation={"mode": "Register"}),
     "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
     "batches that are not tracked": a_dataset(batchTracking={"enabled": False}),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),
@@ -120,6 +121,10 @@ REFUSED = {
     "a word for whether batches are tracked": (
         a_dataset(batchTracking={"enabled": "sometimes"}),
         "spec.batchTracking.enabled",
+    ),
+    "files of another format that are registered": (
+        a_dataset(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),
+        "consolidation.mode Register needs buffer.format parquet",
     ),
     "a negative retention": (
         a_dataset(buffer={"uri": "s3://l/b", "retentionSeconds": -1}),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.plan.digest import BufferDigest, WaitingBatch
-from lethe.run import RunKind
+from lethe.run import RunKind, RunSpec
 
 from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch
@@ -146,7 +146,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
     launch = Launch(
         run.model_copy(update={"attempt": number}),
-        bytes=sum(b.bytes for b in batches),
+        bytes=_read_bytes(run, sum(b.bytes for b in batches)),
         generation=generation,
         why=f"{len(batches)} batches. {outcome.message.removesuffix('.')}",
     )
@@ -194,7 +194,7 @@ def _unfinished(
         return ConsolidationVerdict(None, stands, run, at, outcome=outcome)
     launch = Launch(
         intent.model_copy(update={"attempt": stands.number}),
-        bytes=_bytes_of(left, buffer),
+        bytes=_read_bytes(intent, _bytes_of(left, buffer)),
         generation=dataset.meta.generation,
         why=f"attempt {stands.number} over {len(left)} batches",
     )
@@ -207,6 +207,12 @@ def _bytes_of(batch_ids: Collection[str], buffer: BufferDigest) -> int:
     known = {b.id: b.bytes for b in buffer.oldest}
     average = buffer.bytes // buffer.batches if buffer.batches else 0
     return sum(known.get(i, average) for i in batch_ids)
+
+
+def _read_bytes(run: RunSpec, waiting: int) -> int:
+    """What a run reads of so many bytes, by which it is sized: of files that it registers, next to nothing."""
+    registers = run.consolidation is not None and run.consolidation.mode == "Register"
+    return 0 if registers else waiting
 
 
 def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:

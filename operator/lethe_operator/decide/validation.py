@@ -69,7 +69,6 @@ def unsupported_field(dataset: Dataset) -> str | None:
     """A sentence about the first field that asks for what this version cannot do."""
     spec = dataset.spec
     asked = [
-        ("spec.consolidation.mode", spec.consolidation.mode, "Rewrite"),
         ("spec.deletes", spec.deletes, "Ledger"),
     ]
     for field, found, supported in asked:
@@ -78,6 +77,11 @@ def unsupported_field(dataset: Dataset) -> str | None:
                 f"Dataset {dataset.meta.name}: {field} {found} is not supported yet, only {supported} is. "
                 "No run is started."
             )
+    if spec.consolidation.mode == "Register" and spec.buffer.format != "parquet":
+        return (
+            f"Dataset {dataset.meta.name}: spec.consolidation.mode Register needs spec.buffer.format parquet, found "
+            f"{spec.buffer.format}. No run is started."
+        )
     return None
 
 

@@ -122,6 +122,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
                     **_optional({"type": "array", "items": "string", "element-id": 17}),
                 },
                 {"name": "evictBy", **_optional(_TIME), "field-id": 18},
+                {"name": "registered", **_optional("boolean"), "field-id": 19},
             ],
         }
     ),
@@ -139,6 +140,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         "objects": [{"key": o.key, "size": o.size, "etag": o.etag} for o in b.objects],
         "partitions": None if b.partitions is None else list(b.partitions),
         "evictBy": b.evict_by,
+        "registered": b.registered or None,
     },
     lambda r: BatchEntry(
         id=r["id"],
@@ -154,6 +156,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         objects=tuple(BufferedObject(o["key"], o["size"], o["etag"]) for o in r["objects"]),
         partitions=None if r["partitions"] is None else tuple(r["partitions"]),
         evict_by=r["evictBy"],
+        registered=bool(r["registered"]),
     ),
     lambda b: b.id,
     str,

@@ -27,7 +27,8 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True)
 class BufferedObject:
-    """An object of the buffer as it was promoted; retention deletes exactly this and nothing else."""
+    """An object of the buffer as it was promoted; retention deletes exactly this and nothing else, and of a registered
+    batch nothing at all."""
 
     key: str  # full URI
     size: int  # bytes
@@ -53,6 +54,7 @@ class BatchEntry:
         None  # that its rows may lie in, as lethe.plan.partitions writes them; None: any
     )
     evict_by: datetime | None = None  # of a batch taken back: when its bytes must be gone
+    registered: bool = False  # its objects are data files of the table, not copies of them: retention leaves them alone
 
     @property
     def blocks_promotion(self) -> bool:

@@ -37,12 +37,13 @@ def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
 
 @dataclass(frozen=True)
 class WrittenBatch:
-    """A batch whose rows lie in files that are written and not yet committed."""
+    """A batch whose rows lie in files that are written and not yet committed. `registered`: these files are its objects."""
 
     id: str
     rows: int
     bytes: int
     objects: tuple[BufferedObject, ...]
+    registered: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def plan_publication(
             bytes=b.bytes,
             objects=b.objects,
             partitions=(partitions or {}).get(b.id),
+            registered=b.registered,
         )
         for b in (written[i] for i in promotion.promote)
     ]

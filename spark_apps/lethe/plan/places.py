@@ -13,8 +13,8 @@ def contains(outer: str, inner: str) -> bool:
 
     Dots in a path (`a/../b`) are taken both ways: as steps, and to the letter as an object store does.
     """
-    as_written = _below(_place(outer), _place(inner))
-    return as_written or _below(_normal(_place(outer)), _normal(_place(inner)))
+    as_written = _below(place(outer), place(inner))
+    return as_written or _below(_normal(place(outer)), _normal(place(inner)))
 
 
 def overlap(a: str, b: str) -> bool:
@@ -22,8 +22,8 @@ def overlap(a: str, b: str) -> bool:
     return contains(a, b) or contains(b, a)
 
 
-def _place(uri: str) -> tuple[str, tuple[str, ...]]:
-    """Scheme and bucket, and the names of the path."""
+def place(uri: str) -> tuple[str, tuple[str, ...]]:
+    """Scheme and bucket, and the names of the path: equal for URIs that name one place."""
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme in ("", "file") or "/" in scheme:
         return "file", tuple(p for p in local_path(uri).split("/") if p)

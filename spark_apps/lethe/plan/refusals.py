@@ -109,6 +109,14 @@ def is_left(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
     return not set(batch.data_objects).isdisjoint(entry.objects)
 
 
+def is_judged(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
+    """Whether objects of a batch may be moved away at any moment, by a run that still is at its refusal: such as were there
+    then, or all of them, if they are the same to the byte. Objects that are to stay must not be among them."""
+    if entry is None or entry.state is not BatchState.REFUSED:
+        return False
+    return is_left(batch, entry) or set(batch.data_objects) <= set(entry.objects)
+
+
 def is_mixed(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
     """Whether a batch holds objects that were refused beside new ones. If its removal had begun, nobody can tell whether
     the producer counts on the old ones."""

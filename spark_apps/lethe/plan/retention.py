@@ -31,14 +31,16 @@ def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, no
     """What of one batch may go.
 
     An object goes only if key, size and ETag are those recorded at promotion. The `_SUCCESS` marker of a folder goes
-    with the last object of it. Batches taken back later were promoted once too: their recorded objects go likewise.
+    with the last object of it. Batches taken back later were promoted once too: their recorded objects go likewise. Of a
+    registered batch nothing goes, whatever the Dataset says today: its objects are the table's files, and only the expiry
+    of snapshots may tell that no reader needs them any more.
     """
     if entry.state is BatchState.REFUSED or not entry.objects:
         return Sweep()
     recorded = {o.key: o for o in entry.objects}
     data = [o for o in batch.objects if not o.key.endswith(f"/{names.SUCCESS_MARKER}")]
     strangers = tuple(o for o in data if recorded.get(o.key) != o)
-    if entry.time + timedelta(seconds=retention_seconds) > now:
+    if entry.registered or entry.time + timedelta(seconds=retention_seconds) > now:
         return Sweep((), strangers)
     delete = [o for o in data if recorded.get(o.key) == o]
     if not strangers:

@@ -1,27 +1,22 @@
 """Consolidation: buffered batches into few sorted files, each batch exactly once.
 
 I/O; what may be promoted is decided in `lethe.plan.consolidation`. The triple check by run id: what is in the ledger is
-done; what is staged is published; only the rest is written.
+done; what is staged is published; only the rest is written, or registered (`lethe_spark.jobs.register`).
 """
 
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
 
 from lethe import names
 from lethe.errors import ConflictError
-from lethe.ledger.ledger import BatchState, BufferedObject
+from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
-from lethe.ledger.parts import get_many
-from lethe.mover import open_mover
-from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
-from lethe.plan.refusals import is_left, is_mixed, mixed_message, reason_uri
-from lethe.plan.tracking import BatchRow, buffered_rows
+from lethe.plan.tracking import BatchRow
 from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
 from pyiceberg.io import FileIO
 
@@ -29,44 +24,20 @@ from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import read_into
 from lethe_spark.ingest import BatchSource
-from lethe_spark.jobs.listing import list_buffer
+from lethe_spark.jobs.gathering import Written, gather
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.refusing import set_aside
+from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
-from lethe_spark.jvm.commit import Append, LedgerOnly, find_staged, stage
-from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
+from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
+from lethe_spark.jvm.rewrite import write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
 WRITES = 4
-NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another name there"
-NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
-
-
-Refusal: TypeAlias = tuple[str, str, tuple[BufferedObject, ...]]  # reason, message, objects
-
-
-@dataclass(frozen=True)
-class Written:
-    """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
-    snapshot that keeps the files; `missing`: batches that could not be had, and why; nothing is remembered of them;
-    `left`: other batches that were refused before, and of which there are still objects; `waiting`: the others in the buffer,
-    as it was listed for them."""
-
-    files: tuple[DataFile, ...]
-    batches: Mapping[str, WrittenBatch]
-    refused: Mapping[str, Refusal]
-    staged: int | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
-    left: tuple[str, ...] = ()
-    waiting: tuple[BatchRow, ...] | None = None
-
-    def covers(self, batch_ids: Iterable[str]) -> bool:
-        """Whether it was decided here what becomes of each of these batches."""
-        return all(i in self.batches or i in self.refused or i in self.missing for i in batch_ids)
 
 
 def run(context: RunContext) -> RunResult:
@@ -89,6 +60,8 @@ def _promote(
     context: RunContext, table: IcebergTable, wanted: tuple[str, ...]
 ) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
     """The result, and what is left waiting in the buffer, None if that was not listed."""
+    spec = context.spec.consolidation
+    write = register if spec is not None and spec.mode == "Register" else _write
     staged: Written | None = _staged(context, table)
     waiting: tuple[BatchRow, ...] | None = None
     for _ in range(WRITES):
@@ -99,7 +72,7 @@ def _promote(
         if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):
             log.info("batches that the earlier attempt had to leave out may be promoted now; all are written anew")
             staged = None
-        written = staged or _write(context, table, base, promotion.promote)
+        written = staged or write(context, table, base, promotion.promote)
         staged, waiting = None, written.waiting
         done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
         if done.outcome is not None:
@@ -117,6 +90,8 @@ def _publish(
     published = _is_published(base, written)
     if written.staged is not None and written.staged not in base.facts.snapshots and not published:
         return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
+    if written.registers is not None and is_outdated(base, written):
+        return NothingToCommit(None)
     partitions = base.partitions_of(written.files, written.batches)
     planned = plan_publication(
         base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC), published, partitions
@@ -128,7 +103,7 @@ def _publish(
     if not written.files or published:
         return Intent(planned.delta, LedgerOnly(), written)
     staged_as = context.spec.run_id if written.staged is not None else None
-    return Intent(planned.delta, Append(written.files), written, publishes=staged_as)
+    return Intent(planned.delta, written.change, written, publishes=staged_as)
 
 
 def _is_published(base: Base, written: Written) -> bool:
@@ -151,16 +126,9 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
     spec = context.spec
     assert spec.consolidation is not None
-    context.reporter.phase(Phase.READING, "listing the buffer")
-    wanted = frozenset(batch_ids)
-    listed = list_buffer(context)
-    complete = {b.id: b for b in listed.batches if b.id in wanted and b.complete}
-    found = {i: b for i, b in complete.items() if b.data_objects}
-    missing = {i: NO_DATA if i in complete else NOT_THERE for i in sorted(wanted - found.keys())}
-    context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
-    left, mixed = _refused_before(context, base, listed.batches, found)
-    found = {i: b for i, b in found.items() if i not in mixed}
-    context.step("after-list")
+    gathered = gather(context, base, batch_ids)
+    found = gathered.batches
+    missing = dict(gathered.missing)
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
     with read_into(context, table, sources, base.batch_column) as ingest:
         context.step("after-read")
@@ -176,9 +144,14 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
         missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in ingest.unread}
         refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
     context.step("after-write")
-    refused |= mixed
-    waiting = _waiting(base, [b for b in listed.batches if b.id not in batches and b.id not in refused])
-    written = Written(files, batches, refused, missing=missing, left=left, waiting=waiting)
+    written = Written(
+        files,
+        batches,
+        {**refused, **gathered.mixed},
+        missing=missing,
+        left=gathered.left,
+        waiting=gathered.waiting_but(batches, refused),
+    )
     if not files:
         return written
     context.reporter.phase(Phase.STAGING)
@@ -187,31 +160,6 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     except ConflictError:
         discard(table, files, Attempts())
         raise
-
-
-def _waiting(base: Base, others: Sequence[BufferedBatch]) -> tuple[BatchRow, ...]:
-    return buffered_rows(others, get_many(base.ledger.batches, [b.id for b in others]))
-
-
-def _refused_before(
-    context: RunContext, base: Base, listed: Iterable[BufferedBatch], wanted: Mapping[str, BufferedBatch]
-) -> tuple[tuple[str, ...], dict[str, Refusal]]:
-    """Of the batches in the buffer, those not `wanted` of which refused objects are left; and the wanted ones that mix such
-    objects with new ones, though they were on their way out."""
-    if not base.ledger.states.get(BatchState.REFUSED):
-        return (), {}
-    batches = {b.id: b for b in listed}
-    entries = get_many(base.ledger.batches, batches)
-    left = tuple(i for i, b in batches.items() if i not in wanted and is_left(b, entries.get(i)))
-    uri = context.spec.buffer.uri
-    doubtful = [entries[i] for i, b in wanted.items() if is_mixed(b, entries.get(i))]
-    mover = open_mover(uri, context.catalog_properties)
-    mixed = {
-        e.id: ("RefusedFilesLeft", mixed_message(e, uri), wanted[e.id].data_objects)
-        for e in doubtful
-        if mover.exists(reason_uri(uri, e))
-    }
-    return left, mixed
 
 
 def _stage(context: RunContext, table: IcebergTable, base: Base, written: Written) -> int:

@@ -10,11 +10,13 @@ from typing import Any, TypeAlias
 
 from lethe import names
 from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitState
+from pyspark.sql import SparkSession
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, listen_for_callbacks
+from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.rewrite import DataFile, described
 from lethe_spark.jvm.table import IcebergTable
 
@@ -26,6 +28,13 @@ class Append:
     """New data files."""
 
     files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True)
+class Register:
+    """Data files that others wrote, as `lethe_spark.jvm.registration` makes them: thousands at once."""
+
+    files: Any
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class DeleteFiles:
     files: tuple[DataFile, ...]
 
 
-Change: TypeAlias = Append | LedgerOnly | Rewrite | DeleteFiles
+Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles
 
 
 @dataclass(frozen=True)
@@ -81,14 +90,14 @@ def commit(
     try:
         if properties:
             transaction = table.java.newTransaction()
-            _update(transaction, change, summary).validateWith(check).commit()
+            _update(table.spark, transaction, change, summary).validateWith(check).commit()
             update = transaction.updateProperties()
             for key, value in properties.items():
                 update.set(key, value)
             update.commit()
             transaction.commitTransaction()
         else:
-            _update(table.java, change, summary).validateWith(check).commit()
+            _update(table.spark, table.java, change, summary).validateWith(check).commit()
     except JvmError as e:
         if check.error is not None:
             raise check.error from e
@@ -108,7 +117,7 @@ def commit(
     return landed
 
 
-def _update(target: Any, change: Change, summary: Mapping[str, str]) -> Any:
+def _update(spark: SparkSession, target: Any, change: Change, summary: Mapping[str, str]) -> Any:
     """Iceberg's pending update for a change; `target` is a table or a transaction.
 
     DataFile objects only: with a path, py4j would bind `deleteFile` to a method that deletes the file at once.
@@ -118,6 +127,9 @@ def _update(target: Any, change: Change, summary: Mapping[str, str]) -> Any:
             update = target.newAppend()
             for file in files:
                 update = update.appendFile(file.java)
+        case Register(java_files):
+            update = target.newAppend()
+            append_all(spark, update, java_files)
         case LedgerOnly():
             update = target.newFastAppend()
         case Rewrite(remove, add, from_snapshot):
@@ -216,7 +228,7 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
 
 def _stage_once(table: IcebergTable, files: tuple[DataFile, ...], wap_id: str, summary: Mapping[str, str]) -> int:
     check = StagingCheck(lambda: any(s.summary().get(names.STAGE) == summary[names.STAGE] for s in _snapshots(table)))
-    update = _update(table.java, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly()
+    update = _update(table.spark, table.java, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly()
     failure: BaseException | None = None
     listen_for_callbacks(table.spark)
     try:

@@ -349,3 +349,19 @@ def test_changed_objects_of_a_batch_are_another_intent() -> None:
     assert a_consolidation(A).run_id != a_consolidation(again).run_id
     assert a_consolidation(A, B).run_id == a_consolidation(B, A).run_id
     assert RunKind.CONSOLIDATION is a_consolidation(A).kind
+
+
+@pytest.mark.parametrize("mode", ["Register", "Rewrite"])
+def test_a_run_that_registers_is_sized_by_what_it_reads_and_keeps_its_mode_when_it_is_repeated(mode: str) -> None:
+    """Executors would wait for nothing but footers. A switch of the mode is for the batches of the next run."""
+    dataset = a_dataset(consolidation={"minBatches": 1, "mode": mode})
+    run = a_consolidation(A, dataset=dataset)
+    died = a_run(run, an_attempt(run, AttemptState.FAILED, exit_code=20, finished_seconds=9999))
+
+    first, again = decided(a_world(A), dataset).launch, decided(a_world(A, runs=(died,))).launch
+
+    assert first is not None
+    assert again is not None
+    assert (first.bytes, again.bytes) == ((0, 0) if mode == "Register" else (A.bytes, A.bytes))
+    assert again.run.consolidation is not None
+    assert (again.run.attempt, again.run.consolidation.mode) == (2, mode)

@@ -13,6 +13,17 @@ def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added
     assert (run.buffer.format, run.schema_evolution) == ("avro", "AddColumns")
 
 
+def test_a_run_is_told_whether_it_rewrites_or_registers() -> None:
+    """The same batches are the same run in either mode: what one of them has committed, the other finds."""
+    register = run_specs.consolidation(a_dataset(consolidation={"mode": "Register"}), [a_buffered("A")])
+    rewrite = run_specs.consolidation(a_dataset(), [a_buffered("A")])
+
+    assert register.consolidation is not None
+    assert rewrite.consolidation is not None
+    assert (register.consolidation.mode, rewrite.consolidation.mode) == ("Register", "Rewrite")
+    assert register.run_id == rewrite.run_id
+
+
 def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> None:
     run = run_specs.consolidation(a_dataset(), [a_buffered("A")])
 

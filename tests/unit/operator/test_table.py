@@ -148,6 +148,22 @@ def test_promoted_objects_go_after_the_retention_and_additions_are_reported() ->
     assert added.data_objects[0].key == folder["folder"]
 
 
+@pytest.mark.parametrize("mode", ["Register", "Rewrite"])
+@pytest.mark.parametrize("state", [BatchState.PROMOTED, BatchState.REVERTED])
+def test_registered_objects_are_never_swept_whatever_the_mode_is_today(mode: str, state: BatchState) -> None:
+    """They are the table's files. Those of a batch that was rewritten are copies, before and after a switch."""
+    registered, rewritten = a_buffered("S"), a_buffered("T")
+    entries = [
+        a_batch("S", state, time=ago(days=99), objects=registered.data_objects, registered=True),
+        a_batch("T", state, time=ago(days=99), objects=rewritten.data_objects),
+    ]
+    world = a_world(registered, rewritten, table=a_table(a_ledger(batches=entries)))
+
+    actions = decided(world, a_dataset(consolidation={"mode": mode}))
+
+    assert set(rewritten.objects) == set(actions.sweep)
+
+
 def test_paused_is_a_condition_and_what_runs_goes_on() -> None:
     paused = a_dataset(meta={"annotations": {"lethe.dev/paused": "yes"}}, **EAGER)
     running = a_run(a_consolidation(A), an_attempt(a_consolidation(A)))

@@ -27,6 +27,7 @@ def adopting() -> dict[str, Any]:
         (adopting(), a_table(**FOREIGN)),
         ({"buffer": {"uri": "s3://b/x", "layout": "File"}}, a_table()),
         ({}, a_table(prepared=False)),  # ours: the next run puts it right
+        ({"consolidation": {"mode": "Register"}}, a_table()),
     ],
 )
 def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable) -> None:
@@ -45,7 +46,13 @@ def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable)
         ({}, a_table(**FOREIGN), "TableNotPrepared", False, "spec.table.adopt"),
         ({}, a_table(location="s3://lake/buffer"), "BufferOverlapsTable", False, "s3://lake/buffer/flights"),
         ({}, a_table(location="s3a://lake/buffer/flights/t"), "BufferOverlapsTable", False, "spec.buffer.uri"),
-        ({"consolidation": {"mode": "Register"}}, a_table(), "NotSupported", False, "spec.consolidation.mode"),
+        (
+            {"consolidation": {"mode": "Register"}, "buffer": {"uri": "s3://b/x", "format": "orc"}},
+            a_table(),
+            "NotSupported",
+            False,
+            "spec.consolidation.mode Register needs spec.buffer.format parquet, found orc",
+        ),
         ({"deletes": "DeletionVectors"}, a_table(), "NotSupported", False, "spec.deletes"),
         (
             {"runTemplate": {"podTemplate": {"spec": {"hostPID": True, "hostIPC": True}}}},

@@ -37,6 +37,7 @@ batches = st.builds(
     st.none() | text,
     st.none() | st.lists(text, max_size=2).map(tuple),
     st.none() | times,
+    st.booleans(),
 )
 requests = st.builds(
     RequestEntry, text, text, times, st.dictionaries(text, st.none() | st.integers() | text | st.booleans(), max_size=3)
@@ -99,6 +100,22 @@ def test_a_plain_avro_reader_finds_the_five_fields_of_a_tombstone_with_their_fie
         ("meta", 5),
     ]
     assert reader.metadata["avro.codec"] == "deflate"
+
+
+def test_a_batch_written_before_there_was_registration_is_not_a_registered_one() -> None:
+    older = fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "batch",
+            "fields": [f for f in avro.BATCHES.schema["fields"] if f["name"] != "registered"],
+        }
+    )
+    out = io.BytesIO()
+    fastavro.writer(out, older, [avro.BATCHES.to_record(a_batch("A", objects=(an_object(),)))])
+
+    (found,) = avro.BATCHES.decode(out.getvalue())
+
+    assert (found, found.registered) == (a_batch("A", objects=(an_object(),)), False)
 
 
 def test_an_empty_set_is_an_empty_file_and_not_no_file() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.plan.batches import BufferedBatch, ListedObject
-from lethe.plan.refusals import is_left, is_mixed, plan_removal, reason_uri, refused_folder
+from lethe.plan.refusals import is_judged, is_left, is_mixed, plan_removal, reason_uri, refused_folder
 
 from tests.builders import NOW, a_batch, ago, listed
 
@@ -143,3 +143,15 @@ def test_a_refused_file_goes_to_a_folder_of_its_own_under_its_name() -> None:
 )
 def test_a_file_that_is_gone_or_was_written_anew_is_left_alone(there: list[ListedObject]) -> None:
     assert plan_removal(BUFFER, refused(objects=plain(FILE)), there, until=ago(minutes=1)) is None
+
+
+def test_a_batch_counts_as_judged_while_its_objects_may_be_moved_away() -> None:
+    """Those that lie there since before, and the very same bytes though they were written again; nothing else."""
+    later = refused(time=ago(hours=3))  # than which both were written
+
+    assert is_judged(buffered(TWO, listed(f"{FOLDER}/p3", modified=NOW)), refused())
+    assert is_judged(buffered(ONE, TWO), later)
+    assert is_judged(buffered(ONE), later)
+    assert not is_judged(buffered(ONE, listed(f"{FOLDER}/p3", modified=NOW)), later)
+    assert not is_judged(buffered(ONE, TWO), None)
+    assert not is_judged(buffered(ONE, TWO), a_batch("a b", objects=plain(ONE, TWO)))

@@ -164,6 +164,13 @@ def test_the_objects_of_a_refused_batch_are_not_taken_for_promoted_ones_once_it_
     assert (states(ledger), ledger.batches["A"].objects) == ({"A": "reverted"}, ())
 
 
+def test_a_registered_batch_is_still_one_when_it_is_reverted() -> None:
+    """Retention must not take the table's files for copies."""
+    ledger = after(a_ledger(batches=[a_batch("A", objects=(an_object(),), registered=True)]), a_request())
+
+    assert (states(ledger), ledger.batches["A"].registered) == ({"A": "reverted"}, True)
+
+
 def test_a_promoted_batch_keeps_its_objects_when_it_is_reverted() -> None:
     """Its folder was promoted once: it may go as any other."""
     ledger = after(a_ledger(batches=[a_batch("A", objects=(an_object(),))]), a_request())

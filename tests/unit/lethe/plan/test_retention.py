@@ -55,6 +55,17 @@ def test_a_batch_taken_back_after_its_promotion_goes_as_any_other(state: BatchSt
     assert sweep(PART, MARKER, state=state).delete == (PART, MARKER)
 
 
+@pytest.mark.parametrize("state", [BatchState.PROMOTED, BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED])
+def test_the_objects_of_a_registered_batch_never_go(state: BatchState) -> None:
+    """They are the table's files; after it was taken back, older snapshots still hold them."""
+    late = an_object("buffer/batch_id=A/late.parquet")
+    ledger = a_ledger(batches=[a_batch("A", state, time=ago(days=99), objects=(PART,), registered=True)])
+
+    found = plan_sweep([buffered(PART, late, MARKER)], ledger, 0, NOW)
+
+    assert found == Sweep((), (late,))
+
+
 def test_a_refused_batch_stays_for_its_producer_to_mend() -> None:
     assert sweep(PART, MARKER, state=BatchState.REFUSED) == Sweep()
 

@@ -1,0 +1,198 @@
+"""Which columns of a Parquet file Iceberg's readers take for columns of a table as they are. Pure: schemas in, a sentence out.
+
+Stricter than reading a buffer is: there values are cast as they are copied, here nobody will ever touch them again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+FIELD_ID: Final = b"PARQUET:field_id"
+_PLAIN: Final[Mapping[type[IcebergType], tuple[tuple[str, str], ...]]] = {
+    BooleanType: (("BOOLEAN", "NONE"),),
+    FloatType: (("FLOAT", "NONE"),),
+    DoubleType: (("DOUBLE", "NONE"), ("FLOAT", "NONE")),
+    DateType: (("INT32", "DATE"),),
+    StringType: (("BYTE_ARRAY", "STRING"),),
+    BinaryType: (("BYTE_ARRAY", "NONE"),),
+}
+# Physical types and the widths of signed integers
+_INTEGERS: Final[Mapping[type[IcebergType], Mapping[str, int]]] = {
+    IntegerType: {"INT32": 32},
+    LongType: {"INT32": 32, "INT64": 64},
+}
+
+
+def misfit(file: Any, table: Schema, may_lack: bool) -> str | None:
+    """Why a file's columns are not the table's; None when they are.
+
+    Args:
+        file: The `schema` of pyarrow's `FileMetaData`.
+        may_lack: Optional columns may be missing from the file.
+    """
+    leaves = {c.path: c for c in (file.column(i) for i in range(len(file)))}
+    if len(leaves) < len(file):
+        return "two of its columns have one name"
+    wanted = parquet_path_to_id_mapping(table)
+    known = {f.name for f in table.fields}
+    for path in leaves:
+        if path not in wanted and not any(_is_of(path, name) for name in known):
+            return (
+                f"column {path.partition('.')[0]} is not in the table, which has {', '.join(sorted(known))}; add it to the "
+                "table first, or leave it out"
+            )
+    for field in table.fields:
+        here = {path for path in leaves if _is_of(path, field.name)}
+        if not here:
+            if field.required:
+                return f"column {field.name} ({field.field_type}) is missing; the table requires it"
+            if not may_lack:
+                would = "spec.schemaEvolution: AddColumns would read it as null"
+                return f"column {field.name} ({field.field_type}) is missing; {would}"
+            continue
+        paths = {path: i for path, i in wanted.items() if _is_of(path, field.name)}
+        if here != paths.keys():
+            odd = min(here ^ paths.keys())
+            return (
+                f"column {field.name} is not a {field.field_type}: {odd} is {'in the file' if odd in here else 'in the table'} "
+                "only (lists and maps have the three levels of the Parquet specification)"
+            )
+        for path, field_id in paths.items():
+            if problem := _type_misfit(leaves[path], table.find_type(field_id)):
+                return problem
+    return _declared_misfit(file.to_arrow_schema(), table)
+
+
+def _is_of(path: str, column: str) -> bool:
+    """Whether a path leads to a column or into it."""
+    return path == column or path.startswith(f"{column}.")
+
+
+def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
+    logical = leaf.logical_type
+    is_fit = (leaf.physical_type, logical.type) in _PLAIN.get(type(wanted), ())
+    match wanted:
+        case IntegerType() | LongType():
+            width = _INTEGERS[type(wanted)].get(leaf.physical_type)
+            said = json.loads(logical.to_json())
+            fits_width = logical.type == "INT" and said["isSigned"] and said["bitWidth"] <= (width or 0)
+            is_fit = width is not None and (logical.type == "NONE" or fits_width)
+        case DecimalType():
+            is_fit = (
+                logical.type == "DECIMAL"
+                and leaf.physical_type in ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY")
+                and leaf.scale == wanted.scale
+                and leaf.precision <= wanted.precision
+            )
+        case TimestampType() | TimestamptzType():
+            said = json.loads(logical.to_json())
+            is_fit = (
+                (leaf.physical_type, logical.type) == ("INT64", "TIMESTAMP")
+                and said["timeUnit"] == "microseconds"
+                and said["isAdjustedToUTC"] == isinstance(wanted, TimestamptzType)
+            )
+    if is_fit:
+        return None
+    return f"column {leaf.path} is {_told(leaf)}, expected {_expected(wanted)}"
+
+
+def _told(leaf: Any) -> str:
+    logical = leaf.logical_type
+    if logical.type == "NONE":
+        return str(leaf.physical_type)
+    said = json.loads(logical.to_json())
+    details = [f"{k}={said[k]}" for k in ("bitWidth", "isSigned", "timeUnit", "isAdjustedToUTC") if k in said]
+    details += [f"precision={leaf.precision}", f"scale={leaf.scale}"] if logical.type == "DECIMAL" else []
+    return f"{leaf.physical_type} {logical.type}" + (f" ({', '.join(details)})" if details else "")
+
+
+def _expected(wanted: IcebergType) -> str:
+    match wanted:
+        case TimestampType():
+            return "a timestamp in microseconds without a zone"
+        case TimestamptzType():
+            return "a timestamp in microseconds with a zone (isAdjustedToUTC)"
+        case IntegerType() | LongType():
+            return f"a signed integer that fits {wanted}"
+    if type(wanted) in _PLAIN or isinstance(wanted, DecimalType):
+        return str(wanted)
+    return f"{wanted}, and files with columns of that type cannot be registered"
+
+
+def _declared_misfit(file: pa.Schema, table: Schema) -> str | None:
+    """Field ids that are not the table's, and what is not declared as required below a column's first level."""
+    ids = list(_ids(file, table))
+    declared = [(name, found, wanted) for name, found, wanted in ids if found is not None]
+    for name, found, wanted in declared:
+        if found != wanted:
+            return f"column {name} has the field id {found}, in the table it has {wanted}; write the file without field ids"
+    if declared and len(declared) < len(ids):
+        lacking = next(name for name, found, _ in ids if found is None)
+        return f"column {lacking} has no field id and others have; write the file without field ids"
+    return next((f"column {name} may hold nulls, the table requires values" for name in _loose(file, table)), None)
+
+
+def _ids(file: pa.Schema, table: Schema) -> Iterator[tuple[str, int | None, int]]:
+    for field in table.fields:
+        if field.name in file.names:
+            yield from _ids_of(field.name, file.field(field.name), field.field_id, field.field_type)
+
+
+def _ids_of(name: str, file: pa.Field, field_id: int, wanted: IcebergType) -> Iterator[tuple[str, int | None, int]]:
+    found = (file.metadata or {}).get(FIELD_ID)
+    yield name, None if found is None else int(found), field_id
+    for part, inner, nested in _parts(file, wanted):
+        yield from _ids_of(f"{name}.{part}", inner, nested.field_id, nested.field_type)
+
+
+def _loose(file: pa.Schema, table: Schema) -> Iterator[str]:
+    """Names of columns with levels that the table requires and the file does not. The only level of a plain column is
+    judged by the number of its nulls."""
+    for field in table.fields:
+        if field.name in file.names:
+            found = file.field(field.name)
+            if field.required and not field.field_type.is_primitive and found.nullable:
+                yield field.name
+            yield from _loose_parts(field.name, found, field.field_type)
+
+
+def _loose_parts(name: str, file: pa.Field, wanted: IcebergType) -> Iterator[str]:
+    for part, inner, nested in _parts(file, wanted):
+        if nested.required and inner.nullable:
+            yield f"{name}.{part}"
+        yield from _loose_parts(f"{name}.{part}", inner, nested.field_type)
+
+
+def _parts(file: pa.Field, wanted: IcebergType) -> Iterator[tuple[str, pa.Field, NestedField]]:
+    """The fields within a nested column, in the file and in the table."""
+    match wanted:
+        case StructType(fields=fields):
+            for field in fields:
+                yield field.name, file.type.field(field.name), field
+        case ListType():
+            yield "element", file.type.value_field, wanted.element_field
+        case MapType():
+            yield "key", file.type.key_field, wanted.key_field
+            yield "value", file.type.item_field, wanted.value_field

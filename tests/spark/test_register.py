@@ -1,0 +1,260 @@
+"""Register mode, by runs over real tables: the producer's files are the table's, each once, whoever reads and whatever comes
+between.
+"""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe import names
+from lethe.buffer import open_buffer
+from lethe.errors import InputError
+from lethe.plan.retention import plan_sweep
+from lethe.run import BufferRef
+from lethe_spark.name_mapping import PROPERTY
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from tests.builders import NOW
+from tests.spark.jobs_support import ALL_GONE, local, of_batches
+from tests.spark.lake import Lake
+from tests.spark.registering import Registering, a_file, begin, schema
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Registering:
+    return begin(spark, lake)
+
+
+def test_files_of_producers_become_the_table_s_as_they_are(story: Registering) -> None:
+    """Not a byte is written below the table but metadata; PyIceberg and plain Spark read the rows."""
+    story.put("A", "B é/1")
+
+    result = story.register("A", "B é/1")
+
+    assert (result.outcome, result.batches_promoted, result.files_added, result.rows_added) == ("Committed", 2, 4, 8)
+    assert story.paths() == story.places("A", "B é/1")
+    assert (story.data_folder(), story.operation()) == (set(), "append")
+    story.check_reads(of_batches("A", "B é/1"))
+    plain = story.spark.table(story.full_name).where("day = 2").collect()
+    assert Counter((r["batch_id"], r["v"], r["day"]) for r in plain) == Counter(
+        {row: n for row, n in of_batches("A", "B é/1").items() if row[2] == 2}
+    )
+    summary = story.head().summary
+    assert summary is not None
+    assert int(summary.additional_properties["total-files-size"]) == sum(
+        Path(p).stat().st_size for p in story.places("A", "B é/1")
+    )
+
+
+def test_the_partitions_and_bounds_are_those_of_the_values(story: Registering) -> None:
+    """A reader of one day opens the files of that day; the ledger knows where each batch lies."""
+    story.put("A", "B")
+    story.register("A", "B")
+
+    tasks = list(story.table().scan(row_filter="day = 1 and batch_id = 'A'").plan_files())
+
+    assert [local(t.file.file_path) for t in tasks] == [str(story.folder("A") / "day-1.parquet")]
+    entry = story.ledger().batches["A"]
+    assert (entry.registered, entry.rows, entry.partitions) == (True, 4, ("0/[1]", "0/[2]"))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_without_partitions_takes_files_too(spark: SparkSession, lake: Lake, version: int) -> None:
+    story = begin(spark, lake, ())
+    story.put("A")
+    story.put_table("B", pa.concat_tables([a_file("B", 1), a_file("B", 2)]))
+
+    result = story.run(story.of_version(story.registration("A", "B"), version))
+
+    assert (result.batches_promoted, result.files_added) == (2, 3)
+    assert story.table().metadata.format_version == version
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_a_partitioned_table_of_format_version_3_numbers_the_rows(story: Registering) -> None:
+    story.put("A")
+
+    story.run(story.of_version(story.registration("A"), 3))
+
+    story.check_reads(of_batches("A"))
+    ids = [r[0] for r in story.spark.sql(f"SELECT _row_id FROM {story.full_name}").collect()]
+    assert sorted(ids) == [0, 1, 2, 3]
+
+
+def test_a_registered_batch_is_reverted_undone_reverted_and_vacuumed(story: Registering) -> None:
+    """Once no snapshot holds them, the producer's files are gone from the buffer: they were the table's. What is left of
+    the batch is never taken for a new one."""
+    story.put("A", "B")
+    story.register("A", "B")
+    story.revert("A")
+    story.check_reads(of_batches("B"))
+    story.undo()
+    story.check_reads(of_batches("A", "B"))
+    story.revert("A", name="again")
+
+    result = story.vacuum(limits=ALL_GONE)
+
+    assert (result.files_deleted, result.files_rewritten) == (2, 0)
+    assert sorted(p.name for p in story.folder("A").iterdir()) == ["_SUCCESS"]
+    story.check_reads(of_batches("B"))
+    seen = story.digest()
+    assert (seen.batches, seen.oldest, seen.promoted, seen.expired) == (0, (), 2, ())
+    story.put("A")
+    assert (story.digest().batches, story.register("A").batches_withheld) == (0, 1)
+    story.check_reads(of_batches("B"))
+
+
+def test_a_vacuum_leaves_the_producer_s_files_while_a_snapshot_holds_them(story: Registering) -> None:
+    story.put("A")
+    story.register("A")
+    story.revert("A")
+    before = story.places("A")
+
+    story.vacuum()
+
+    assert (story.places("A"), story.paths()) == (before, {})
+    story.check_reads(Counter())
+
+
+def test_retention_deletes_nothing_that_was_registered_whatever_the_mode_is_today(story: Registering) -> None:
+    """A batch from before the switch is the table; one from after it is a copy."""
+    story.put("A")
+    story.register("A")
+    story.put("B")
+    story.consolidate("B")
+
+    seen = story.digest(retention_seconds=0)
+    ledger = story.ledger()
+    sweep = plan_sweep(open_buffer(story.buffer.uri, "batch_id", {}).list().batches, ledger, -(10**9), NOW)
+
+    assert (seen.promoted, ledger.batches["A"].registered, ledger.batches["B"].registered) == (2, True, False)
+    assert {local(o.key) for o in sweep.delete} == {str(p) for p in story.folder("B").iterdir()}
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering) -> None:
+    """Nor under another name: the files say whose they are."""
+    story.put("A")
+    story.consolidate("A")
+    shutil.copytree(story.folder("A"), story.folder("A2"))
+
+    again, renamed = story.register("A"), story.register("A2")
+
+    assert (again.outcome, renamed.refused_count, renamed.refused[0].reason) == (
+        "AlreadyCommitted",
+        1,
+        "BatchIdMismatch",
+    )
+    story.check_reads(of_batches("A"))
+
+
+def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(story: Registering) -> None:
+    story.put("good", "cut", "other", "spanning")
+    whole = (story.folder("cut") / "day-2.parquet").read_bytes()
+    (story.folder("cut") / "day-2.parquet").write_bytes(whole[: len(whole) // 2])
+    pq.write_table(a_file("good", 1), story.folder("other") / "day-1.parquet")
+    pq.write_table(
+        pa.concat_tables([a_file("spanning", 1), a_file("spanning", 2)]), story.folder("spanning") / "x.parquet"
+    )
+    (story.folder("empty")).mkdir()
+    (story.folder("empty") / "day-1.parquet").touch()
+    (story.folder("empty") / names.SUCCESS_MARKER).touch()
+
+    result = story.register("good", "cut", "other", "spanning", "empty")
+
+    assert {r.batch_id: r.reason for r in result.refused} == {
+        "cut": "UnreadableFile",
+        "empty": "UnreadableFile",
+        "other": "BatchIdMismatch",
+        "spanning": "SpansPartitions",
+    }
+    assert story.paths() == story.places("good")
+    assert not story.folder("cut").exists()  # in the area for refused ones
+    story.check_reads(of_batches("good"))
+
+
+def test_a_batch_of_no_rows_is_promoted_without_a_file(story: Registering) -> None:
+    story.put("0", "A")
+    story.register("0")
+    for day in (1, 2):
+        pq.write_table(schema().empty_table(), story.folder("A") / f"day-{day}.parquet")
+
+    result = story.register("A")
+
+    assert (result.outcome, result.files_added, story.ledger().batches["A"].rows) == ("Committed", 0, 0)
+    assert story.paths() == story.places("0")
+
+
+def test_columns_renamed_dropped_and_added_later_read_as_in_any_other_file(story: Registering) -> None:
+    """The files have no field ids: the table's name mapping says which column is which, also once it has another name."""
+    story.put("A")
+    story.register("A")
+    sql = story.spark.sql
+    sql(f"ALTER TABLE {story.full_name} RENAME COLUMN v TO value")
+    sql(f"ALTER TABLE {story.full_name} ADD COLUMN note STRING")
+
+    rows = {(r["value"], r["note"]) for r in sql(f"SELECT value, note FROM {story.full_name}").collect()}
+
+    wanted = {(v, None) for _, v, _ in of_batches("A")}
+    assert rows == wanted
+    assert {(r["value"], r["note"]) for r in story.table().scan().to_arrow().to_pylist()} == wanted
+    sql(f"ALTER TABLE {story.full_name} DROP COLUMN value")
+    assert story.spark.table(story.full_name).columns == ["day", "batch_id", "note"]
+    assert story.table().scan().to_arrow().column_names == ["day", "batch_id", "note"]
+    assert story.spark.table(story.full_name).count() == 4
+
+
+def test_the_name_mapping_is_set_once(story: Registering) -> None:
+    story.put("A", "B")
+    story.register("A")
+    before = story.table().properties[PROPERTY]
+    story.spark.sql(f"ALTER TABLE {story.full_name} RENAME COLUMN v TO value")
+    kept = story.table().properties[PROPERTY]
+    for day in (1, 2):
+        pq.write_table(
+            a_file("B", day).rename_columns(["value", "day", "batch_id"]), story.folder("B") / f"day-{day}.parquet"
+        )
+
+    story.register("B")
+
+    assert (kept != before, story.table().properties[PROPERTY]) == (True, kept)
+    assert story.spark.sql(f"SELECT value FROM {story.full_name} WHERE value IS NULL").count() == 0
+
+
+def test_survivors_of_registered_files_can_be_compacted_by_another_writer(story: Registering) -> None:
+    story.put("A", "B")
+    story.register("A", "B")
+
+    name = f"table => '{story.name}', options => map('rewrite-all', 'true')"
+    story.spark.sql(f"CALL {story.catalog}.system.rewrite_data_files({name})").collect()
+
+    assert not set(story.paths()) & set(story.places("A", "B"))
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_other_formats_are_refused(story: Registering) -> None:
+    story.put("A")
+    buffer = BufferRef(uri=story.buffer.uri, format="orc")
+
+    with pytest.raises(InputError, match=r"needs spec.buffer.format parquet, found orc"):
+        story.run(story.registration("A", buffer=buffer))
+
+
+def bounds(table: Table) -> set[tuple[bytes, bytes]]:
+    field_id = table.schema().find_field("batch_id").field_id
+    return {(t.file.lower_bounds[field_id], t.file.upper_bounds[field_id]) for t in table.scan().plan_files()}
+
+
+def test_thousands_of_files_join_in_one_commit(story: Registering) -> None:
+    """With exact bounds of the longest ids, too."""
+    ids = [f"{n:0>200}" for n in range(1000)]
+    story.put(*ids)
+
+    result = story.register(*ids)
+
+    assert (result.batches_promoted, result.files_added, len(story.snapshots())) == (1000, 2000, 1)
+    assert bounds(story.table()) == {(i.encode(), i.encode()) for i in ids}
