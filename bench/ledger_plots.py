@@ -11,7 +11,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 
 from bench import rivals
-from bench.report import find, median
+from bench.page import find, median
 
 COLOURS = {
     rivals.LEDGER: "#1b6ca8",
