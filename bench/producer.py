@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -88,7 +89,8 @@ def fill(buffer: Path, first: int, count: int) -> Produced:
     """Put `count` batches into a buffer, numbered from `first`."""
     buffer.mkdir(parents=True, exist_ok=True)
     parts = [(buffer, start, min(1000, first + count - start)) for start in range(first, first + count, 1000)]
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    # Not forked: this process may hold a gateway to a JVM, whose threads a fork would lose.
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
         made = list(pool.map(_fill, parts))
     return Produced(count, sum(rows for rows, _ in made), sum(size for _, size in made))
 
