@@ -46,8 +46,8 @@ def commit() -> str:
         return "unknown"
 
 
-def command() -> str:
-    return " ".join(["python -m bench.ledger", *sys.argv[1:]])
+def command(suite: str) -> str:
+    return " ".join([f"python -m bench.{suite}", *sys.argv[1:]])
 
 
 def _git(*arguments: str) -> str:

@@ -7,29 +7,23 @@ A file that cannot be used yields one row that holds nothing but its batch's id 
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lethe_spark.buffer_store import BadFile, Bytes, FileTask, Store, Unread
 from lethe_spark.file_formats import FORMATS, opened
+from lethe_spark.fitting import ERROR_COLUMN, Fitting, Piece
 from lethe_spark.opened_file import ROWS_PER_BATCH
 from lethe_spark.schema_fit import Fits, Lacks, Misfit, Rules, compare
 
-ERROR_COLUMN: Final = "_lethe_error"
 COLUMNS_WANTED: Final = (
     "ColumnsWanted"  # the reason of a file that would fit a table with more columns, told instead of a message
 )
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
-# 0001-01-01 and 9999-12-31, counted from 1970-01-01
-_FIRST_DAY: Final = -719_162
-_LAST_DAY: Final = 2_932_896
-_FIRST_MICROSECOND: Final = _FIRST_DAY * 86_400_000_000
-_LAST_MICROSECOND: Final = (_LAST_DAY + 1) * 86_400_000_000 - 1
 
 
 def encode_error(uri: str, error: BadFile) -> str:
@@ -92,14 +86,20 @@ class Reader:
                 yield from packed(self._tables(store, FileTask.decode(payload), target))
 
     def _tables(self, store: Store, tasks: list[FileTask], target: pa.Schema) -> Iterator[pa.Table]:
+        """Rows of small files go through the table's columns together: each column of each costs a handful of calls."""
+        fitting = Fitting(self.batch_column, self.rules.required, FORMATS[self.format_name].null_is_absent, target)
+        waiting = Waiting()
         for task, source in store.opened(tasks):
             try:
                 if isinstance(source, Unread):
                     raise source
-                yield from self._file(task, source, target)
+                for rows in self._file(task, source, target):
+                    if not waiting.takes(rows):
+                        yield from _fitted(fitting, waiting.taken())
+                    waiting.add(Piece(task, rows))
             except BadFile as e:
-                values: dict[str, Any] = {self.batch_column: task.batch_id, ERROR_COLUMN: encode_error(task.uri, e)}
-                yield pa.Table.from_pylist([values], schema=target)
+                yield _error(task, e, self.batch_column, target)
+        yield from _fitted(fitting, waiting.taken())
 
     def _file(self, task: FileTask, source: Bytes, target: pa.Schema) -> Iterator[pa.Table]:
         name = FORMATS[self.format_name].name
@@ -108,8 +108,7 @@ class Reader:
         with source.faults(task.uri, name):
             file = opened(source.file, self.format_name, _data_columns(target))
             self._check_schema(file.schema, target)
-            for rows in file.tables:
-                yield self._table(task, rows, target)
+            yield from file.tables
 
     def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:
         if self._fits is not None and schema.equals(self._fits):
@@ -122,57 +121,52 @@ class Reader:
             case Misfit(message):
                 raise BadFile("SchemaMismatch", message)
 
-    def _table(self, task: FileTask, rows: pa.Table, target: pa.Schema) -> pa.Table:
-        if self.batch_column in rows.column_names:
-            self._check_batch_id(rows.column(self.batch_column), task.batch_id)
-        columns: list[Any] = []
-        for field in target:
-            if field.name == self.batch_column:
-                columns.append(pa.repeat(pa.scalar(task.batch_id, field.type), rows.num_rows))
-            elif field.name == ERROR_COLUMN or field.name not in rows.column_names:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-            else:
-                columns.append(self._column(rows.column(field.name), field))
-        return pa.Table.from_arrays(columns, schema=target)
 
-    def _column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        if field.name in self.rules.required and values.null_count:
-            raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, the table requires values")
-        try:
-            fitting = values if values.type == field.type else values.cast(field.type, safe=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise BadFile(
-                "SchemaMismatch",
-                f"column {field.name} is {values.type} and holds a value that {field.type} cannot hold as it is",
-            ) from e
-        if not _within_calendar(fitting):
-            raise BadFile("SchemaMismatch", f"column {field.name} holds a {field.type} outside the years 1 to 9999")
-        return fitting
+@dataclass
+class Waiting:
+    """Rows of the same columns that are gone through together."""
 
-    def _check_batch_id(self, values: pa.ChunkedArray, batch_id: str) -> None:
-        plain = values.cast(pa.string())
-        if FORMATS[self.format_name].null_is_absent:
-            plain = plain.drop_null()
-        if plain.null_count or not pc.all(pc.equal(plain, batch_id), min_count=0).as_py():
-            raise BadFile(
-                "BatchIdMismatch", f"column {self.batch_column} holds values other than the batch's id {batch_id!r}"
-            )
+    pieces: list[Piece] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def takes(self, rows: pa.Table) -> bool:
+        if not self.pieces:
+            return True
+        small = self.rows < ROWS_PER_BATCH and self.bytes < BYTES_PER_BATCH
+        return small and bool(rows.schema.equals(self.pieces[0].rows.schema))
+
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.rows.nbytes
+
+    def taken(self) -> list[Piece]:
+        taken, self.pieces, self.rows, self.bytes = self.pieces, [], 0, 0
+        return taken
+
+
+def _fitted(fitting: Fitting, pieces: list[Piece]) -> Iterator[pa.Table]:
+    """All together, or, when something is wrong with one of them, each by itself: the error is one file's."""
+    if not pieces:
+        return
+    try:
+        yield fitting.fitted(pieces)
+        return
+    except BadFile as e:
+        if len(pieces) == 1:
+            yield _error(pieces[0].task, e, fitting.batch_column, fitting.target)
+            return
+    for piece in pieces:
+        yield from _fitted(fitting, [piece])
+
+
+def _error(task: FileTask, error: BadFile, batch_column: str, target: pa.Schema) -> pa.Table:
+    values: dict[str, Any] = {batch_column: task.batch_id, ERROR_COLUMN: encode_error(task.uri, error)}
+    return pa.Table.from_pylist([values], schema=target)
 
 
 def _data_columns(target: pa.Schema) -> pa.Schema:
     return pa.schema([f for f in target if f.name != ERROR_COLUMN])
-
-
-def _within_calendar(values: pa.ChunkedArray) -> bool:
-    """Whether dates and times are such as SQL and Python know: others could be stored, and then break every reader."""
-    if pa.types.is_timestamp(values.type):
-        first, last, plain = _FIRST_MICROSECOND, _LAST_MICROSECOND, pa.int64()
-    elif pa.types.is_date32(values.type):
-        first, last, plain = _FIRST_DAY, _LAST_DAY, pa.int32()
-    else:
-        return True
-    found = pc.min_max(values.cast(plain)).as_py()
-    return found["min"] is None or (first <= found["min"] and found["max"] <= last)
 
 
 def packed(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:

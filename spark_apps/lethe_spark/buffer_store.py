@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import UnsupportedOperation
 from itertools import islice
 from typing import Any, Final
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 from lethe.plan.batches import file_etag
+from lethe.plan.places import local_path
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
@@ -34,11 +35,11 @@ class FileTask:
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:
-        return json.dumps([asdict(t) for t in tasks])
+        return json.dumps([[t.batch_id, t.uri, t.size, t.etag] for t in tasks])
 
     @staticmethod
     def decode(text: str) -> "list[FileTask]":
-        return [FileTask(**t) for t in json.loads(text)]
+        return [FileTask(*t) for t in json.loads(text)]
 
 
 class BadFile(Exception):
@@ -69,10 +70,14 @@ class Store:
     def __init__(self, io_properties: dict[str, str], whole_file_bytes: int = WHOLE_FILE_BYTES) -> None:
         self.io_properties = io_properties
         self.whole_file_bytes = whole_file_bytes
+        self._local = LocalFileSystem()
         self._known: dict[tuple[str, str], FileSystem] = {}
 
     def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
         """The files in their order, the next few being fetched meanwhile. Raises BufferAway."""
+        if all(_is_local(t.uri) for t in tasks):  # nothing to wait for: threads cost more than they save
+            yield from ((t, self._open(t)) for t in tasks)
+            return
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-fetch") as pool:
             remaining = iter(tasks)
             window: list[tuple[FileTask, Future[Bytes | Unread]]] = []
@@ -113,18 +118,20 @@ class Store:
         return source
 
     def _locate(self, uri: str) -> tuple[FileSystem, str]:
-        if "://" not in uri:
-            return LocalFileSystem(), uri.removeprefix("file:")
+        if _is_local(uri):
+            return self._local, local_path(uri)
         scheme, _, rest = uri.partition("://")
         netloc, _, path = rest.partition("/")
-        if scheme == "file":
-            return LocalFileSystem(), f"/{path}"
         if (scheme, netloc) not in self._known:
             from pyiceberg.io.pyarrow import PyArrowFileIO
 
             split = urlsplit(f"{scheme}://{netloc}")
             self._known[scheme, netloc] = PyArrowFileIO(self.io_properties).fs_by_scheme(split.scheme, split.netloc)
         return self._known[scheme, netloc], f"{netloc}/{path}"
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file:")
 
 
 def _etag(files: FileSystem, path: str, file: Any) -> str:

@@ -22,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lethe_spark.buffer_files import COLUMNS_WANTED, ERROR_COLUMN, FileError, Reader, decode_columns, decode_error
+from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, Reader, decode_columns, decode_error
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe_spark.fitting import ERROR_COLUMN
 from lethe_spark.frames import named
 from lethe_spark.jvm.errors import JvmError
 

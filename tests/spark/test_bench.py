@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import report, rivals, tracking
+from bench import ledger_report, page, rivals, tracking
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,20 +32,20 @@ def test_the_benchmark_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> No
     assert all(g["measured"] is not None for g in document["goals"])
     kinds = {r.get("kind") for part in document["parts"].values() for r in part["results"]}
     assert kinds >= {rivals.LEDGER, rivals.COPY_ON_WRITE, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES}
-    page = (tmp_path / "out.md").read_text()
-    assert report.BEGIN in page
+    assert page.begin("ledger") in (tmp_path / "out.md").read_text()
     assert all((out / picture).exists() for picture in ("commits.svg", "reads.svg", "reverts.svg"))
     assert not (tmp_path / "work" / "warehouse").exists(), "the tables are left behind"
 
 
 def test_a_second_report_replaces_the_first_and_leaves_the_prose(tmp_path: Path) -> None:
-    page = tmp_path / "benchmarks.md"
-    page.write_text(f"# Benchmarks\n\nBefore.\n\n{report.BEGIN}\nold\n{report.END}\n\nAfter.\n")
+    file = tmp_path / "benchmarks.md"
+    begin, end = page.begin("ledger"), page.end("ledger")
+    file.write_text(f"# Benchmarks\n\nBefore.\n\n{begin}\nold\n{end}\n\nAfter.\n")
 
-    report.insert(page, "first\n")
-    report.insert(page, "second\n")
+    page.insert(file, "ledger", "first\n")
+    page.insert(file, "ledger", "second\n")
 
-    text = page.read_text()
+    text = file.read_text()
     assert "old" not in text
     assert "first" not in text
     assert text.startswith("# Benchmarks\n\nBefore.\n")
@@ -57,9 +57,9 @@ def test_a_goal_that_was_not_measured_is_not_met() -> None:
     failed = {"kind": rivals.LEDGER, "batches": 1, "error": "ValueError: no", "seconds": {"median": 0.1}}
     vectors = {"kind": rivals.DELETION_VECTORS, "batches": 1, "seconds": {"median": 0.9}}
 
-    found = report.goals({"reverts-full": {"results": [failed, vectors]}})
+    found = ledger_report.goals({"reverts-full": {"results": [failed, vectors]}})
 
-    assert {(g["measured"], g["met"]) for g in found} == {(None, report.UNKNOWN)}
+    assert {(g["measured"], g["met"]) for g in found} == {(None, page.UNKNOWN)}
 
 
 def test_the_benchmark_of_the_table_of_batches_measures_every_kind_of_change(

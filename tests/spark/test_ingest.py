@@ -11,8 +11,9 @@ import pytest
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe_spark import buffer_store
-from lethe_spark.buffer_files import ERROR_COLUMN, Reader, decode_error
+from lethe_spark.buffer_files import Reader, decode_error
 from lethe_spark.buffer_store import BufferAway, FileTask, Watched
+from lethe_spark.fitting import ERROR_COLUMN
 from lethe_spark.ingest import BatchSource, Ingest, read_batches
 from lethe_spark.jvm.rewrite import write_uncommitted
 from pyspark.sql import SparkSession

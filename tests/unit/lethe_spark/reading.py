@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from lethe_spark.buffer_files import ERROR_COLUMN, Reader, decode_error
+from lethe_spark.buffer_files import Reader, decode_error
 from lethe_spark.buffer_store import FileTask
+from lethe_spark.fitting import ERROR_COLUMN
 from lethe_spark.ingest import wide
 from pyspark.sql.types import DataType, StructType
 

@@ -1,17 +1,12 @@
 """The same figures as pictures: SVG, the same bytes for the same figures. I/O: writes files."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("MPLBACKEND", "Agg")
-
-import matplotlib
-import matplotlib.pyplot as plt
-
 from bench import rivals
-from bench.report import find, median
+from bench.drawing import counts, plt, save, style
+from bench.page import find, median
 
 COLOURS = {
     rivals.LEDGER: "#1b6ca8",
@@ -25,24 +20,18 @@ COLOURS = {
 
 def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Write a picture for each group of parts that was measured. Returns: file names by group."""
-    matplotlib.rcParams.update({"svg.hashsalt": "lethe", "svg.fonttype": "path", "font.size": 9})
+    style()
     parts = document["parts"]
     drawn: dict[str, str] = {}
     if "commits" in parts:
-        drawn["commits"] = _save(_commits(parts["commits"]), folder / "commits.svg")
+        drawn["commits"] = save(_commits(parts["commits"]), folder / "commits.svg")
     reads = [parts[p] for p in ("reads-sorted", "reads-unsorted") if p in parts]
     if reads:
-        drawn["reads"] = _save(_reads(reads), folder / "reads.svg")
+        drawn["reads"] = save(_reads(reads), folder / "reads.svg")
     reverts = [parts[p] for p in ("reverts-small", "reverts-full", "reverts-unsorted") if p in parts]
     if reverts:
-        drawn["reverts"] = _save(_reverts(reverts), folder / "reverts.svg")
+        drawn["reverts"] = save(_reverts(reverts), folder / "reverts.svg")
     return drawn
-
-
-def _save(figure: Any, file: Path) -> str:
-    figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    plt.close(figure)
-    return file.name
 
 
 def _commits(part: Mapping[str, Any]) -> Any:
@@ -56,7 +45,7 @@ def _commits(part: Mapping[str, Any]) -> Any:
             above = [r[quantity]["max"] - m for m, r in zip(middle, found, strict=True)]
             axis.errorbar(sizes, middle, yerr=[below, above], marker=marker, capsize=3, label=what)
     for axis, label in ((left, "seconds"), (right, "bytes written")):
-        _counts(axis, [x["active"] for x in part["ledgers"]], "active tombstones")
+        counts(axis, [x["active"] for x in part["ledgers"]], "active tombstones")
         axis.set_ylabel(label)
         axis.grid(alpha=0.3, which="both")
     left.set_ylim(bottom=0)
@@ -109,7 +98,7 @@ def _reverts(parts: Sequence[Mapping[str, Any]]) -> Any:
             found = [(n, find(part["results"], kind=kind, batches=n)) for n in counts]
             points = [(n, median(r)) for n, r in found if median(r) is not None]
             axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind], label=kind) if points else None
-        _counts(axis, counts, "batches taken back")
+        counts(axis, counts, "batches taken back")
         axis.set_yscale("log")
         layout = "" if part["table"]["sorted"] else ", unsorted"
         axis.set_title(f"{part['table']['rows'] / 1e6:g} million rows{layout}", loc="left")
@@ -118,11 +107,3 @@ def _reverts(parts: Sequence[Mapping[str, Any]]) -> Any:
     lines, kinds = axes[0][0].get_legend_handles_labels()
     axes[0][-1].legend(lines, kinds, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
-
-
-def _counts(axis: Any, counts: Sequence[int], label: str) -> None:
-    """A logarithmic axis with just these numbers on it."""
-    axis.set_xscale("log")
-    axis.set_xticks(counts, [f"{n:,}" for n in counts])
-    axis.minorticks_off()
-    axis.set_xlabel(label)

@@ -1,0 +1,31 @@
+"""What consolidation manages: small files an hour, how that grows, commits one after another; beside one commit per batch.
+
+python -m bench.consolidation [--scale tiny|small|full] [--only sustained,growth,rivals,commits] [--out docs/benchmarks]
+"""
+
+import os
+import sys
+
+from bench import consolidation_plots, consolidation_report, consolidations, many_commits, one_by_one
+from bench.consolidation_scales import SCALES
+from bench.suite import Suite, main
+
+SUITE = Suite(
+    name="consolidation",
+    purpose=(__doc__ or "").splitlines()[0],
+    parts={
+        "sustained": consolidations.sustained,
+        "growth": consolidations.growth,
+        "rivals": one_by_one.measure,
+        "commits": many_commits.measure,
+    },
+    scales=SCALES,
+    goals=consolidation_report.goals,
+    section=consolidation_report.section,
+    draw=consolidation_plots.draw,
+)
+
+if __name__ == "__main__":
+    code = main(SUITE)
+    sys.stdout.flush()
+    os._exit(code)  # not sys.exit: a callback thread of py4j must not keep a finished run alive

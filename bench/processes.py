@@ -1,0 +1,80 @@
+"""A process and its children while they run: memory at its peak and processor seconds, from /proc. I/O.
+
+Memory is proportional (PSS), so that pages which forked workers share count once.
+"""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+_EVERY_SECONDS: Final = 0.5
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Watch:
+    """Use as `with Watch(pid) as seen:`; what it says is final afterwards.
+
+    `peak_bytes`: of all processes together at one moment; `cpu_seconds`: by process name. What a process used up between
+    the last look and its end is missing.
+    """
+
+    pid: int
+    peak_bytes: int = 0
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+
+    def __enter__(self) -> "Watch":
+        self._ended = threading.Event()
+        self._used: dict[tuple[int, str], float] = {}
+        self._thread = threading.Thread(target=self._look, name="bench-watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(_EVERY_SECONDS):
+            family = _family(self.pid)
+            self.peak_bytes = max(self.peak_bytes, sum(_memory(p) for p in family))
+            for pid in family:
+                name, used = _used(pid)
+                if name:
+                    self._used[pid, name] = used
+            self.cpu_seconds = {
+                name: round(sum(s for (_, n), s in self._used.items() if n == name), 1)
+                for name in {n for _, n in self._used}
+            }
+
+
+def _family(pid: int) -> list[int]:
+    found, open_ = [], [pid]
+    while open_:
+        current = open_.pop()
+        found.append(current)
+        for task in Path(f"/proc/{current}/task").glob("*/children"):
+            try:
+                open_ += map(int, task.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def _memory(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def _used(pid: int) -> tuple[str, float]:
+    try:
+        head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    except OSError:
+        return "", 0.0
+    fields = rest.split()
+    return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / _TICKS
