@@ -76,7 +76,7 @@ class Store:
     def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
         """The files in their order, the next few being fetched meanwhile. Raises BufferAway."""
         if all(_is_local(t.uri) for t in tasks):  # nothing to wait for: threads cost more than they save
-            yield from ((t, self._open(t)) for t in tasks)
+            yield from ((t, self.open(t)) for t in tasks)
             return
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-fetch") as pool:
             remaining = iter(tasks)
