@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lethe import names
 from lethe.buffer import open_buffer
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunSpec, parse_run
@@ -24,8 +24,8 @@ from lethe_operator.work_queue import Key
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
-from tests.builders import RUN, a_batch
-from tests.unit.lethe.table.lake import SCHEMA, summary_of
+from tests.builders import a_batch
+from tests.unit.lethe.table.lake import SCHEMA, commit
 from tests.unit.operator.builders import a_dataset_body
 from tests.unit.operator.cluster import Cluster
 
@@ -70,12 +70,6 @@ def cluster(tmp_path: Path) -> Cluster:
 def buffered(cluster: Cluster) -> dict[str, BufferedBatch]:
     uri = cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]["uri"]
     return {b.id: b for b in open_buffer(uri, "batch_id", {}).list().batches}
-
-
-def commit(table: Table, *entries: BatchEntry) -> None:
-    """A ledger commit: a snapshot of a summary and no rows."""
-    keys = summary_of(table.refresh(), Delta(RUN, set_batches=entries))
-    table.append(SCHEMA.empty_table(), snapshot_properties=keys)
 
 
 def promoted(cluster: Cluster, id: str) -> BatchEntry:
