@@ -9,7 +9,7 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.merge import Thresholds
 from lethe.plan.tracking import BUFFERED, BatchRow, Sizes, row_of
-from lethe.table import differences, ledger_store, tracking, tracking_change, tracking_files, tracking_upkeep
+from lethe.table import catalogs, differences, ledger_store, tracking, tracking_change, tracking_files, tracking_upkeep
 from lethe.table.facts import observe
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -237,6 +237,19 @@ def test_somebody_elses_table_of_that_name_is_left_alone(catalog: Catalog, table
         update(catalog)
 
     assert catalog.load_table("air.flights_batches").metadata == theirs.metadata
+
+
+def test_in_a_mere_folder_there_is_no_table_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg cannot commit there. Who did not ask for one is not bothered."""
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  folder:\n    type: hadoop\n    warehouse: file://{tmp_path}/wh\n"
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    folder = catalogs.load("folder")
+
+    assert tracking.bring_up_to_date(folder, NAME, "batch_id", create=False) is None
+    with pytest.raises(InputError, match="UnsupportedCatalog"):
+        tracking.bring_up_to_date(folder, NAME, "batch_id", create=True)
 
 
 def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalog: Catalog, table: Table) -> None:
