@@ -1,8 +1,10 @@
-"""The table of batches on PostgreSQL and S3, updated by many at once. Without Spark: the update needs none."""
+"""The table of batches on PostgreSQL with S3, and on a REST catalog, updated by many at once. Without Spark: the update
+needs none."""
 
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +16,9 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from tests.builders import a_batch
-from tests.spark import postgres, s3
+from tests.spark import postgres, rest_catalog, s3
 from tests.spark.lake import Lake
-from tests.unit.lethe.table.lake import SCHEMA
-from tests.unit.lethe.table.test_tracking import commit
+from tests.unit.lethe.table.lake import SCHEMA, commit, named_files
 
 NAME = "air.flights"
 WRITERS = 4
@@ -82,9 +83,8 @@ def test_many_that_commit_and_update_at_once_leave_it_as_the_ledger_says(table: 
     shown = tracking.shown(mine)
     assert shown is not None
     assert (shown.version, shown.totals["promoted"].batches) == (WRITERS * TURNS, WRITERS)
-    named = {e.file.file_path for s in mine.snapshots() for e in tracking_files.files_of(as_of(mine, s.snapshot_id))}
     stored = {f"s3://lake/{k}" for k in store.keys("lake") if "flights_batches/data/" in k and k.endswith(".parquet")}
-    assert stored == named
+    assert stored == named_files(mine)
 
 
 def test_files_of_snapshots_that_went_are_gone_from_the_store(
@@ -98,19 +98,29 @@ def test_files_of_snapshots_that_went_are_gone_from_the_store(
         update(catalog)
 
     mine = catalog.load_table("air.flights_batches")
-    named = {e.file.file_path for s in mine.snapshots() for e in tracking_files.files_of(as_of(mine, s.snapshot_id))}
     stored = {f"s3://lake/{k}" for k in store.keys("lake") if "flights_batches/data/" in k and k.endswith(".parquet")}
-    assert (len(mine.snapshots()) <= 4, rows(mine) == wanted(table), stored == named) == (True, True, True)
+    assert (len(mine.snapshots()) <= 4, rows(mine) == wanted(table), stored == named_files(mine)) == (True, True, True)
 
 
-def as_of(table: Table, snapshot_id: int) -> Any:
-    """The table as if that snapshot were its head."""
+def test_a_rest_catalog_lets_one_of_two_win_as_well(lake: Lake, tmp_path: Path) -> None:
+    with rest_catalog.running(tmp_path / "server") as server:
+        lake.add_catalog("rest-tracking", type="rest", uri=server.uri)
+        catalog = catalogs.load("rest-tracking")
+        catalog.create_namespace("air")
+        table = catalog.create_table(NAME, SCHEMA, properties={"format-version": "2"})
+        commit(table, a_batch("A"))
+        update(catalog)
+        commit(table, a_batch("B"))
+        steps: list[str] = []
 
-    class Then:
-        io = table.io
+        def overtaken(step: str) -> None:
+            steps.append(step)
+            if len(steps) == 1:
+                commit(catalog.load_table(NAME), a_batch("A", BatchState.REVERTED))
+                update(catalogs.load("rest-tracking"))
 
-        @staticmethod
-        def current_snapshot() -> Any:
-            return table.snapshot_by_id(snapshot_id)
+        done = tracking.bring_up_to_date(catalog, NAME, "batch_id", create=True, step=overtaken)
 
-    return Then()
+        assert done is not None
+        assert (done.snapshot_id, done.shown.version, len(steps)) == (None, 3, 1)
+        assert rows(catalog.load_table("air.flights_batches")) == wanted(table)

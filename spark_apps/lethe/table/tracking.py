@@ -31,7 +31,7 @@ from lethe.table.tracking_upkeep import keep_short
 log = logging.getLogger(__name__)
 
 TRIES: Final = 6
-ENOUGH_LOST: Final = 2  # races, after which others have shown what was to be shown
+ENOUGH_LOST: Final = 2  # races, after which others show what was to be shown
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.metrics.column.batch_id": "full",
@@ -148,13 +148,16 @@ def bring_up_to_date(
             f"catalog {catalog.name} is a mere folder, in which PyIceberg, which writes the table {name_of(table_name)}, "
             "cannot commit. `lethe batches` reads the ledger instead.",
         )
-    lost = 0
-    while lost < TRIES:
+    heads: set[int] = set()  # that the table of batches had while this tries
+    for attempt in range(TRIES):
         tracking = find(catalog, table_name)
         if tracking is None and not create:
             return None
-        if lost >= ENOUGH_LOST and waiting is None and not anew and tracking and (seen := shown(tracking)):
-            # Whoever won the second race had loaded what won the first, and looked up the head after that.
+        head = tracking.current_snapshot() if tracking is not None else None
+        heads |= {head.snapshot_id} if head is not None else set()
+        if len(heads) > ENOUGH_LOST and waiting is None and not anew and tracking and (seen := shown(tracking)):
+            # Whoever made the third head had loaded the second, which came after the first was seen, and looked up the
+            # tracked table after that.
             return Tracked(name_of(table_name), seen)
         # Looked up after the tracking table, so that the ledger found is no older than the one it shows.
         table = catalog.load_table(table_name)
@@ -162,14 +165,12 @@ def bring_up_to_date(
         loaded = ledger_store.load(table.io, facts)
         tracking = tracking or _create(catalog, table_name, facts)
         if tracking is None:
-            lost += 1
             continue
         try:
             return _update(tracking, table, facts, loaded, waiting, anew, step)
         except CommitFailedException:
             log.info("%s was updated by another meanwhile; looking again", name_of(table_name))
-            time.sleep(random.uniform(0, 0.2) * 2**lost)
-            lost += 1
+            time.sleep(random.uniform(0, 0.2) * 2**attempt)
     raise ConflictError(
         "BatchesTableMoved", f"{name_of(table_name)}: others kept updating it; the next run does it too."
     )

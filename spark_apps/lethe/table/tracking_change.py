@@ -142,4 +142,4 @@ def _arrow(rows: Iterable[BatchRow]) -> pa.Table:
     parts = [ARROW.empty_table()]
     while some := list(islice(source, _AT_ONCE)):
         parts.append(as_arrow(some))
-    return pa.concat_tables(parts).combine_chunks()
+    return pa.concat_tables(parts)

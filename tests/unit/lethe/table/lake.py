@@ -6,7 +6,7 @@ import lethe
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from lethe.ledger.ledger import Delta
+from lethe.ledger.ledger import BatchEntry, Delta
 from lethe.ledger.summary import summary
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from lethe.table import ledger_store
@@ -73,6 +73,19 @@ def vacuum(table: Table, *ids: str, files_at_most: int = 1000, forget: bool = Tr
             for file in _dataframe_to_data_files(table.metadata, kept, table.io) if kept.num_rows else ():
                 overwrite.append_data_file(file)
     return head(table)
+
+
+def commit(table: Table, *batches: BatchEntry, forget: Sequence[str] = ()) -> None:
+    """A ledger commit that only says something of batches."""
+    table.refresh()
+    keys = summary_of(table, Delta(RUN, set_batches=batches, forget_batches=frozenset(forget)))
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
+
+
+def named_files(table: Table) -> set[str]:
+    """The data files that some retained snapshot of a table names."""
+    manifests = {m.manifest_path: m for s in table.snapshots() for m in s.manifests(table.io)}.values()
+    return {e.data_file.file_path for m in manifests for e in m.fetch_manifest_entry(table.io)}
 
 
 def summary_of(

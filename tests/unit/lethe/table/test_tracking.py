@@ -1,33 +1,23 @@
 """The table of batches shows what the ledger says, whatever happened in between, and costs what changed."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lethe import names
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe.ledger.summary import summary
+from lethe.ledger.ledger import BatchState
+from lethe.ledger.merge import Thresholds
 from lethe.plan.tracking import BUFFERED, BatchRow, Sizes, row_of
-from lethe.table import ledger_store, tracking, tracking_change, tracking_files, tracking_upkeep
+from lethe.table import catalogs, differences, ledger_store, tracking, tracking_change, tracking_files, tracking_upkeep
 from lethe.table.facts import observe
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import NOW, RUN, a_batch, ago, an_object
+from tests.builders import NOW, a_batch, ago, an_object
+from tests.unit.lethe.table.lake import commit, named_files
 
 NAME = "air.flights"
-
-
-def commit(table: Table, *batches: BatchEntry, forget: Sequence[str] = ()) -> None:
-    """A ledger commit without Spark: a snapshot of a summary and no rows."""
-    table.refresh()
-    facts = observe(table, "batch_id")
-    base = ledger_store.load(table.io, facts)
-    delta = Delta(RUN, set_batches=tuple(batches), forget_batches=frozenset(forget))
-    written = ledger_store.write(table.io, facts, base, delta)
-    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=summary(written, RUN, "Consolidation"))
 
 
 def update(catalog: Catalog, **changes: Any) -> tracking.Tracked:
@@ -146,6 +136,49 @@ def test_a_ledger_whose_old_files_were_cleaned_up_is_taken_whole(catalog: Catalo
     assert rows(catalog) == wanted(table)
 
 
+def test_ledgers_that_differ_in_too_much_are_not_compared(
+    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once all chunks were merged, to compare would read the ledger twice."""
+    commit(table, a_batch("A"), a_batch("B"))
+    update(catalog)
+    commit(table, a_batch("B", BatchState.REVERTED))
+    monkeypatch.setattr(differences, "COMPARED_AT_MOST", 2)
+
+    assert update(catalog).rebuilt
+    assert rows(catalog) == wanted(table)
+
+
+def test_entries_are_found_once_in_a_ledger_of_many_chunks(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set again, taken away and set once more: the newest chunk says what is true."""
+    monkeypatch.setattr(ledger_store, "THRESHOLDS", Thresholds(floor=2, cap=8))
+    for n in range(20):
+        commit(table, a_batch(f"b{n}"), a_batch("A", time=ago(hours=n)), forget=[f"b{n - 3}"])
+    ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
+
+    found = [e for some in differences.all_batches(ledger.batches) for e in some]
+
+    assert len(found) == len(ledger.batches) == len({e.id for e in found})
+    assert {e.id: e for e in found} == dict(ledger.batches)
+    assert len(table.snapshots()) == 20
+
+
+def test_a_table_that_says_more_than_it_holds_is_found_out_and_made_anew(catalog: Catalog, table: Table) -> None:
+    """Whatever somebody did to it under our keys: its totals must stay those of the ledger."""
+    commit(table, a_batch("A"), a_batch("B"))
+    update(catalog)
+    mine = catalog.load_table("air.flights_batches")
+    head = mine.current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    keys = {k: v for k, v in head.summary.additional_properties.items() if k.startswith("lethe.")}
+    mine.overwrite(tracking_files.as_arrow([row_of(a_batch("B"))]), snapshot_properties=keys)
+    commit(table, a_batch("A", BatchState.REVERTED))
+
+    assert update(catalog).rebuilt
+    assert rows(catalog) == wanted(table)
+
+
 def test_rows_that_somebody_else_changed_are_made_anew(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
     update(catalog)
@@ -206,6 +239,19 @@ def test_somebody_elses_table_of_that_name_is_left_alone(catalog: Catalog, table
     assert catalog.load_table("air.flights_batches").metadata == theirs.metadata
 
 
+def test_in_a_mere_folder_there_is_no_table_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg cannot commit there. Who did not ask for one is not bothered."""
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  folder:\n    type: hadoop\n    warehouse: file://{tmp_path}/wh\n"
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    folder = catalogs.load("folder")
+
+    assert tracking.bring_up_to_date(folder, NAME, "batch_id", create=False) is None
+    with pytest.raises(InputError, match="UnsupportedCatalog"):
+        tracking.bring_up_to_date(folder, NAME, "batch_id", create=True)
+
+
 def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalog: Catalog, table: Table) -> None:
     """The older must not overwrite what the newer has written, nor be added to it."""
     commit(table, a_batch("A"))
@@ -260,8 +306,7 @@ def test_what_was_written_for_a_lost_race_is_deleted(catalog: Catalog, table: Ta
     update(catalog, step=overtaken)
 
     mine = catalog.load_table("air.flights_batches")
-    named = {f.file.file_path for s in mine.snapshots() for f in tracking_files.files_of(at(mine, s.snapshot_id))}
-    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named
+    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named_files(mine)
 
 
 def test_two_that_make_the_table_at_once_make_one(
@@ -350,8 +395,7 @@ def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkey
     mine = catalog.load_table("air.flights_batches")
     assert len(mine.snapshots()) <= 4
     assert rows(catalog) == wanted(table)
-    named = {f.file.file_path for s in mine.snapshots() for f in tracking_files.files_of(at(mine, s.snapshot_id))}
-    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named
+    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named_files(mine)
     for snapshot in mine.snapshots():
         assert mine.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows > 0
     assert len(list(metadata_folder(mine).glob("snap-*.avro"))) == len(mine.snapshots())
@@ -430,16 +474,3 @@ def metadata_folder(table: Table) -> Path:
 
 def paths(catalog: Catalog) -> set[str]:
     return {f.file.file_path for f in tracking_files.files_of(catalog.load_table("air.flights_batches"))}
-
-
-def at(table: Table, snapshot_id: int) -> Any:
-    """The table as if that snapshot were its head."""
-
-    class Then:
-        io = table.io
-
-        @staticmethod
-        def current_snapshot() -> Any:
-            return table.snapshot_by_id(snapshot_id)
-
-    return Then()
