@@ -1,7 +1,4 @@
-"""Runs that commit do not follow on each other's heels, since other writers of the table want to commit as well.
-
-What that does for such a writer is measured in tests/spark/test_starvation.py.
-"""
+"""Runs that commit do not follow on each other's heels, since other writers of the table want to commit as well."""
 
 import pytest
 from lethe.run import RunSpec

@@ -1,0 +1,98 @@
+"""Retention on what real runs recorded: what was promoted goes, as it was promoted, and nothing that is not in the table."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from lethe.run import BufferRef
+from lethe_operator.kube import DATASETS
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Killed, Story, die, of_batches
+from tests.spark.lake import Lake
+from tests.unit.operator.cluster import Cluster
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return Story.begin(spark, lake)
+
+
+def reconcile(story: Story, layout: str = "Directory") -> list[str]:
+    """Let an operator act whose Dataset keeps nothing in the buffer after its promotion. The objects that it reports."""
+    spec = {
+        "table": {"catalog": story.catalog, "name": story.name},
+        "batchColumn": "batch_id",
+        "buffer": {"uri": story.buffer.uri, "layout": layout, "retentionSeconds": 0},
+        "consolidation": {"suspend": True},
+    }
+    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
+    server = Cluster((DATASETS, {"metadata": meta, "spec": spec}))
+    Reconciler(server, Tables(), Settings())(Key("Dataset", "air", story.name))  # type: ignore[arg-type]
+    told = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
+    return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in told)
+
+
+def there(story: Story) -> set[str]:
+    return _names(story.buffer.path, story.buffer.path.rglob("*"))
+
+
+def _names(root: Path, paths: Iterable[Path]) -> set[str]:
+    return {str(p.relative_to(root)) for p in paths if p.is_file()}
+
+
+def test_only_objects_that_are_in_the_table_are_deleted(story: Story) -> None:
+    """A was added to, C written over, since they were promoted; D waits, and E has no `_SUCCESS` yet."""
+    story.put("A", "B", "C", "D", "E")
+    (story.folder("E") / "_SUCCESS").unlink()
+    story.consolidate("A", "B", "C")
+    (story.folder("A") / "late.parquet").write_bytes(b"rows that nobody promoted")
+    (story.folder("C") / "part-0.parquet").write_bytes(b"other rows than were promoted")
+
+    told = reconcile(story)
+
+    kept = {"batch_id=A/late.parquet", "batch_id=C/part-0.parquet"}
+    assert set(told) == kept
+    waiting = {"batch_id=D/part-0.parquet", "batch_id=D/_SUCCESS", "batch_id=E/part-0.parquet"}
+    assert there(story) == {*kept, *waiting, "batch_id=A/_SUCCESS", "batch_id=C/_SUCCESS"}
+    story.check_reads(of_batches("A", "B", "C"))
+    story.consolidate("A", "C", "D")  # what is left of A and C is no batch again
+    story.check_reads(of_batches("A", "B", "C", "D"))
+
+
+@pytest.mark.parametrize("step", ["after_stage", "before_commit"])
+def test_nothing_is_deleted_before_the_batch_is_in_a_committed_snapshot(story: Story, step: str) -> None:
+    """Staged files are in the table's metadata, and a run that died may never be repeated."""
+    story.put("A", "B")
+    story.consolidate("A")
+    before = {n for n in there(story) if n.startswith("batch_id=B/")}
+    with pytest.raises(Killed):
+        story.consolidate("B", **{step: die})
+
+    reconcile(story)
+
+    assert there(story) == before
+    story.consolidate("B")
+    story.check_reads(of_batches("A", "B"))
+    reconcile(story)
+    assert there(story) == set()
+
+
+def test_of_a_buffer_of_files_only_those_that_are_in_the_table_are_deleted(story: Story) -> None:
+    story.put("A", "B", "C")
+    files = story.buffer.path
+    for i in "ABC":
+        (story.folder(i) / "part-0.parquet").rename(files / f"{i}.parquet")
+        (story.folder(i) / "_SUCCESS").unlink()
+        story.folder(i).rmdir()
+    story.run(story.consolidation("A", "B", buffer=BufferRef(uri=story.buffer.uri, layout="File")))
+    (files / "B.parquet").write_bytes(b"other rows than were promoted")
+
+    told = reconcile(story, "File")
+
+    assert (told, there(story)) == (["B.parquet"], {"B.parquet", "C.parquet"})
+    story.check_reads(of_batches("A", "B"))
