@@ -18,7 +18,6 @@ from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
 from lethe_operator.metrics import Metrics
-from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
@@ -40,7 +39,7 @@ class Runtime:
     kube: kubernetes.Kube
     health: Health
     queue: WorkQueue
-    listings: Listings
+    tables: Tables
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -54,7 +53,8 @@ def registry() -> kopf.OperatorRegistry:
         runtime: Runtime = memo.runtime
         settings = runtime.settings
         add = runtime.queue.from_threads()
-        runtime.listings.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
+        for source in (runtime.tables.listings, runtime.tables.events):
+            source.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
         pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
 
@@ -126,11 +126,12 @@ def runtime_of(settings: Settings) -> Runtime:
     metrics = Metrics()
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
-    listings = Listings()
-    reconcile = Reconciler(kube, Tables(listings=listings), settings, metrics)
+    tables = Tables()
+    tables.events.counted = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
+    reconcile = Reconciler(kube, tables, settings, metrics)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
     health = Health(time.monotonic, settings.resync_seconds)
-    return Runtime(settings, kube, health, queue, listings, time.monotonic())
+    return Runtime(settings, kube, health, queue, tables, time.monotonic())
 
 
 def main() -> None:

@@ -70,7 +70,9 @@ class Reconciler:
         buffer = found.world.buffer
         oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
         listing = self.tables.listings.taken(found.dataset.meta.full_name)
-        self.metrics.show(key.namespace, key.name, status_now, numbers_of(status_now, oldest, listing, now))
+        self.metrics.show(
+            key.namespace, key.name, status_now, numbers_of(status_now, oldest, listing, found.world.events, now)
+        )
         carry_out(self.kube, found.dataset, found.world, actions, self.settings)
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)

@@ -143,6 +143,11 @@ class Buffer:
 
         return folders_of(objects(), self.uri, self._column)
 
+    def folder(self, name: str) -> BufferedBatch | NoBatch | None:
+        """What one folder holds, None for nothing."""
+        objects = self._store.list(f"{self.uri.rstrip('/')}/{name}")
+        return next(folders_of(objects, self.uri, self._column), None)
+
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         """Delete these objects; how many went. One that is gone already counts."""
         return self._store.delete(objects)

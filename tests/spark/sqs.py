@@ -111,6 +111,7 @@ def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
         rest-stats.enabled = false
         queues-storage.enabled = false
         messages-storage.enabled = false
+        pekko.http.server.request-timeout = 60 s  # a long poll takes 20
         """
     )
     command = [
