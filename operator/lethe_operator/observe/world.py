@@ -4,7 +4,7 @@ The order matters: Jobs before the ConfigMap and both before the table, so that 
 what it wrote.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import Attempt, AttemptState, NotListed, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 
@@ -82,9 +82,8 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
     ended = [
         a for r in runs for a in r.attempts if a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job)
     ]
-    # While notifications come, the ledger tells what a run has done that did all that it was to do.
-    news = [a for a in ended if not rest_seconds or not _did_all(a)]
-    buffer = tables.buffer(dataset, table, bool(news), rest_seconds)
+    asked_for = call_for_listing(ended, rest_seconds > 0, tables.listings.last(dataset))
+    buffer = tables.buffer(dataset, table, asked_for, rest_seconds)
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
@@ -93,6 +92,16 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
             tables.listings.settle(dataset, table.ledger.batches)
     world = World(restatements, policies, runs, table, buffer, neighbours, events)
     return Observed(dataset, world, (*invalid, *unreadable))
+
+
+def call_for_listing(
+    ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable
+) -> bool:
+    """Whether runs that have just ended make the buffer worth another look. While notifications come and all that waits is
+    known one by one, the ledger tells what a run has done that did all that it was to do."""
+    if not events_come or not isinstance(known, BufferDigest) or known.is_cut:
+        return bool(ended)
+    return not all(map(_did_all, ended))
 
 
 def _did_all(attempt: Attempt) -> bool:

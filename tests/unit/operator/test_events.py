@@ -3,17 +3,33 @@
 from typing import Any
 
 import pytest
+from lethe.plan.digest import BufferDigest
 from lethe.plan.events import Written
 from lethe_operator.decide.table import decide
 from lethe_operator.decide.validation import other_reader
 from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.world import call_for_listing
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import EventsView, Unavailable
+from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
 
 from tests.builders import NOW, ago
-from tests.unit.operator.builders import SETTINGS, a_buffered, a_dataset, a_world, condition, message
+from tests.unit.operator.builders import (
+    SETTINGS,
+    a_buffered,
+    a_consolidation,
+    a_dataset,
+    a_restatement,
+    a_restatement_run,
+    a_result,
+    a_world,
+    an_attempt,
+    condition,
+    message,
+)
 
+RUN, REVERT = a_consolidation(), a_restatement_run(a_restatement())
+SUCCEEDED = AttemptState.SUCCEEDED
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"
 
 
@@ -75,6 +91,34 @@ def test_a_queue_belongs_to_the_oldest_dataset_that_reads_it() -> None:
     assert other_reader(own, [older, other, silent]) == older
     assert other_reader(older, [own, other, silent]) is None
     assert other_reader(silent, [older, own]) is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "calls"),
+    [
+        ([], False),
+        ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN))], False),
+        ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN, message="1 batches are not in the buffer"))], True),
+        ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN, "NothingToDo"))], True),
+        ([an_attempt(RUN, AttemptState.FAILED)], True),
+        ([an_attempt(REVERT, SUCCEEDED, result=a_result(REVERT))], True),  # an undo frees batches that were withheld
+    ],
+)
+def test_only_the_end_of_a_run_that_promoted_all_its_batches_calls_for_no_listing(
+    ended: list[Attempt], calls: bool
+) -> None:
+    assert call_for_listing(ended, True, BufferDigest()) is calls
+
+
+@pytest.mark.parametrize(
+    ("events_come", "known"), [(False, BufferDigest()), (True, BufferDigest(batches=1)), (True, NotListed())]
+)
+def test_without_events_or_with_more_than_is_known_every_end_calls_for_one(events_come: bool, known: Any) -> None:
+    """Or a backlog would be worked off no faster than listings rest."""
+    done = an_attempt(RUN, SUCCEEDED, result=a_result(RUN))
+
+    assert call_for_listing([done], events_come, known)
+    assert not call_for_listing([], events_come, known)
 
 
 @pytest.mark.parametrize(

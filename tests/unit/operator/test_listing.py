@@ -361,3 +361,17 @@ def test_what_is_settled_makes_room_for_what_comes(listings: Listings, gate: Gat
     found = listings.last(dataset)
     assert isinstance(found, BufferDigest)
     assert ([b.id for b in found.oldest], found.promoted) == (["C", "D"], 2)
+
+
+def test_more_news_during_a_listing_than_are_remembered_are_made_up_for_by_another(
+    listings: Listings, gate: Gate
+) -> None:
+    dataset = a_dataset(consolidation={"maxBatchesPerRun": 1})
+    seen(listings, dataset)
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+
+    listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
+    gate.through.release()
+
+    assert eventually(lambda: bool(seen(listings, dataset)) and gate.listings == 2)
+    gate.through.release()
