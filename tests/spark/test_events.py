@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe import names
-from lethe.buffer import open_buffer
+from lethe.buffer import Buffer, open_buffer
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.run import RunSpec, parse_run
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
@@ -290,6 +290,28 @@ def test_messages_that_are_none_of_its_business_stay_in_the_queue_and_hold_nothi
     assert (air.count("Unreadable"), air.count("Elsewhere"), air.count("Acknowledged")) == (1, 1, 1)
     air.commit(air.entry("A"))
     eventually(lambda: air.queue.counts() == (0, 2), reconcile)
+
+
+def test_a_folder_that_the_store_fails_on_holds_up_no_other(
+    make_air: Callable[..., Air], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Buffer.folder
+
+    def failing(buffer: Buffer, name: str) -> Any:
+        if name == "batch_id=bad":
+            raise OSError("the store fails")
+        return folder(buffer, name)
+
+    monkeypatch.setattr(Buffer, "folder", failing)
+    air = make_air(windowSeconds=2)
+    reconcile = reading(air)
+
+    bad = created(air.bucket, "buffer/batch_id=bad/_SUCCESS")
+    air.queue.send(bad, *air.put("A").values())
+
+    eventually(lambda: air.batches() == [("A",)] and air.count("Received") == 3, reconcile)
+    assert air.events_ready() == ("True", "QueueRead")
+    assert air.queue.counts() == (0, 3)
 
 
 def test_what_its_producer_took_back_is_not_waited_for(make_air: Callable[..., Air]) -> None:

@@ -220,13 +220,18 @@ class Reader:
         return notice
 
     def _look(self, names: list[str]) -> Folders:
-        """What these folders hold now."""
+        """What these folders hold now, as far as the store says: one that it fails on holds up no other. Raises: what the store
+        raises, if it fails on all."""
         if not names:
             return {}
         spec = self._dataset.spec
         buffer = open_buffer(spec.buffer.uri, spec.batch_column, self._properties)
         with ThreadPoolExecutor(LOOKS, thread_name_prefix="look") as pool:
-            return dict(zip(names, pool.map(buffer.folder, names), strict=True))
+            looks = {name: pool.submit(buffer.folder, name) for name in names}
+        failures = [e for look in looks.values() if (e := look.exception()) is not None]
+        if len(failures) == len(looks):
+            raise failures[0]
+        return {name: look.result() for name, look in looks.items() if look.exception() is None}
 
     def _acknowledge(self, done: Mapping[str, str]) -> None:
         """By receipt. One whose deletion fails comes again, and is known by the ledger then."""

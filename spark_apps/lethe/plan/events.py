@@ -18,6 +18,7 @@ from lethe.plan.batches import BufferedBatch, is_data
 from lethe.plan.digest import Standing, standing
 
 _CREATED: Final = "ObjectCreated:"
+LONGEST_KEY_BYTES: Final = 1024  # in S3
 _OPEN: Final = frozenset({Standing.WAITING, Standing.INCOMPLETE})
 
 
@@ -82,6 +83,7 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
             return []
         if document.get("source") == "aws.s3":  # EventBridge, which does not encode keys
             detail = document["detail"]
+            _require_key(detail["object"]["key"])
             created = document["detail-type"] == "Object Created"
             return (
                 [(str(detail["bucket"]["name"]), {**detail["object"], "key": detail["object"]["key"]})]
@@ -92,10 +94,18 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
         for record in document["Records"]:
             bucket, told = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
             if str(record["eventName"]).removeprefix("s3:").startswith(_CREATED):
-                found.append((bucket, {**told, "key": unquote_plus(told["key"], errors="strict")}))
+                key = unquote_plus(told["key"], errors="strict")
+                _require_key(key)
+                found.append((bucket, {**told, "key": key}))
         return found
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise Unreadable(type(e).__name__) from None
+
+
+def _require_key(key: str) -> None:
+    """What is no key cannot be asked for. Raises: ValueError."""
+    if not 0 < len(key.encode()) <= LONGEST_KEY_BYTES:  # which raises on half a surrogate pair
+        raise ValueError("no key")
 
 
 def _batch_id(column: str, folder: str) -> str | None:

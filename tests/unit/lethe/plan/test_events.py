@@ -98,16 +98,12 @@ def test_a_message_about_other_places_is_somebody_elses(record: Any) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "",
-        "rows",
-        "[]",
-        "3",
-        "{}",
-        '{"Records": 3}',
-        '{"Records": [{}]}',
-        s3(a_record("%ff")),
-        '{"Message": "x"}',
-        "null",
+        *("", "rows", "[]", "3", "{}", "null", '{"Records": 3}', '{"Records": [{}]}', '{"Message": "x"}'),
+        s3(a_record("buffer/flights/batch_id=%ff/p")),
+        s3(a_record("buffer/flights/batch_id=\ud800/p")),
+        s3(a_record(f"buffer/flights/batch_id=A/{'x' * 1024}")),
+        s3(a_record("")),
+        "[" * 60_000,
     ],
 )
 def test_a_message_that_is_no_notification_is_unreadable(body: str) -> None:
