@@ -265,6 +265,20 @@ def test_a_message_that_comes_again_after_the_commit_starts_nothing(make_air: Ca
     assert (air.runs(), air.count("Acknowledged")) == ([], 2)
 
 
+def test_a_commit_that_lands_while_a_window_is_open_settles_its_messages(make_air: Callable[..., Air]) -> None:
+    """The window is judged by the ledger of its beginning, and by the next as soon as it has ended."""
+    air = make_air(windowSeconds=5)
+    reconcile = reading(air)
+    air.queue.send(*air.put("A").values())
+    eventually(lambda: air.queue.counts() == (0, 2))
+
+    air.commit(air.entry("A"))
+    reconcile()
+
+    eventually(lambda: air.queue.counts() == (0, 0), reconcile)
+    assert (air.runs(), air.waiting()) == ([], (0, 0))
+
+
 def test_a_message_that_was_lost_is_made_up_for_by_a_listing(make_air: Callable[..., Air]) -> None:
     air = make_air(resyncSeconds=1)
     reconcile = reading(air)
