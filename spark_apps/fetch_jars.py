@@ -4,10 +4,10 @@
     fetch_jars.py DEST [--scope image|test]
 
 Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need, and what tests
-start beside Spark: jars of scope `rest` go into the folder DEST/rest, off Spark's class path. A jar that is already there and
-has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance a mirror; the CA bundle of a
-TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this also runs while the image is
-being built, before anything is installed.
+start beside Spark: jars of any other scope, such as `rest`, go into a folder of that name in DEST, off Spark's class path.
+A jar that is already there and has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance
+a mirror; the CA bundle of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this
+also runs while the image is being built, before anything is installed.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def read_list(path: pathlib.Path, scope: str) -> list[tuple[str, str, str]]:
         if jar_scope == "image" or scope == "test":
             group, artifact, version, *classifier = coordinates.split(":")
             name = "-".join([artifact, version, *classifier]) + ".jar"
-            folder = "rest" if jar_scope == "rest" else "."
+            folder = "." if jar_scope in ("image", "test") else jar_scope
             jars.append((f"{group.replace('.', '/')}/{artifact}/{version}/{name}", folder, sha256))
     return jars
 

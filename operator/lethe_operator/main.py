@@ -19,7 +19,6 @@ from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
 from lethe_operator.metrics import Metrics
-from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
@@ -41,7 +40,7 @@ class Runtime:
     kube: kubernetes.Kube
     health: Health
     queue: WorkQueue
-    listings: Listings
+    tables: Tables
     offers: Offers
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -57,7 +56,8 @@ def registry() -> kopf.OperatorRegistry:
         settings = runtime.settings
         add = runtime.queue.from_threads()
         runtime.offers.told = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
-        runtime.listings.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
+        for source in (runtime.tables.listings, runtime.tables.events):
+            source.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
         pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
 
@@ -129,11 +129,13 @@ def runtime_of(settings: Settings) -> Runtime:
     metrics = Metrics()
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
-    listings, offers = Listings(), Offers()
-    reconcile = Reconciler(kube, Tables(listings=listings), settings, metrics, offers)
+    tables = Tables()
+    tables.events.counted = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
+    offers = Offers()
+    reconcile = Reconciler(kube, tables, settings, metrics, offers)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
     health = Health(time.monotonic, settings.resync_seconds)
-    return Runtime(settings, kube, health, queue, listings, offers, time.monotonic())
+    return Runtime(settings, kube, health, queue, tables, offers, time.monotonic())
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ from typing import Any, Final
 from lethe.plan.tracking import STATES, Total, Totals
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, start_http_server
 
+from lethe_operator.resources.observed import EventsView
+
 OF_DATASET: Final = ("namespace", "dataset")
 GAUGES: Final[Mapping[str, str]] = {
     "lethe_buffer_batches": "Complete batches in the buffer that wait for promotion.",
@@ -21,6 +23,8 @@ GAUGES: Final[Mapping[str, str]] = {
     "lethe_listing_duration_seconds": "How long the last listing of the buffer took.",
     "lethe_listing_objects": "How many objects the last listing of the buffer found.",
     "lethe_batches_behind": "Commits of the ledger that the table of batches does not show yet.",
+    "lethe_events_in_flight": "Messages of the queue that were received and wait for a commit.",
+    "lethe_events_oldest_age_seconds": "How long ago the oldest of them was sent, 0 when there is none.",
 }
 OF_STATE: Final = (*OF_DATASET, "state")
 STATE_GAUGES: Final[Mapping[str, str]] = {
@@ -50,6 +54,12 @@ class Metrics:
             "lethe_runs_total",
             "Runs that ended, by kind (Consolidation, Restatement, Vacuum) and outcome (Succeeded, Failed).",
             (*OF_DATASET, "kind", "outcome"),
+            registry=self.registry,
+        )
+        self._messages = Counter(
+            "lethe_events_total",
+            "Messages of the queue of a buffer's events: Received, Acknowledged, and of those received Unreadable, Elsewhere.",
+            (*OF_DATASET, "outcome"),
             registry=self.registry,
         )
         self._reconciles = Counter(
@@ -102,9 +112,12 @@ class Metrics:
     def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
         self._runs.labels(namespace, dataset, kind, outcome).inc()
 
+    def messages(self, namespace: str, dataset: str, outcome: str, number: int) -> None:
+        self._messages.labels(namespace, dataset, outcome).inc(number)
+
     def forget(self, namespace: str, dataset: str) -> None:
         """A Dataset is gone, and with it its numbers."""
-        for metric in (*self._gauges.values(), *self._by_state.values(), self._decision, self._runs):
+        for metric in (*self._gauges.values(), *self._by_state.values(), self._decision, self._runs, self._messages):
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 
@@ -112,6 +125,7 @@ def numbers_of(
     status: Mapping[str, Any],
     oldest: datetime | None,
     listing: tuple[float, int] | None,
+    events: EventsView | None,
     now: datetime,
     behind: int | None = None,
 ) -> dict[str, float]:
@@ -121,6 +135,7 @@ def numbers_of(
         status: Of the Dataset.
         oldest: Since when the oldest batch waits.
         listing: Seconds and objects of the last one.
+        events: How its notifications are read.
         behind: How many commits the table of batches is behind the ledger.
     """
     buffer = status.get("buffer") or {}
@@ -135,4 +150,8 @@ def numbers_of(
         found["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0
     if listing is not None:
         found["lethe_listing_duration_seconds"], found["lethe_listing_objects"] = listing
+    if events is not None:
+        found["lethe_events_in_flight"] = events.in_flight
+        sent = events.oldest_time
+        found["lethe_events_oldest_age_seconds"] = max((now - sent).total_seconds(), 0) if sent else 0
     return {name: float(number) for name, number in found.items() if number is not None}

@@ -74,6 +74,24 @@ class Reason(StrEnum):
     RUN_RETRYING = "RunRetrying", "A run failed for a reason that may pass; it is started again after a pause."
     NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs belongs to somebody else."
 
+    # --- the events of a buffer ------------------------------------------------------------------------------------
+    QUEUE_READ = "QueueRead", "The queue of spec.buffer.events answers; new batches are seen within a window."
+    QUEUE_NOT_ASKED = (
+        "QueueNotAsked",
+        "The queue of spec.buffer.events has not answered yet since the operator started.",
+    )
+    QUEUE_UNAVAILABLE = (
+        "QueueUnavailable",
+        "The queue does not answer; it is asked again, the buffer is listed meanwhile.",
+    )
+    QUEUE_NOT_FOUND = "QueueNotFound", "There is no queue of that URL; it is asked for again."
+    QUEUE_ACCESS_DENIED = (
+        "QueueAccessDenied",
+        "The operator's credentials may not read the queue, or not delete from it.",
+    )
+    QUEUE_OVER_LIMIT = "QueueOverLimit", "Too many messages of the queue were received and not deleted; it waits."
+    QUEUE_SHARED = "QueueShared", "An older Dataset reads the same queue; this one leaves it alone."
+
     # --- a run -----------------------------------------------------------------------------------------------------
     RUN_STARTED = "RunStarted", "A Job was created for a run."
     RUN_SUCCEEDED = "RunSucceeded", "A run ended well; the message says what it did."

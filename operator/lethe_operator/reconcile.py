@@ -93,7 +93,7 @@ class Reconciler:
         oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
         listing = self.tables.listings.taken(found.dataset.meta.full_name)
         batches, behind = self._batches(found.dataset, found.world.table)
-        numbers = numbers_of(status_now, oldest, listing, now, behind)
+        numbers = numbers_of(status_now, oldest, listing, found.world.events, now, behind)
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
         carry_out(self.kube, found.dataset, found.world, actions, self.settings, self.offers, now)
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):

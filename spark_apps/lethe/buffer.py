@@ -174,6 +174,12 @@ class Buffer:
 
         return folders_of(objects(), self.uri, self._layout)
 
+    def folder(self, name: str) -> BufferedBatch | NoBatch | None:
+        """What one folder holds, or the file of that name, None for nothing."""
+        uri = f"{self.uri.rstrip('/')}/{name}"
+        objects = filter(None, (self._store.find(uri),)) if self._layout.of_files else self._store.list(uri)
+        return next(folders_of(objects, self.uri, self._layout), None)
+
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         """Delete these objects; how many went. One that is gone already counts."""
         return self._store.delete(objects)

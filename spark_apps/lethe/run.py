@@ -67,12 +67,21 @@ class BufferRef(Document):
     layout: str = "Directory"
 
 
+class SeenObject(Document):
+    """The write of an object as an event notification told it, for the ledger to remember if that is what is promoted."""
+
+    key: str  # full URI
+    etag: str = ""  # "": not told
+    sequencer: str
+
+
 class ConsolidationSpec(Document):
     mode: str = "Rewrite"
     target_file_size_bytes: int = 512 * 1024 * 1024
     # The explicit list; folders follow from ids and the batch column. Empty: only stamp a head that another writer left
     # without a ledger, and keep the history short.
     batch_ids: tuple[str, ...] = ()
+    seen_objects: tuple[SeenObject, ...] = ()  # of these batches, as far as known
 
 
 class Replacement(Document):

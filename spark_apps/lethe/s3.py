@@ -3,15 +3,10 @@
 PyIceberg's FileIO can neither list nor create an object only if there is none.
 """
 
-import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-import boto3
-from botocore.config import Config
-
-# boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
-_ONE_AT_A_TIME: Final = threading.Lock()
+from lethe import aws
 
 
 def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
@@ -20,19 +15,5 @@ def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
     Args:
         attempts: How often a request is sent before it counts as failed.
     """
-    config = Config(
-        connect_timeout=5,
-        read_timeout=20,
-        retries={"total_max_attempts": attempts, "mode": "standard"},
-        s3={"addressing_style": "path" if properties.get("s3.endpoint") else "auto"},
-    )
-    with _ONE_AT_A_TIME:
-        return boto3.client(
-            "s3",
-            endpoint_url=properties.get("s3.endpoint"),
-            region_name=properties.get("s3.region"),
-            aws_access_key_id=properties.get("s3.access-key-id"),
-            aws_secret_access_key=properties.get("s3.secret-access-key"),
-            aws_session_token=properties.get("s3.session-token"),
-            config=config,
-        )
+    style = "path" if properties.get("s3.endpoint") else "auto"
+    return aws.client("s3", properties, attempts, read_timeout_seconds=20, s3={"addressing_style": style})

@@ -62,6 +62,8 @@ def volume(**source: Any) -> Object:
     return {"podTemplate": {"spec": {"volumes": [{"name": "v", **source}]}}}
 
 
+QUEUE = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"}
+
 ACCEPTED = {
     "a Dataset with nothing optional": a_dataset(),
     "a Dataset's name of 63 characters": named("d" * 63, a_dataset()),
@@ -70,6 +72,10 @@ ACCEPTED = {
     "a buffer of another format": a_dataset(buffer={"uri": "s3://l/b", "format": "avro"}),
     "a buffer of files": a_dataset(buffer={"uri": "s3://l/b", "format": "csv", "layout": "File"}),
     "files that are registered": a_dataset(consolidation={"mode": "Register"}),
+    "a buffer with events": a_dataset(buffer={"uri": "s3://l/b", "events": QUEUE}),
+    "a window of all that may be in flight": a_dataset(
+        buffer={"uri": "s3a://l/b", "events": {**QUEUE, "maxMessages": 7, "maxInFlight": 7}}
+    ),
     "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
     "batches that are not tracked": a_dataset(batchTracking={"enabled": False}),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),
@@ -106,6 +112,26 @@ REFUSED = {
     "a table without a namespace": (a_dataset(table={"catalog": "main", "name": "flights"}), "spec.table.name"),
     "a batch column with a dot": (a_dataset(batchColumn="a.b"), "spec.batchColumn"),
     "a buffer that is no URI": (a_dataset(buffer={"uri": "/data/buffer"}), "spec.buffer.uri"),
+    "events of a local buffer": (
+        a_dataset(buffer={"uri": "file:///data/buffer", "events": QUEUE}),
+        "events are told of a buffer in S3 only",
+    ),
+    "events without a queue": (
+        a_dataset(buffer={"uri": "s3://l/b", "events": {"windowSeconds": 5}}),
+        "spec.buffer.events.queueUrl",
+    ),
+    "a queue that is no URL": (
+        a_dataset(buffer={"uri": "s3://l/b", "events": {"queueUrl": "arn:aws:sqs:eu-west-1:1:q"}}),
+        "spec.buffer.events.queueUrl",
+    ),
+    "a larger window than may be in flight": (
+        a_dataset(buffer={"uri": "s3://l/b", "events": {**QUEUE, "maxMessages": 8, "maxInFlight": 7}}),
+        "maxMessages cannot be greater than maxInFlight",
+    ),
+    "a window that outlasts its messages": (
+        a_dataset(buffer={"uri": "s3://l/b", "events": {**QUEUE, "windowSeconds": 30, "visibilitySeconds": 30}}),
+        "windowSeconds must be less than visibilitySeconds",
+    ),
     "an unknown layout": (
         a_dataset(buffer={"uri": "s3://l/b", "layout": "Tree"}),
         'supported values: "Directory", "File"',

@@ -15,6 +15,7 @@ STALLED: Final = "Stalled"
 SUCCEEDED: Final = "Succeeded"
 ERASED: Final = "Erased"
 PAUSED: Final = "Paused"
+EVENTS_READY: Final = "EventsReady"
 
 MESSAGE_AT_MOST: Final = 2000  # characters; conditions are for people
 

@@ -137,7 +137,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     if outcome.decision != DUE:
         return ConsolidationVerdict(None, stands, latest, outcome.next_time, abandoned, outcome)
     batches = chosen(world.buffer.oldest, spec)
-    run = run_specs.consolidation(dataset, batches)
+    run = run_specs.consolidation(dataset, batches, world.events.writes if world.events else None)
     not_before = pause(runs, run.run_id, stands, settings)
     if not_before is None or not_before > now:
         outcome = _paused(stands, not_before)

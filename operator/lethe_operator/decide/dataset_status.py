@@ -16,7 +16,7 @@ from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import EventsView, NoTable, TableView, Unavailable, World
 
 # One killed pod is everyday life; from the third failure in a row on, the Dataset is no longer called ready.
 FAILURES_UNTIL_NOT_READY: Final = 3
@@ -86,7 +86,18 @@ def _conditions(
         found.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
     else:
         found.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
-    return found
+    return [*found, *_events(world.events)]
+
+
+def _events(events: EventsView | None) -> tuple[Condition, ...]:
+    """Whatever it says, the buffer is listed and its batches are promoted."""
+    if events is None:
+        return ()
+    if events.trouble is not None:
+        return (Condition(conditions.EVENTS_READY, conditions.FALSE, events.trouble.reason, events.trouble.message),)
+    if not events.is_read:
+        return (Condition(conditions.EVENTS_READY, conditions.UNKNOWN, Reason.QUEUE_NOT_ASKED),)
+    return (Condition(conditions.EVENTS_READY, conditions.TRUE, Reason.QUEUE_READ),)
 
 
 def _main(

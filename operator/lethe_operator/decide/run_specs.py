@@ -1,9 +1,10 @@
 """The run contract's documents from resources. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lethe.ids import run_id
 from lethe.plan.digest import WaitingBatch
+from lethe.plan.events import Written
 from lethe.run import (
     BufferRef,
     ConsolidationSpec,
@@ -14,6 +15,7 @@ from lethe.run import (
     RestatementSpec,
     RunKind,
     RunSpec,
+    SeenObject,
     SnapshotLimits,
     TableRef,
     VacuumSpec,
@@ -23,15 +25,23 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
 
-def consolidation(dataset: Dataset, batches: Iterable[WaitingBatch]) -> RunSpec:
+def consolidation(
+    dataset: Dataset, batches: Iterable[WaitingBatch], writes: Mapping[str, Mapping[str, Written]] | None = None
+) -> RunSpec:
     """A run over exactly these batches. Its id follows from their ids and objects: a refused batch whose objects changed
-    is another intent than the one that refused it."""
+    is another intent than the one that refused it.
+
+    Args:
+        writes: What was told of their objects, by batch and key.
+    """
     chosen = tuple(batches)
+    seen = (w for b in chosen for w in (writes or {}).get(b.id, {}).values())
     keys = [f"{b.id}\n{b.fingerprint}" for b in chosen]
     spec = ConsolidationSpec(
         mode=dataset.spec.consolidation.mode,
         target_file_size_bytes=dataset.spec.consolidation.target_file_size_bytes,
         batch_ids=tuple(b.id for b in chosen),
+        seen_objects=tuple(SeenObject(key=w.key, etag=w.etag, sequencer=w.sequencer) for w in seen),
     )
     return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
 

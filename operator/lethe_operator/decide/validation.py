@@ -1,5 +1,6 @@
 """What keeps a Dataset's runs from starting. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lethe import names
@@ -58,6 +59,14 @@ def _sharing(dataset: Dataset, world: World) -> Blocker | None:
         "buffer of its own.",
         transient=False,
     )
+
+
+def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | None:
+    """The oldest of the Datasets that read the same queue, unless it is this one. Of two readers each would hear of half."""
+    own = dataset.spec.buffer.events
+    same = [n for n in neighbours if own and (e := n.spec.buffer.events) and e.queue_url == own.queue_url]
+    first = min((dataset, *same), key=_age)
+    return None if first is dataset else first
 
 
 def _age(dataset: Dataset) -> tuple[str, str]:

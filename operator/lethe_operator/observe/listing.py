@@ -15,11 +15,13 @@ from typing import Final
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
+from lethe.plan.arrivals import Folders, with_folders
+from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.digest import BufferDigest, digest
 
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.time_limit import TookTooLong
-from lethe_operator.resources.common import Meta
+from lethe_operator.resources.common import ACCEPT_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 
@@ -54,15 +56,23 @@ class _Listing:
 
 @dataclass
 class _Buffer:
-    """What is known of one Dataset's buffer. `asked_again`: a run ended after the listing under way had begun."""
+    """What is known of one Dataset's buffer. `asked_again`: a run ended after the listing under way had begun; `meanwhile`:
+    folders that were looked at since it began, and what the ledger knew of their batches."""
 
     identity: tuple[str, ...]
     digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
-    ended: float = 0.0
-    rest_until: float = 0.0
+    ended: float = float("-inf")
+    rest_seconds: float = 0.0
     under_way: _Listing | None = None
     asked_again: bool = False
     taken: tuple[float, int] | None = None
+    meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
+
+    def rests(self, at_least_seconds: float) -> float:
+        """How long it is left alone after a listing. A listing that could not tell everything does not wait for more than it
+        must."""
+        told = isinstance(self.digest, BufferDigest) and not self.digest.is_cut and not self.digest.more_expired
+        return max(self.rest_seconds, at_least_seconds if told else 0.0)
 
 
 class Listings:
@@ -79,7 +89,12 @@ class Listings:
         self.told: Callable[[Meta], None] = lambda _: None
 
     def digest(
-        self, dataset: Dataset, entries: Mapping[str, BatchEntry], properties: Mapping[str, str], run_ended: bool
+        self,
+        dataset: Dataset,
+        entries: Mapping[str, BatchEntry],
+        properties: Mapping[str, str],
+        run_ended: bool,
+        rest_seconds: float = 0.0,
     ) -> BufferDigest | NotListed | Unavailable:
         """The buffer as it was listed last; what retention may delete is in it only once. Never raises.
 
@@ -87,14 +102,16 @@ class Listings:
             entries: The batches of the ledger that the listing is compared with, for its thread alone.
             properties: The catalog's.
             run_ended: A run has just ended, so that the buffer is worth another look.
+            rest_seconds: How long the buffer may be left alone at least, since news of it come another way.
         """
         name, now = dataset.meta.full_name, self._clock()
         with self._lock:
             buffer = self._of(dataset)
             buffer.asked_again |= run_ended
             started: _Listing | None = None
-            if buffer.under_way is None and (buffer.asked_again or now >= buffer.rest_until):
+            if buffer.under_way is None and (buffer.asked_again or now >= buffer.ended + buffer.rests(rest_seconds)):
                 buffer.asked_again = False
+                buffer.meanwhile.clear()
                 buffer.under_way = started = _Listing(now, now)
         if started is not None:
             arguments = (dataset, buffer, started, entries, properties)
@@ -118,6 +135,36 @@ class Listings:
             known = self._of(dataset).digest
         return known.swept() if isinstance(known, BufferDigest) else known
 
+    def note(self, dataset: Dataset, folders: Folders, entries: Mapping[str, BatchEntry]) -> None:
+        """Make folders that were looked at just now part of what is known.
+
+        Args:
+            entries: What the ledger knows of their batches.
+        """
+        with self._lock:
+            buffer = self._buffers.get(dataset.meta.full_name)
+            if buffer is None or buffer.identity != _identity(dataset):
+                return
+            if isinstance(buffer.digest, BufferDigest):
+                takes = dataset.spec.consolidation.max_batches_per_run
+                buffer.digest = with_folders(buffer.digest, folders, entries, takes)
+            if buffer.under_way is None:
+                return
+            # The listing may have passed by before they came.
+            for name, found in folders.items():
+                known = entries.get(found.id) if isinstance(found, BufferedBatch) else None
+                buffer.meanwhile[name] = (found, known)
+            if len(buffer.meanwhile) > dataset.spec.consolidation.max_batches_per_run:
+                buffer.meanwhile.clear()
+                buffer.asked_again = True
+
+    def settle(self, dataset: Dataset, batches: Mapping[str, BatchEntry]) -> None:
+        """Forget those of the batches that wait which, as the ledger says, do not any more."""
+        with self._lock:
+            buffer = self._of(dataset)
+            if isinstance(buffer.digest, BufferDigest):
+                buffer.digest = buffer.digest.as_of(batches)
+
     def taken(self, name: str) -> tuple[float, int] | None:
         """Of the last listing for a Dataset, as `namespace/name`, that ended well: seconds, and objects in folders."""
         with self._lock:
@@ -132,8 +179,7 @@ class Listings:
             buffer.under_way.stop.set()
 
     def _of(self, dataset: Dataset) -> _Buffer:
-        spec = dataset.spec
-        identity = (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout)
+        identity = _identity(dataset)
         known = self._buffers.get(dataset.meta.full_name)
         if known is None or known.identity != identity:
             if known is not None and known.under_way is not None:
@@ -167,10 +213,14 @@ class Listings:
         with self._lock:
             buffer.under_way, buffer.ended = None, self._clock()
             took = buffer.ended - listing.began
-            buffer.rest_until = buffer.ended + REST_AT_LEAST_SECONDS
+            buffer.rest_seconds = REST_AT_LEAST_SECONDS
             if isinstance(found, BufferDigest):
-                buffer.rest_until = buffer.ended + max(REST * took, REST_AT_LEAST_SECONDS)
+                buffer.rest_seconds = max(REST * took, REST_AT_LEAST_SECONDS)
                 buffer.taken = (took, found.objects)
+                known = {b.id: e for b, e in buffer.meanwhile.values() if isinstance(b, BufferedBatch) and e}
+                folders = {name: b for name, (b, _) in buffer.meanwhile.items()}
+                found = with_folders(found, folders, known, spec.consolidation.max_batches_per_run)
+            buffer.meanwhile.clear()
             if found is not None:
                 buffer.digest = found
         listing.done.set()
@@ -181,3 +231,9 @@ class Listings:
         if listing.stop.is_set():
             raise _Stopped
         listing.heard = self._clock()
+
+
+def _identity(dataset: Dataset) -> tuple[str, ...]:
+    """What a listing is of. What the ledger said before a roll-back was accepted is forgotten with it."""
+    spec, accepted = dataset.spec, dataset.meta.annotations.get(ACCEPT_HEAD, "")
+    return (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout, accepted)

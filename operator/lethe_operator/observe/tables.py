@@ -7,11 +7,13 @@ names immutable content.
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe import names
+from lethe.errors import InputError
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.ledger.parts import apart
@@ -23,12 +25,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 
+from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.ledgers import Asked, Lookup
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, NotListed, TableView, Unavailable
+from lethe_operator.resources.observed import EventsView, NoTable, NotListed, TableView, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +41,21 @@ TABLE_SECONDS: Final = 25.0
 @dataclass(frozen=True)
 class _Seen:
     """A table as it was at one metadata location, and what was looked up in its ledger since. `for_listings`: the batches
-    of the ledger, for the thread that lists the buffer."""
+    of the ledger, for the thread that lists the buffer; `for_events`: for the one that reads its notifications."""
 
     found: tuple[str, str]  # the Dataset's UID and the location
     view: TableView
     for_listings: Mapping[str, BatchEntry]
+    for_events: Mapping[str, BatchEntry]
     lookup: Lookup = field(default_factory=Lookup)
 
 
 class Tables:
     """Reads tables and buffers. One per operator, shared by its threads."""
 
-    def __init__(self, limiter: Limiter | None = None, listings: Listings | None = None) -> None:
+    def __init__(
+        self, limiter: Limiter | None = None, listings: Listings | None = None, events: EventSources | None = None
+    ) -> None:
         self._limiter = limiter or Limiter()
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
@@ -57,6 +63,7 @@ class Tables:
         # What the table of batches shows, with the table's UUID, head and ledger version that it was right for.
         self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
         self.listings = listings or Listings()
+        self.events = events or EventSources(self.listings)
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
         """The table now; its ledger is yet to be read, see `known`. Never raises: what went wrong is part of what is
@@ -113,7 +120,11 @@ class Tables:
         return found
 
     def buffer(
-        self, dataset: Dataset, table: TableView | NoTable | Unavailable, run_ended: bool
+        self,
+        dataset: Dataset,
+        table: TableView | NoTable | Unavailable,
+        run_ended: bool,
+        rest_seconds: float = 0.0,
     ) -> BufferDigest | NotListed | Unavailable:
         """The buffer as it was listed last. Without an answer about the table nothing is listed, since what is promoted
         could not be told. Never raises.
@@ -121,6 +132,7 @@ class Tables:
         Args:
             table: As `view` gave it.
             run_ended: A run has just ended, so that the buffer is worth another look.
+            rest_seconds: How long it may be left alone at least.
         """
         if isinstance(table, Unavailable):
             return self.listings.last(dataset)
@@ -132,7 +144,26 @@ class Tables:
             properties = catalogs.properties(dataset.spec.table.catalog)
         except Exception as e:
             return unavailable(e, f"Buffer {dataset.spec.buffer.uri}", {}, storage=True)
-        return self.listings.digest(dataset, entries, properties, run_ended)
+        return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds)
+
+    def notifications(
+        self, dataset: Dataset, table: TableView | NoTable | Unavailable, others: str = ""
+    ) -> EventsView | None:
+        """How the notifications of the buffer are read, which begins with the first call; None: the Dataset asks for none.
+        Without an answer about the table, what was told of it last counts. Never raises.
+
+        Args:
+            table: As `view` gave it.
+            others: The Dataset that the queue belongs to, if it is not this one.
+        """
+        entries: Mapping[str, BatchEntry] | None = None
+        if not isinstance(table, Unavailable):
+            seen = self._views.get(dataset.meta.full_name)
+            entries = seen.for_events if seen is not None and seen.view is table else {}
+        properties: Mapping[str, str] = {}
+        with suppress(InputError):  # what is wrong with the catalog is told of the table
+            properties = catalogs.properties(dataset.spec.table.catalog)
+        return self.events.view(dataset, entries, properties, others)
 
     def read_pointer(self, pointer: RunPointer) -> bytes:
         """The document that a pointer names. Raises whatever the store raises."""
@@ -147,6 +178,7 @@ class Tables:
     def forget(self, dataset: str) -> None:
         """A Dataset, as `namespace/name`, is gone."""
         self.listings.forget(dataset)
+        self.events.forget(dataset)
         self._views.pop(dataset, None)
         self._batches.pop(dataset, None)
 
@@ -160,7 +192,7 @@ class Tables:
         if kept is not None and kept.found == found:
             return kept.view
         view = view_of(facts.observe(table, dataset.spec.batch_column), table.io)
-        self._views[dataset.meta.full_name] = _Seen(found, view, apart(view.ledger.batches))
+        self._views[dataset.meta.full_name] = _Seen(found, view, apart(view.ledger.batches), apart(view.ledger.batches))
         return view
 
     def _catalog(self, name: str, properties: dict[str, str]) -> Catalog:

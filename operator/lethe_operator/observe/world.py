@@ -4,13 +4,15 @@ The order matters: Jobs before the ConfigMap and both before the table, so that 
 what it wrote.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lethe.plan.digest import BufferDigest
+from lethe.run import RunKind
 
 from lethe_operator.build import names
+from lethe_operator.decide.validation import other_reader
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -28,7 +30,7 @@ from lethe_operator.observe.tables import Tables
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.members import member_label
-from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import Attempt, AttemptState, NotListed, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 
@@ -73,16 +75,41 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
         return Observed(dataset, World(restatements, policies, runs, table), tuple(invalid))
     runs = found
     table = tables.view(dataset)
-    ended = any(
-        a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job) for run in runs for a in run.attempts
-    )
-    buffer = tables.buffer(dataset, table, run_ended=ended)
+    neighbours = _neighbours(kube, dataset.meta)
+    other = other_reader(dataset, neighbours)
+    events = tables.notifications(dataset, table, other.meta.name if other else "")
+    asked = dataset.spec.buffer.events
+    rest_seconds = asked.resync_seconds if asked and events and events.is_read else 0
+    ended = [
+        a for r in runs for a in r.attempts if a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job)
+    ]
+    asked_for = call_for_listing(ended, rest_seconds > 0, tables.listings.last(dataset))
+    buffer = tables.buffer(dataset, table, asked_for, rest_seconds)
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
         buffer = buffer.as_of(table.ledger.batches)
-    world = World(restatements, policies, runs, table, buffer, _neighbours(kube, dataset.meta))
+        if rest_seconds:
+            tables.listings.settle(dataset, table.ledger.batches)
+    world = World(restatements, policies, runs, table, buffer, neighbours, events)
     return Observed(dataset, world, (*invalid, *unreadable))
+
+
+def call_for_listing(
+    ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable
+) -> bool:
+    """Whether runs that have just ended make the buffer worth another look. While notifications come and all that waits is
+    known one by one, the ledger tells what a run has done that did all that it was to do."""
+    if not events_come or not isinstance(known, BufferDigest) or known.is_cut:
+        return bool(ended)
+    return not all(map(_did_all, ended))
+
+
+def _did_all(attempt: Attempt) -> bool:
+    """Whether a consolidation settled all its batches: of any that it did not, its result has a message."""
+    result = attempt.result
+    committed = result is not None and result.outcome == "Committed" and not result.message
+    return attempt.kind is RunKind.CONSOLIDATION and committed
 
 
 def _mirrored(dataset: Dataset, job: str) -> bool:

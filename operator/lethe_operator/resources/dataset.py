@@ -28,11 +28,21 @@ class TableSpec(Spec):
     create: CreateSpec | None = None
 
 
+class EventsSpec(Spec):
+    queue_url: str
+    window_seconds: int = 5
+    max_messages: int = 1000
+    visibility_seconds: int = 3600
+    max_in_flight: int = 10_000
+    resync_seconds: int = 900
+
+
 class BufferSpec(Spec):
     uri: str
     format: FileFormat = "parquet"
     layout: str = "Directory"
     retention_seconds: int = 86_400
+    events: EventsSpec | None = None
 
 
 class ConsolidationSpec(Spec):

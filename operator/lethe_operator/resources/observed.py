@@ -8,6 +8,7 @@ from enum import StrEnum
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.digest import EMPTY_BUFFER, BufferDigest
+from lethe.plan.events import Written
 from lethe.run import Progress, RunKind, RunResult, RunSpec
 
 from lethe_operator.resources.common import FOR_HEAD
@@ -74,6 +75,19 @@ class TableView:
 @dataclass(frozen=True)
 class NotListed:
     """The buffer is being listed, for the first time since the operator started or the Dataset came."""
+
+
+@dataclass(frozen=True)
+class EventsView:
+    """How the notifications of a Dataset's buffer are read. `is_read`: the queue answers; `trouble`: why it is not read, None
+    before it was asked; `in_flight`: messages that wait for a commit, the oldest of them sent at `oldest_time`; `writes`: what
+    they tell, the latest write of each data file by batch and key."""
+
+    is_read: bool = False
+    trouble: Unavailable | None = None
+    in_flight: int = 0
+    oldest_time: datetime | None = None
+    writes: Mapping[str, Mapping[str, Written]] = field(default_factory=dict)
 
 
 class AttemptState(StrEnum):
@@ -157,3 +171,4 @@ class World:
     table: TableView | NoTable | Unavailable = NoTable()
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
     neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace
+    events: EventsView | None = None  # None: the Dataset asks for none

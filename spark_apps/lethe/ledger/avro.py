@@ -25,6 +25,10 @@ def _optional(kind: Any) -> dict[str, Any]:
     return {"type": ["null", kind], "default": None}
 
 
+def _object_record(o: BufferedObject) -> dict[str, Any]:
+    return {"key": o.key, "size": o.size, "etag": o.etag, "sequencer": o.sequencer}
+
+
 @dataclass(frozen=True)
 class PartFormat(Generic[K, T]):
     """How one kind of ledger entry is written: its Avro schema, the way there and back, its key, and the key's text, by
@@ -112,6 +116,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
                                 {"name": "key", "type": "string", "field-id": 13},
                                 {"name": "size", "type": "long", "field-id": 14},
                                 {"name": "etag", "type": "string", "field-id": 15},
+                                {"name": "sequencer", **_optional("string"), "field-id": 20},
                             ],
                         },
                     },
@@ -137,7 +142,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         "bytes": b.bytes,
         "snapshotId": b.snapshot_id,
         "refusal": b.refusal,
-        "objects": [{"key": o.key, "size": o.size, "etag": o.etag} for o in b.objects],
+        "objects": [_object_record(o) for o in b.objects],
         "partitions": None if b.partitions is None else list(b.partitions),
         "evictBy": b.evict_by,
         "registered": b.registered or None,
@@ -153,7 +158,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         bytes=r["bytes"],
         snapshot_id=r["snapshotId"],
         refusal=r["refusal"],
-        objects=tuple(BufferedObject(o["key"], o["size"], o["etag"]) for o in r["objects"]),
+        objects=tuple(BufferedObject(o["key"], o["size"], o["etag"], o["sequencer"]) for o in r["objects"]),
         partitions=None if r["partitions"] is None else tuple(r["partitions"]),
         evict_by=r["evictBy"],
         registered=bool(r["registered"]),

@@ -33,6 +33,8 @@ class BufferedObject:
     key: str  # full URI
     size: int  # bytes
     etag: str
+    # Of the write, as the store's event notification told it; None: not told. The same object with and without it is the same.
+    sequencer: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

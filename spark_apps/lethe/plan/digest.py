@@ -54,7 +54,8 @@ class BufferDigest:
 
     `batches` and `bytes` wait for promotion, the `oldest` of them are known one by one; `promoted` lie there until their
     retention has passed, `expired` those for which it has; `unexpected`: objects that were added to a promoted batch;
-    `invalid`: folders and files that are no batch, each with the reason.
+    `more_expired`: not all of what retention may delete is in `expired`; `invalid`: folders and files that are no batch,
+    each with the reason.
     """
 
     batches: int = 0
@@ -66,11 +67,17 @@ class BufferDigest:
     refused: int = 0
     refused_ids: tuple[str, ...] = ()
     expired: tuple[BufferedBatch, ...] = ()
+    more_expired: bool = False
     unexpected: int = 0
     unexpected_keys: tuple[str, ...] = ()
     invalid: int = 0
     invalid_folders: tuple[tuple[str, str], ...] = ()
     objects: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more batches wait than are known one by one."""
+        return self.batches > len(self.oldest)
 
     def swept(self) -> "BufferDigest":
         """The digest once what had expired was deleted, or was to be."""
@@ -97,6 +104,12 @@ class BufferDigest:
 
 
 EMPTY_BUFFER: Final = BufferDigest()
+
+
+def waiting(batch: BufferedBatch) -> WaitingBatch:
+    """What is remembered of a batch that waits."""
+    name = batch.folder.rpartition("/")[2]
+    return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint)
 
 
 def standing(batch: BufferedBatch, entry: BatchEntry | None) -> Standing:
@@ -187,6 +200,7 @@ class _Fold:
         self._unexpected = _First()
         self._expired: list[BufferedBatch] = []
         self._to_sweep = 0
+        self._more_expired = False
         self._ids = array("Q")
 
     def add(self, batch: BufferedBatch, entry: BatchEntry | None) -> None:
@@ -207,6 +221,8 @@ class _Fold:
             if sweep.delete and (not self._expired or self._to_sweep + len(sweep.delete) <= OBJECTS_PER_SWEEP):
                 self._expired.append(batch)
                 self._to_sweep += len(sweep.delete)
+            elif sweep.delete:
+                self._more_expired = True
 
     def result(self) -> BufferDigest:
         self._drop_younger()
@@ -221,6 +237,7 @@ class _Fold:
             refused=self._refused.count,
             refused_ids=tuple(self._refused.listed),
             expired=tuple(self._expired),
+            more_expired=self._more_expired,
             unexpected=self._unexpected.count,
             unexpected_keys=tuple(self._unexpected.listed),
             invalid=self.invalid.count,
@@ -231,8 +248,7 @@ class _Fold:
     def _add_waiting(self, batch: BufferedBatch) -> None:
         if self._youngest is not None and (batch.oldest_time, batch.id) > self._youngest:
             return
-        name = batch.folder.rpartition("/")[2]
-        self._oldest.append(WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint))
+        self._oldest.append(waiting(batch))
         if len(self._oldest) >= self._run_takes + OBJECTS_PER_PIECE:
             self._drop_younger()
 

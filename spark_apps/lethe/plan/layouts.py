@@ -17,7 +17,14 @@ FILE: Final = "File"
 
 
 class Layout(Protocol):
-    """What in a buffer is a batch."""
+    """What in a buffer is a batch. `of_files`: each file, not each folder."""
+
+    @property
+    def of_files(self) -> bool: ...
+
+    def id_of(self, name: str) -> str:
+        """The id of the batch of a name. Raises: InputError, if it names none."""
+        ...
 
     def name_of(self, path: str) -> str:
         """The name, below the buffer, of what an object belongs to; "" for an object that is to be passed over.
@@ -37,6 +44,13 @@ class Directories:
     """A batch is a folder `<batch column>=<id>`, complete once it holds `_SUCCESS`."""
 
     batch_column: str
+    of_files = False
+
+    def id_of(self, name: str) -> str:
+        batch_id = batch_id_of_folder(self.batch_column, name)
+        if batch_id is None:
+            raise InputError("InvalidBatchId", f"the folder {name!r} is not named {self.batch_column}=<batch id>")
+        return batch_id
 
     def name_of(self, path: str) -> str:
         folder, slash, rest = path.partition("/")
@@ -44,11 +58,9 @@ class Directories:
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
         try:
-            batch_id = batch_id_of_folder(self.batch_column, name)
+            batch_id = self.id_of(name)
         except InputError as e:
             return NoBatch(name, e.message)
-        if batch_id is None:
-            return NoBatch(name, f"the folder {name!r} is not named {self.batch_column}=<batch id>")
         objects = sorted(listed, key=lambda o: o.key)
         return BufferedBatch(
             id=batch_id,
@@ -65,6 +77,11 @@ class Files:
     """A batch is a file directly in the buffer, `<id>` with or without an extension. A store shows an object when it is
     whole, so that there is nothing to wait for."""
 
+    of_files = True
+
+    def id_of(self, name: str) -> str:
+        return batch_id_of_file(name)
+
     def name_of(self, path: str) -> str:
         name, slash, _ = path.partition("/")
         return "" if _is_hidden(name) else name + slash
@@ -76,7 +93,7 @@ class Files:
             )
         (found,) = listed
         try:
-            batch_id = batch_id_of_file(name)
+            batch_id = self.id_of(name)
         except InputError as e:
             return NoBatch(name, e.message)
         return BufferedBatch(

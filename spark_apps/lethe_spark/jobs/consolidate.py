@@ -8,8 +8,9 @@ import json
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from lethe import names
 from lethe.errors import ConflictError
@@ -168,11 +169,11 @@ def _stage(context: RunContext, table: IcebergTable, base: Base, written: Writte
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
     document = {
         "batches": [
-            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[o.key, o.size, o.etag] for o in b.objects]}
+            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[*astuple(o)] for o in b.objects]}
             for b in written.batches.values()
         ],
         "refused": [
-            {"id": i, "reason": r, "message": m, "objects": [[o.key, o.size, o.etag] for o in objects]}
+            {"id": i, "reason": r, "message": m, "objects": [[*astuple(o)] for o in objects]}
             for i, (r, m, objects) in written.refused.items()
         ],
         "missing": dict(written.missing),
@@ -193,8 +194,8 @@ def _staged(context: RunContext, table: IcebergTable) -> Written | None:
     with io.new_input(found.summary[names.STAGE]).open() as stream:
         document = json.loads(stream.read())
 
-    def objects(entry: dict[str, list[list[str | int]]]) -> tuple[BufferedObject, ...]:
-        return tuple(BufferedObject(str(k), int(s), str(e)) for k, s, e in entry["objects"])
+    def objects(entry: dict[str, list[list[Any]]]) -> tuple[BufferedObject, ...]:
+        return tuple(BufferedObject(*fields) for fields in entry["objects"])
 
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}

@@ -1,9 +1,14 @@
 """The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from botocore.exceptions import ClientError
 from lethe.buffer import open_buffer
 from lethe.errors import TransientError
-from lethe.plan.batches import Grouped
+from lethe.plan.batches import BufferedBatch, Grouped
+from lethe.plan.events import with_sequencer
+from lethe.run import SeenObject
 
 from lethe_spark.context import RunContext
 
@@ -20,9 +25,20 @@ def list_buffer(context: RunContext) -> Grouped:
     """
     uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
     try:
-        return open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout).list()
+        listed = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout).list()
     except ClientError as e:
         reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
         if not reason:
             raise
         raise TransientError(reason, f"the buffer {uri}: {text}. Nothing was changed.") from e
+    asked = context.spec.consolidation
+    seen = {o.key: o for o in asked.seen_objects} if asked else {}
+    return replace(listed, batches=tuple(_with_seen(b, seen) for b in listed.batches)) if seen else listed
+
+
+def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:
+    """With the sequencers of its objects, as far as they were told."""
+    objects = tuple(
+        with_sequencer(o, told.etag, told.sequencer) if (told := seen.get(o.key)) else o for o in batch.objects
+    )
+    return replace(batch, objects=objects)

@@ -10,7 +10,7 @@ from lethe.buffer import Buffer, FileStore, S3Store, open_buffer, open_store
 from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch
+from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.layouts import Directories, group
 
 from tests.builders import NOW
@@ -209,3 +209,19 @@ def test_a_scheme_that_nobody_knows_is_refused_by_name() -> None:
         open_store("gs://lake/x", {})
 
     assert refused.value.reason == "UnsupportedScheme"
+
+
+def test_one_folder_is_looked_at_alone(tmp_path: Path) -> None:
+    """Not its neighbour, whose name begins alike."""
+    for name in ("batch_id=A/p", "batch_id=A/x/_SUCCESS", "batch_id=AB/_SUCCESS", "other/p"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("rows")
+    buffer = open_buffer(f"file://{tmp_path}/", "batch_id", {})
+
+    found = buffer.folder("batch_id=A")
+
+    assert isinstance(found, BufferedBatch)
+    assert (found, found.complete, found.bytes) == (buffer.list().batches[0], False, 4)
+    assert buffer.folder("batch_id=nothing") is None
+    assert isinstance(buffer.folder("other"), NoBatch)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lethe.buffer import Buffer
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import ListedObject
+from lethe.plan.batches import BufferedBatch, ListedObject
 from lethe.plan.digest import BufferDigest
 from lethe.plan.layouts import layout_of
 from lethe_operator.observe import listing as module
@@ -17,7 +17,7 @@ from lethe_operator.observe.listing import REST_AT_LEAST_SECONDS, SILENCE_SECOND
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 
-from tests.builders import a_batch, listed
+from tests.builders import NOW, a_batch, listed
 from tests.unit.operator.builders import a_dataset
 
 ROOT = "s3://lake/buffer/flights"
@@ -275,3 +275,109 @@ def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clo
 
     assert eventually(lambda: listings.taken("ns/flights") is not None)
     assert listings.taken("ns/flights") == (40, 4)
+
+
+def a_batch_folder(id: str) -> BufferedBatch:
+    """As somebody found it who looked at this folder alone."""
+    objects = (BufferedObject(f"{ROOT}/batch_id={id}/p.parquet", 10, "e"), BufferedObject(f"{ROOT}/_SUCCESS", 0, "m"))
+    return BufferedBatch(id, f"{ROOT}/batch_id={id}", objects, True, 10, NOW)
+
+
+def ids(listings: Listings, **changes: Any) -> list[str]:
+    found = listings.digest(a_dataset(), {}, {}, run_ended=False, **changes)
+    assert isinstance(found, BufferDigest)
+    return [b.id for b in found.oldest]
+
+
+def test_a_folder_that_was_looked_at_is_known_without_a_listing(listings: Listings, gate: Gate) -> None:
+    seen(listings)
+    gate.through.release()
+    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+
+    listings.note(a_dataset(), {"batch_id=C": a_batch_folder("C")}, {})
+
+    assert (ids(listings), gate.listings) == (["A", "B", "C"], 1)
+    assert isinstance(listings.last(a_dataset("other")), NotListed)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_folder_that_a_listing_may_have_passed_by_is_known_after_it(
+    listings: Listings, gate: Gate, times: int
+) -> None:
+    """A came after its turn, C before: neither is lost, neither is counted twice."""
+    gate.batch_ids = ("0", "C")
+    seen(listings)
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+    for _ in range(times):
+        listings.note(a_dataset(), {f"batch_id={i}": a_batch_folder(i) for i in "AC"}, {})
+    gate.through.release()
+
+    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    assert ids(listings) == ["0", "A", "C"]
+
+
+def test_a_folder_of_another_buffer_is_not_noted(listings: Listings, gate: Gate) -> None:
+    """Its reader has not heard yet that the Dataset is another one."""
+    seen(listings)
+    gate.through.release()
+    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+
+    listings.note(a_dataset(buffer={"uri": f"{ROOT}-2"}), {"batch_id=C": a_batch_folder("C")}, {})
+    listings.note(a_dataset("other"), {"batch_id=C": a_batch_folder("C")}, {})
+
+    assert ids(listings) == ["A", "B"]
+
+
+def test_a_buffer_of_which_news_come_is_listed_seldom(listings: Listings, gate: Gate, clock: Clock) -> None:
+    seen(listings)
+    gate.through.release()
+    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    clock.now += 899
+
+    assert (ids(listings, rest_seconds=900), gate.listings) == (["A", "B"], 1)
+    clock.now += 1
+    ids(listings, rest_seconds=900)
+    assert eventually(lambda: gate.listings == 2)
+    gate.through.release()
+
+
+def test_unless_it_holds_more_than_a_listing_can_tell(listings: Listings, gate: Gate, clock: Clock) -> None:
+    dataset = a_dataset(consolidation={"maxBatchesPerRun": 1})
+    seen(listings, dataset)
+    gate.through.release()
+    assert eventually(lambda: isinstance(seen(listings, dataset), BufferDigest))
+    clock.now += REST_AT_LEAST_SECONDS
+
+    listings.digest(dataset, {}, {}, run_ended=False, rest_seconds=900)
+
+    assert eventually(lambda: gate.listings == 2)
+    gate.through.release()
+
+
+def test_what_is_settled_makes_room_for_what_comes(listings: Listings, gate: Gate) -> None:
+    """Or, with no listing for a long time, all that is known would be batches of long ago."""
+    dataset = a_dataset(consolidation={"maxBatchesPerRun": 2})
+    seen(listings, dataset)
+    gate.through.release()
+    assert eventually(lambda: isinstance(seen(listings, dataset), BufferDigest))
+
+    listings.settle(dataset, {"A": a_batch("A"), "B": a_batch("B")})
+    listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
+
+    found = listings.last(dataset)
+    assert isinstance(found, BufferDigest)
+    assert ([b.id for b in found.oldest], found.promoted) == (["C", "D"], 2)
+
+
+def test_more_news_during_a_listing_than_are_remembered_are_made_up_for_by_another(
+    listings: Listings, gate: Gate
+) -> None:
+    dataset = a_dataset(consolidation={"maxBatchesPerRun": 1})
+    seen(listings, dataset)
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+
+    listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
+    gate.through.release()
+
+    assert eventually(lambda: bool(seen(listings, dataset)) and gate.listings == 2)
+    gate.through.release()

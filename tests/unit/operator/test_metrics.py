@@ -11,7 +11,7 @@ from lethe.plan.tracking import Total, Totals
 from lethe_operator.decide.run_history import ended
 from lethe_operator.decide.table import decide
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
-from lethe_operator.resources.observed import NotListed
+from lethe_operator.resources.observed import EventsView, NotListed
 
 from tests.builders import NOW, a_batch, a_ledger, ago
 from tests.unit.operator.builders import SETTINGS, a_buffered, a_dataset, a_table, a_world
@@ -23,17 +23,20 @@ def numbers(
     oldest: datetime | None = None, listing: Any = None, behind: int | None = None, **world: Any
 ) -> dict[str, float]:
     """Of a Dataset in this world."""
+    events = world.get("events")
     buffered = world.pop("buffered", ())
     status = decide(a_dataset(), a_world(*buffered, **world), NOW, SETTINGS).dataset_status
     assert status is not None
-    return numbers_of(status, oldest, listing, NOW, behind)
+    return numbers_of(status, oldest, listing, events, NOW, behind)
 
 
 def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
     table = a_table(a_ledger("X", "Y", batches=[a_batch("P")]))
     buffered = (a_buffered("A", size=7), a_buffered("B", size=5))
 
-    found = numbers(ago(seconds=60), (1.5, 4), behind=2, buffered=buffered, table=table)
+    events = EventsView(is_read=True, in_flight=3, oldest_time=ago(seconds=20))
+
+    found = numbers(ago(seconds=60), (1.5, 4), behind=2, buffered=buffered, table=table, events=events)
 
     assert found == {
         "lethe_buffer_batches": 2,
@@ -44,6 +47,8 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
         "lethe_listing_duration_seconds": 1.5,
         "lethe_listing_objects": 4,
         "lethe_batches_behind": 2,
+        "lethe_events_in_flight": 3,
+        "lethe_events_oldest_age_seconds": 20,
     }
     assert found.keys() == GAUGES.keys()
 
@@ -113,6 +118,7 @@ def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
     for name in ("flights", "other"):
         metrics.show("ns", name, {"consolidation": {"decision": "Due", "reason": "OldEnough"}}, numbers(), Totals())
         metrics.run_ended("ns", name, "Vacuum", "Succeeded")
+        metrics.messages("ns", name, "Received", 2)
 
     metrics.forget("ns", "flights")
 

@@ -1,6 +1,7 @@
 """Every part of a ledger comes back as it was written, and any Avro reader can read it."""
 
 import io
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -142,6 +143,27 @@ def test_a_truncated_part_is_an_error_and_never_fewer_entries(
     for length in (len(whole) - 1, len(whole) // 2, 10, 0):
         with pytest.raises(Exception):  # noqa: B017 - fastavro has a dozen types for it, the ledger store names the file
             part.decode(whole[:length])
+
+
+def test_the_sequencer_of_an_object_comes_back() -> None:
+    """It is no part of what makes two objects the same, so that it has to be looked at by itself."""
+    told, untold = BufferedObject("k1", 1, "e", "0A"), BufferedObject("k2", 1, "e")
+
+    (found,) = avro.BATCHES.decode(avro.BATCHES.encode([a_batch(objects=(told, untold))]).content)
+
+    assert [o.sequencer for o in found.objects] == ["0A", None]
+
+
+def test_batches_from_before_there_were_sequencers_are_read() -> None:
+    record = json.loads(json.dumps({k: v for k, v in avro.BATCHES.schema.items() if not k.startswith("__")}))
+    (objects,) = [f for f in record["fields"] if f["name"] == "objects"]
+    fields = objects["type"]["items"]["fields"]
+    fields.remove(next(f for f in fields if f["name"] == "sequencer"))
+    out = io.BytesIO()
+    before = avro.BATCHES.to_record(a_batch(objects=(an_object(),)))
+    fastavro.writer(out, fastavro.parse_schema(record), [before])
+
+    assert avro.BATCHES.decode(out.getvalue()) == [a_batch(objects=(an_object(),))]
 
 
 def test_a_part_of_another_kind_is_an_error() -> None:

@@ -1,0 +1,107 @@
+"""Which queues of event notifications are read, each in a thread of its own beside listings and reconciles. I/O."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lethe.ledger.ledger import BatchEntry
+from lethe.queue import Queue
+
+from lethe_operator.observe.event_reader import Reader, Surroundings
+from lethe_operator.observe.listing import Listings
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import Meta
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import EventsView, Unavailable
+
+
+class EventSources:
+    """The queues of all Datasets. One per operator, shared by its threads; `clock` counts seconds.
+
+    `told` hears, in a reader's thread, of a Dataset of which there are news; `counted` of messages: the Dataset, what became of
+    them, how many.
+    """
+
+    def __init__(
+        self,
+        listings: Listings,
+        clock: Callable[[], float] = time.monotonic,
+        open_queue: Callable[[str, Mapping[str, str]], Queue] = Queue,
+    ) -> None:
+        self.listings = listings
+        self._clock = clock
+        self._open_queue = open_queue
+        self.told: Callable[[Meta], None] = lambda _: None
+        self.counted: Callable[[Meta, str, int], None] = lambda *_: None
+        self._lock = threading.Lock()
+        self._readers: dict[str, tuple[Any, Reader]] = {}
+
+    def view(
+        self,
+        dataset: Dataset,
+        entries: Mapping[str, BatchEntry] | None,
+        properties: Mapping[str, str],
+        others: str = "",
+    ) -> EventsView | None:
+        """How a Dataset's notifications are read; the first call starts it. None: it asks for none.
+
+        Args:
+            entries: The batches of the ledger now, for the reader's thread alone; None: not known now.
+            properties: The catalog's.
+            others: The Dataset that the queue belongs to, if it is not this one.
+        """
+        name, spec = dataset.meta.full_name, dataset.spec
+        if spec.buffer.events is None:
+            self.forget(name)
+            return None
+        idle = _idle(dataset, others)
+        if idle is not None or dataset.meta.deleting:
+            self.forget(name)
+            return EventsView(trouble=idle)
+        identity = (dataset.meta.uid, spec.table.catalog, spec.batch_column, spec.buffer, dict(properties))
+        with self._lock:
+            known = self._readers.get(name)
+            if known is not None and known[0] != identity:
+                self._readers.pop(name)[1].stop()
+                known = None
+            if known is None:
+                if entries is None:
+                    return EventsView()
+                around = Surroundings(self.listings, self._clock, self._open_queue, self._tell, self._count)
+                reader = Reader(around, dataset, entries, properties)
+                self._readers[name] = known = (identity, reader)
+                threading.Thread(target=reader.run, name=f"events {name}", daemon=True).start()
+        reader = known[1]
+        if entries is not None:
+            reader.tell(dataset, entries)
+        return reader.view()
+
+    def forget(self, name: str) -> None:
+        """A Dataset is gone, or wants no events: its queue is read no more. What is in flight comes again after its time."""
+        with self._lock:
+            known = self._readers.pop(name, None)
+        if known is not None:
+            known[1].stop()
+
+    def _tell(self, dataset: Meta) -> None:
+        self.told(dataset)
+
+    def _count(self, dataset: Meta, outcome: str, number: int) -> None:
+        self.counted(dataset, outcome, number)
+
+
+def _idle(dataset: Dataset, others: str) -> Unavailable | None:
+    """Why the queue is left alone."""
+    if others:
+        text = f"The older Dataset {others} reads this queue. Give each Dataset a queue of its own."
+        return Unavailable(Reason.QUEUE_SHARED, text, transient=False)
+    stays = "nothing is promoted, so that messages stay in the queue."
+    if not dataset.spec.buffer.uri.startswith(("s3://", "s3a://", "s3n://")):
+        text = "spec.buffer.uri is not in S3, which alone tells of its objects. Remove spec.buffer.events."
+        return Unavailable(Reason.NOT_SUPPORTED, text, transient=False)
+    if dataset.paused:
+        return Unavailable(Reason.PAUSED, f"The annotation lethe.dev/paused is set: {stays}")
+    if dataset.spec.consolidation.suspend:
+        return Unavailable(Reason.SUSPENDED, f"spec.consolidation.suspend is true: {stays}")
+    return None

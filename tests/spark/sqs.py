@@ -1,0 +1,144 @@
+"""A queue server of the tests' own (ElasticMQ, in memory), and what S3 would put into its queues."""
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import pyspark
+from botocore.exceptions import BotoCoreError
+from lethe import aws
+
+from tests.spark.postgres import free_port
+
+# What the server needs beside its own jars, out of those that PySpark brings along.
+OF_PYSPARK = (
+    "scala-library-",
+    "scala-xml_",
+    "scala-parser-combinators_",
+    "slf4j-api-",
+    "log4j-slf4j2-impl-",
+    "log4j-api-",
+    "log4j-core-",
+)
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Sqs:
+    endpoint: str
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {
+            "sqs.endpoint": self.endpoint,
+            "sqs.region": "us-east-1",
+            "sqs.access-key-id": "anyone",
+            "sqs.secret-access-key": "anything",
+        }
+
+    @property
+    def client(self) -> Any:
+        return aws.client("sqs", self.properties, attempts=2, read_timeout_seconds=30)
+
+    def queue(self, name: str = "") -> "TestQueue":
+        url = self.client.create_queue(QueueName=name or f"q-{uuid.uuid4().hex[:12]}")["QueueUrl"]
+        return TestQueue(self, url)
+
+
+@dataclass(frozen=True)
+class TestQueue:
+    """A queue as S3 and a person see it."""
+
+    __test__ = False
+    server: Sqs
+    url: str
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.server.client.send_message(QueueUrl=self.url, MessageBody=body)
+
+    def counts(self) -> tuple[int, int]:
+        """Messages that can be received, and messages in flight."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.server.client.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        return int(found[names[0]]), int(found[names[1]])
+
+    def delete(self) -> None:
+        self.server.client.delete_queue(QueueUrl=self.url)
+
+
+def created(bucket: str, key: str, etag: str = "e", sequencer: str = "01", size: int = 1, **changes: Any) -> str:
+    """What S3 tells of an object that was written."""
+    told = {"key": quote_plus(key, safe="/"), "size": size, "eTag": etag, "sequencer": sequencer}
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:Put",
+        "eventTime": "2026-03-01T12:00:00.000Z",
+        "s3": {"s3SchemaVersion": "1.0", "bucket": {"name": bucket}, "object": told},
+        **changes,
+    }
+    return json.dumps({"Records": [record]})
+
+
+def class_path() -> str:
+    jars = Path(os.environ.get("LETHE_JARS", "~/.cache/lethe/jars")).expanduser()
+    own = sorted((jars / "sqs").glob("*.jar"))
+    assert own, f"no jars in {jars}/sqs: run `make jars`"
+    bundled = Path(pyspark.__file__).parent / "jars"
+    theirs = [jar for name in OF_PYSPARK for jar in sorted(bundled.glob(f"{name}*.jar"))]
+    return os.pathsep.join(map(str, [*own, *theirs]))
+
+
+@contextmanager
+def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
+    """A server for as long as the block lasts. With a port, one that takes the place of another that is gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
+    server = Sqs(f"http://127.0.0.1:{port}")
+    (folder / "server.conf").write_text(
+        f"""
+        rest-sqs {{ enabled = true, bind-hostname = "127.0.0.1", bind-port = {port}, sqs-limits = strict }}
+        node-address {{ protocol = http, host = "127.0.0.1", port = {port} }}
+        rest-stats.enabled = false
+        queues-storage.enabled = false
+        messages-storage.enabled = false
+        pekko.http.server.request-timeout = 60 s  # a long poll takes 20
+        """
+    )
+    command = [
+        "java",
+        "-Xmx128m",
+        f"-Dconfig.file={folder}/server.conf",
+        "-cp",
+        class_path(),
+        "org.elasticmq.server.Main",
+    ]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait_for(server, process, folder / "log")
+        yield server
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _wait_for(server: Sqs, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        assert process.poll() is None, f"ElasticMQ ended with {process.returncode}:\n{log.read_text()[-3000:]}"
+        try:
+            server.client.list_queues()
+            return
+        except BotoCoreError:
+            time.sleep(0.1)
+    raise AssertionError(f"ElasticMQ did not answer within {SECONDS} s:\n{log.read_text()[-3000:]}")

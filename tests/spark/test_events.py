@@ -1,0 +1,426 @@
+"""An operator that hears of batches from a queue: real queue server, real S3, real ledger; runs are only asked for."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lethe import names
+from lethe.buffer import Buffer, open_buffer
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe.run import RunSpec, parse_run
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
+from lethe_operator.metrics import Metrics
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.common import RUN_KEY
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+from tests.builders import RUN, a_batch
+from tests.spark import s3, sqs
+from tests.spark.postgres import free_port
+from tests.spark.sqs import Sqs, TestQueue, created
+from tests.unit.lethe.table.lake import SCHEMA, summary_of
+from tests.unit.operator.builders import a_dataset_body, condition
+from tests.unit.operator.cluster import Cluster
+
+SECONDS = 120
+FLIGHTS = Key("Dataset", "ns", "flights")
+LABELS = {"namespace": "ns", "dataset": "flights"}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s3.S3, Sqs]]:
+    with s3.running() as store, sqs.running(tmp_path_factory.mktemp("sqs")) as queues:
+        yield store, queues
+
+
+@dataclass
+class Air:
+    """A Dataset with a buffer of its own in S3, a table on SQLite, and a queue; producers, S3 and runs are played."""
+
+    home: Path
+    store: s3.S3
+    queue: TestQueue
+    bucket: str
+    table: Table
+    cluster: Cluster
+    operators: list[Tables] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/buffer"
+
+    def put(self, *ids: str, content: bytes = b"rows") -> dict[str, str]:
+        """What a producer writes, without a word of it. The messages that S3 would send, by key below the bucket."""
+        told: dict[str, str] = {}
+        for id in ids:
+            for n, name in enumerate(("p.parquet", names.SUCCESS_MARKER)):
+                key = f"buffer/batch_id={id}/{name}"
+                data = b"" if n else content
+                etag = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=data)["ETag"].strip('"')
+                told[key] = created(self.bucket, key, etag, f"0{n + 1}", len(data))
+        return told
+
+    def operator(self) -> Callable[[], None]:
+        """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""
+        tables = Tables()
+        self.operators.append(tables)
+        tables.events.counted = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
+        reconcile = Reconciler(self.cluster, tables, Settings(), self.metrics)  # type: ignore[arg-type]
+        return lambda: reconcile(FLIGHTS) and None
+
+    def commit(self, *entries: BatchEntry) -> None:
+        """A ledger commit: a snapshot of a summary and no rows."""
+        self.table.refresh()
+        keys = summary_of(self.table, Delta(RUN, set_batches=entries))
+        self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+
+    def entry(self, id: str, state: BatchState = BatchState.PROMOTED) -> BatchEntry:
+        """Of a batch as it lies in the buffer."""
+        (found,) = (b for b in open_buffer(self.uri, "batch_id", self.store.properties()).list().batches if b.id == id)
+        return a_batch(id, state, time=datetime.now(UTC), objects=found.data_objects)
+
+    def runs(self) -> list[RunSpec]:
+        """What was launched, as it would read it."""
+        jobs = self.cluster.list(JOBS, "ns")
+        texts = [v for c in self.cluster.list(CONFIG_MAPS, "ns") for k, v in c["data"].items() if k.endswith(RUN_KEY)]
+        assert len(texts) == len(jobs)
+        return [parse_run(t) for t in texts]
+
+    def batches(self) -> list[tuple[str, ...]]:
+        return [r.consolidation.batch_ids for r in self.runs() if r.consolidation]
+
+    def waiting(self) -> tuple[int, int]:
+        """Batches and bytes, as the status shows them."""
+        buffer = self.cluster.get(DATASETS, "ns", "flights")["status"]["buffer"]
+        return buffer["batches"], buffer["bytes"]
+
+    def events_ready(self) -> tuple[str, str]:
+        return condition(self.cluster.get(DATASETS, "ns", "flights")["status"], "EventsReady")
+
+    def listed(self) -> int | None:
+        """How many objects the newest operator's last whole listing has found."""
+        taken = self.operators[-1].listings.taken("ns/flights")
+        return taken[1] if taken else None
+
+    def count(self, outcome: str) -> int:
+        return int(self.metrics.registry.get_sample_value("lethe_events_total", {**LABELS, "outcome": outcome}) or 0)
+
+
+def readers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "events ns/flights"]
+
+
+def eventually(said: Callable[[], bool], reconcile: Callable[[], None] | None = None, seconds: float = SECONDS) -> None:
+    """Reconcile until it is so."""
+    until, patience = time.monotonic() + seconds, threading.Event()
+    while True:
+        if reconcile is not None:
+            reconcile()
+        if said():
+            return
+        assert time.monotonic() < until, "it never came to that"
+        patience.wait(0.1)
+
+
+@pytest.fixture
+def make_air(
+    servers: tuple[s3.S3, Sqs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Air]]:
+    store, queues = servers
+    made: list[Air] = []
+
+    def make(queues: Sqs = queues, queue: TestQueue | None = None, **events: Any) -> Air:
+        uri, warehouse = f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/wh"
+        properties = {"type": "sql", "uri": uri, "warehouse": warehouse, **store.properties(), **queues.properties}
+        (tmp_path / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"lite": properties}}))
+        monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+        catalog: Catalog = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
+        catalog.create_namespace("air")
+        claimed = {"write.metadata.metrics.column.batch_id": "full", "format-version": "2", names.CLAIM: "ns/flights"}
+        table = catalog.create_table("air.flights", SCHEMA, properties=claimed)
+        queue = queue or queues.queue()
+        bucket = store.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+        wanted = {"queueUrl": queue.url, "windowSeconds": 1, "resyncSeconds": 3600, **events}
+        spec: Any = {
+            "table": {"catalog": "lite", "name": "air.flights"},
+            "buffer": {"uri": f"s3://{bucket}/buffer", "events": wanted},
+            "consolidation": {"minBatches": 1},
+        }
+        cluster = Cluster((DATASETS, a_dataset_body(**spec)))
+        made.append(Air(tmp_path, store, queue, bucket, table, cluster))
+        return made[-1]
+
+    yield make
+    for air in made:
+        for tables in air.operators:
+            tables.forget("ns/flights")
+        if readers():
+            air.queue.send("what ends a long poll")
+    for thread in readers():
+        thread.join(SECONDS)
+
+
+def reading(air: Air) -> Callable[[], None]:
+    """An operator that hears from its queue, and has listed the buffer for the last time in this test."""
+    reconcile = air.operator()
+    eventually(lambda: air.events_ready() == ("True", "QueueRead") and air.listed() is not None, reconcile)
+    return reconcile
+
+
+def test_a_batch_is_promoted_without_another_listing_and_its_messages_go_after_the_commit(
+    make_air: Callable[..., Air],
+) -> None:
+    air = make_air()
+    reconcile = reading(air)
+    air.queue.send(*air.put("A").values())
+
+    eventually(lambda: air.batches() == [("A",)] and air.queue.counts() == (0, 2), reconcile)
+
+    assert air.listed() == 0
+    assert (air.count("Received"), air.count("Acknowledged")) == (2, 0)
+    air.commit(air.entry("A"))
+    eventually(lambda: air.queue.counts() == (0, 0), reconcile)
+    assert air.count("Acknowledged") == 2
+    assert (air.listed(), len(air.runs())) == (0, 1)
+
+
+def test_the_run_is_told_what_the_messages_told(make_air: Callable[..., Air]) -> None:
+    """So that the ledger can remember it. The marker is no part of the batch."""
+    air = make_air(windowSeconds=2)
+    reconcile = reading(air)
+    told = air.put("A")
+    air.queue.send(*told.values())
+
+    eventually(lambda: bool(air.runs()), reconcile)
+
+    (run,) = air.runs()
+    (data,) = air.entry("A").objects
+    assert run.consolidation is not None
+    assert [(o.key, o.etag, o.sequencer) for o in run.consolidation.seen_objects] == [(data.key, data.etag, "01")]
+
+
+def test_a_window_ends_with_so_many_messages(make_air: Callable[..., Air]) -> None:
+    """Long before its time."""
+    air = make_air(windowSeconds=300, maxMessages=4, visibilitySeconds=600)
+    reconcile = reading_soon(air)
+
+    air.queue.send(*air.put("A", "B").values())
+
+    eventually(lambda: bool(air.runs()), reconcile)
+    assert sorted(air.batches()[0]) == ["A", "B"]
+
+
+def reading_soon(air: Air) -> Callable[[], None]:
+    """As `reading`, where the queue answers only after a long poll: until then an empty buffer has been listed."""
+    reconcile = air.operator()
+    eventually(lambda: air.listed() is not None and air.events_ready()[0] == "Unknown", reconcile)
+    return reconcile
+
+
+def test_doubled_and_reordered_messages_change_nothing(make_air: Callable[..., Air]) -> None:
+    air = make_air(windowSeconds=3)
+    reconcile = reading(air)
+    data, marker = air.put("A").values()
+    key = "buffer/batch_id=A/p.parquet"
+    older = created(air.bucket, key, "what it was before", "00")
+
+    air.queue.send(marker, data, marker, older, data)
+
+    eventually(lambda: air.batches() == [("A",)] and air.count("Received") == 5, reconcile)
+    (run,) = air.runs()
+    assert run.consolidation is not None
+    air.commit(air.entry("A"))
+    eventually(lambda: air.queue.counts() == (0, 0), reconcile)
+    assert len(air.runs()) == 1
+
+
+def test_a_message_that_comes_again_after_the_commit_starts_nothing(make_air: Callable[..., Air]) -> None:
+    """The operator died between commit and acknowledgement; the one after it knows by the ledger."""
+    air = make_air(visibilitySeconds=5)
+    reconcile = reading(air)
+    air.queue.send(*air.put("A").values())
+    eventually(lambda: air.batches() == [("A",)] and air.queue.counts() == (0, 2), reconcile)
+    air.operators[0].events.forget("ns/flights")  # it dies
+    air.commit(air.entry("A"))
+    for job in air.cluster.list(JOBS, "ns"):
+        air.cluster.delete(JOBS, "ns", job["metadata"]["name"])
+    for config_map in air.cluster.list(CONFIG_MAPS, "ns"):
+        air.cluster.delete(CONFIG_MAPS, "ns", config_map["metadata"]["name"])
+
+    eventually(lambda: air.queue.counts() == (0, 0), air.operator())
+
+    assert (air.runs(), air.count("Acknowledged")) == ([], 2)
+
+
+def test_a_commit_that_lands_while_a_window_is_open_settles_its_messages(make_air: Callable[..., Air]) -> None:
+    """The window is judged by the ledger of its beginning, and by the next as soon as it has ended."""
+    air = make_air(windowSeconds=5)
+    reconcile = reading(air)
+    air.queue.send(*air.put("A").values())
+    eventually(lambda: air.queue.counts() == (0, 2))
+
+    air.commit(air.entry("A"))
+    reconcile()
+
+    eventually(lambda: air.queue.counts() == (0, 0), reconcile)
+    assert (air.runs(), air.waiting()) == ([], (0, 0))
+
+
+def test_a_message_that_was_lost_is_made_up_for_by_a_listing(make_air: Callable[..., Air]) -> None:
+    air = make_air(resyncSeconds=1)
+    reconcile = reading(air)
+
+    air.put("A")
+
+    eventually(lambda: air.batches() == [("A",)], reconcile)
+    assert air.count("Received") == 0
+
+
+def test_messages_that_are_none_of_its_business_stay_in_the_queue_and_hold_nothing_up(
+    make_air: Callable[..., Air],
+) -> None:
+    """What is no notification, and what tells of other places, is the redrive policy's."""
+    air = make_air(visibilitySeconds=600)
+    reconcile = reading(air)
+    elsewhere = created(air.bucket, "another/batch_id=A/_SUCCESS")
+    nothing = created(air.bucket, "buffer/_refused/batch_id=A/0123/p.parquet")
+
+    air.queue.send("no notification", elsewhere, nothing, *air.put("A").values())
+
+    eventually(lambda: air.batches() == [("A",)] and air.count("Received") == 5, reconcile)
+    assert (air.count("Unreadable"), air.count("Elsewhere"), air.count("Acknowledged")) == (1, 1, 1)
+    air.commit(air.entry("A"))
+    eventually(lambda: air.queue.counts() == (0, 2), reconcile)
+
+
+def test_a_folder_that_the_store_fails_on_holds_up_no_other(
+    make_air: Callable[..., Air], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Buffer.folder
+
+    def failing(buffer: Buffer, name: str) -> Any:
+        if name == "batch_id=bad":
+            raise OSError("the store fails")
+        return folder(buffer, name)
+
+    monkeypatch.setattr(Buffer, "folder", failing)
+    air = make_air(windowSeconds=2)
+    reconcile = reading(air)
+
+    bad = created(air.bucket, "buffer/batch_id=bad/_SUCCESS")
+    air.queue.send(bad, *air.put("A").values())
+
+    eventually(lambda: air.batches() == [("A",)] and air.count("Received") == 3, reconcile)
+    assert air.events_ready() == ("True", "QueueRead")
+    assert air.queue.counts() == (0, 3)
+
+
+def test_what_its_producer_took_back_is_not_waited_for(make_air: Callable[..., Air]) -> None:
+    air = make_air()
+    reconcile = reading(air)
+    told = air.put("A")
+    for key in told:
+        air.store.client.delete_object(Bucket=air.bucket, Key=key)
+
+    air.queue.send(told["buffer/batch_id=A/_SUCCESS"])
+
+    eventually(lambda: air.count("Acknowledged") == 1, reconcile)
+    assert (air.queue.counts(), air.runs()) == ((0, 0), [])
+
+
+def test_a_refused_batch_is_settled_and_another_under_its_name_is_heard_of(make_air: Callable[..., Air]) -> None:
+    air = make_air()
+    reconcile = reading(air)
+    air.queue.send(*air.put("A").values())
+    eventually(lambda: air.batches() == [("A",)] and air.queue.counts() == (0, 2), reconcile)
+
+    refused = air.entry("A", BatchState.REFUSED)
+    air.commit(refused)
+    eventually(lambda: air.queue.counts() == (0, 0), reconcile)
+    air.queue.send(*air.put("A", content=b"other rows").values())
+
+    eventually(lambda: air.waiting() == (1, 10), reconcile)
+    assert (air.queue.counts(), air.listed()) == ((0, 2), 0)
+
+
+def test_no_more_is_received_than_may_be_in_flight(make_air: Callable[..., Air]) -> None:
+    air = make_air(maxInFlight=2, maxMessages=2)
+    reconcile = reading(air)
+    air.queue.send(*air.put("A").values())
+    eventually(lambda: air.batches() == [("A",)] and air.queue.counts() == (0, 2), reconcile)
+
+    air.queue.send(*air.put("B").values())
+    air.commit(air.entry("A"))
+    assert air.queue.counts() == (2, 2)
+
+    eventually(lambda: air.queue.counts() == (0, 2) and air.count("Acknowledged") == 2, reconcile)
+    assert air.count("Received") == 4
+
+
+def test_a_dataset_that_is_gone_or_paused_leaves_its_queue_alone(make_air: Callable[..., Air]) -> None:
+    air = make_air()
+    reconcile = reading(air)
+    (thread,) = readers()
+    air.cluster.patch(DATASETS, "ns", "flights", {"metadata": {"annotations": {"lethe.dev/paused": "true"}}})
+    reconcile()
+    thread.join(SECONDS)
+
+    air.queue.send("a message")
+
+    assert (thread.is_alive(), air.queue.counts()) == (False, (1, 0))
+    assert air.events_ready() == ("False", "Paused")
+    air.cluster.delete(DATASETS, "ns", "flights")
+    reconcile()
+    assert readers() == []
+
+
+def test_of_two_datasets_with_one_queue_the_older_reads_it(make_air: Callable[..., Air]) -> None:
+    air = make_air()
+    events = {"queueUrl": air.queue.url}
+    older = a_dataset_body("older", meta={"creationTimestamp": "2020-01-01T00:00:00Z"})
+    older["spec"]["buffer"]["events"] = events
+    air.cluster.create(DATASETS, "ns", older)
+    reconcile = air.operator()
+
+    reconcile()
+
+    assert air.events_ready() == ("False", "QueueShared")
+    assert readers() == []
+    air.put("A")
+    eventually(lambda: air.batches() == [("A",)], reconcile)
+
+
+def test_while_the_queue_is_away_batches_are_found_by_listings(make_air: Callable[..., Air], tmp_path: Path) -> None:
+    """And when it is back, it is read again."""
+    port = free_port()
+    with ExitStack() as running:
+        queues = running.enter_context(sqs.running(tmp_path / "first", port))
+        air = make_air(queues, queues.queue("flights"))
+        reconcile = reading(air)
+        running.close()
+        eventually(lambda: air.events_ready() == ("False", "QueueUnavailable"), reconcile)
+
+        air.put("A")
+        eventually(lambda: air.batches() == [("A",)], reconcile)
+
+    with sqs.running(tmp_path / "second", port) as queues:
+        eventually(lambda: air.events_ready() == ("False", "QueueNotFound"), reconcile)
+        assert condition(air.cluster.get(DATASETS, "ns", "flights")["status"], "Ready")[0] == "True"
+        again = queues.queue("flights")
+        eventually(lambda: air.events_ready() == ("True", "QueueRead"), reconcile)
+        again.send(air.put("B")["buffer/batch_id=B/_SUCCESS"])
+        eventually(lambda: air.count("Received") == 1, reconcile)
+        air.operators[0].forget("ns/flights")

@@ -1,0 +1,60 @@
+"""What event notifications told of an object is remembered by the commit that promotes it, if that is what it promotes."""
+
+import pytest
+from lethe.buffer import open_buffer
+from lethe.plan.events import Written, is_settled
+from lethe.run import RunSpec, SeenObject
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Killed, Story, die
+from tests.spark.lake import Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return Story.begin(spark, lake)
+
+
+def told_of(story: Story, run: RunSpec, **sequencers: str) -> RunSpec:
+    """The run that heard of the objects of these batches as they are now."""
+    batches = open_buffer(story.buffer.uri, "batch_id", {}).list().batches
+    seen = tuple(
+        SeenObject(key=o.key, etag=o.etag, sequencer=sequencers[b.id])
+        for b in batches
+        if b.id in sequencers
+        for o in b.data_objects
+    )
+    assert run.consolidation is not None
+    return run.model_copy(update={"consolidation": run.consolidation.model_copy(update={"seen_objects": seen})})
+
+
+def remembered(story: Story) -> dict[str, list[str | None]]:
+    return {i: [o.sequencer for o in b.objects] for i, b in story.ledger().batches.items()}
+
+
+@pytest.mark.parametrize("step", ["", "after-stage"])
+def test_the_commit_remembers_what_was_told_of_its_objects(story: Story, step: str) -> None:
+    """Also when the files were staged by an attempt that died. What is told again is settled by the ledger alone."""
+    story.put("A", "B", files=2)
+    story.put_file("R", b"no parquet")
+    run = told_of(story, story.consolidation("A", "B", "R"), A="0A", R="0B")
+    if step:
+        with pytest.raises(Killed):
+            story.run(run, **{step.replace("-", "_"): die})
+
+    story.run(run)
+
+    assert remembered(story) == {"A": ["0A", "0A"], "B": [None, None], "R": ["0B"]}
+    refused = story.ledger().batches["R"]
+    again = Written("R", "batch_id=R", refused.objects[0].key, "", "0B")
+    assert is_settled(again, refused)
+
+
+def test_what_was_told_of_an_earlier_write_is_not_remembered_of_a_later_one(story: Story) -> None:
+    story.put("A")
+    run = told_of(story, story.consolidation("A"), A="0A")
+    story.put("A", rows=6)
+
+    story.run(run)
+
+    assert remembered(story) == {"A": [None]}

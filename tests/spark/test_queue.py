@@ -1,0 +1,122 @@
+"""Messages of a real queue server: hidden once received, gone once deleted, back again otherwise."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from lethe.errors import TransientError
+from lethe.queue import Message, Queue
+
+from tests.spark import sqs
+from tests.spark.postgres import free_port
+from tests.spark.sqs import Sqs
+
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sqs]:
+    with sqs.running(tmp_path_factory.mktemp("sqs")) as server:
+        yield server
+
+
+def all_of(queue: Queue, count: int, hidden_seconds: int = 60) -> list[Message]:
+    """So many messages, each as often as it comes."""
+    found: list[Message] = []
+    until = time.monotonic() + SECONDS
+    while len(found) < count:
+        assert time.monotonic() < until, f"{len(found)} of {count} messages came"
+        found += queue.receive(10, 1, hidden_seconds)
+    return found
+
+
+def test_a_message_that_is_not_deleted_comes_again(server: Sqs) -> None:
+    """Its time hidden is the receiver's to say, whatever the queue's own is."""
+    theirs = server.queue()
+    theirs.send("a", "b")
+    queue = Queue(theirs.url, server.properties)
+
+    first = all_of(queue, 2, hidden_seconds=1)
+    kept, left = sorted(first, key=lambda m: m.body)
+    assert queue.delete([kept.receipt]) == 1
+    (again,) = all_of(queue, 1)
+
+    assert (again.body, again.id, again.receives) == ("b", left.id, 2)
+    assert [m.receives for m in first] == [1, 1]
+    assert theirs.counts() == (0, 1)
+
+
+def test_any_number_is_deleted(server: Sqs) -> None:
+    """The protocol takes ten at a time."""
+    theirs = server.queue()
+    theirs.send(*map(str, range(23)))
+    queue = Queue(theirs.url, server.properties)
+
+    found = all_of(queue, 23)
+
+    assert queue.delete(m.receipt for m in found) == 23
+    assert theirs.counts() == (0, 0)
+    assert queue.delete([]) == 0
+
+
+def test_a_queue_that_is_not_there_is_named(server: Sqs) -> None:
+    url = f"{server.endpoint}/000000000000/nowhere"
+
+    with pytest.raises(TransientError, match=r"there is no queue .*/nowhere") as caught:
+        Queue(url, server.properties).receive(10, 0, 60)
+
+    assert caught.value.reason == "QueueNotFound"
+
+
+def test_a_server_that_is_away_is_told_without_its_secrets(server: Sqs) -> None:
+    properties = {**server.properties, "sqs.endpoint": f"http://127.0.0.1:{free_port()}"}
+
+    with pytest.raises(TransientError) as caught:
+        Queue("http://queue/1/q", properties).receive(10, 0, 60)
+
+    assert caught.value.reason == "QueueUnavailable"
+    assert caught.value.message == "the queue http://queue/1/q does not answer (EndpointConnectionError)"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("AccessDenied", "QueueAccessDenied"),
+        ("com.amazonaws.sqs#OverLimit", "QueueOverLimit"),
+        ("AWS.SimpleQueueService.NonExistentQueue", "QueueNotFound"),
+        ("InternalError", "QueueUnavailable"),
+    ],
+)
+def test_an_answer_that_a_test_server_never_gives_has_its_reason(
+    server: Sqs, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
+) -> None:
+    queue = Queue("http://queue/1/q", server.properties)
+
+    def refuse(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "AKIAsecret"}}, "ReceiveMessage")
+
+    monkeypatch.setattr(queue._sqs, "receive_message", refuse)
+
+    with pytest.raises(TransientError) as caught:
+        queue.receive(10, 0, 60)
+
+    assert caught.value.reason == reason
+    assert "AKIA" not in caught.value.message
+
+
+def test_keys_of_the_queue_go_before_those_of_the_store() -> None:
+    """As a whole: a session token of the one with a key of the other opens neither."""
+    of_s3 = {"s3.region": "eu-west-1", "s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.session-token": "t"}
+    own = {**of_s3, "sqs.region": "us-east-1", "sqs.access-key-id": "c", "sqs.secret-access-key": "d"}
+
+    shared, apart = (Queue("http://queue/1/q", p)._sqs for p in (of_s3, own))
+
+    def keys(client: Any) -> tuple[str, str, str | None]:
+        found = client._request_signer._credentials
+        return found.access_key, found.secret_key, found.token
+
+    assert (keys(shared), shared.meta.region_name) == (("a", "b", "t"), "eu-west-1")
+    assert (keys(apart), apart.meta.region_name) == (("c", "d", None), "us-east-1")
+    assert shared.meta.endpoint_url == "https://sqs.eu-west-1.amazonaws.com"
