@@ -1,22 +1,22 @@
 """One group of buffered files as Arrow record batches of the table's columns. Runs in Spark's Python workers, without
 Spark.
 
-A file that cannot be used yields one row that holds nothing but its batch's id and the error.
+Rows come of batches of which no file was found to be unusable so far; what became of each file is told beside them.
 """
 
 import base64
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.buffer_store import BadFile, Bytes, FileTask, Store, Unread
 from lethe_spark.file_formats import FORMATS, opened
-from lethe_spark.fitting import ERROR_COLUMN, Fitting, Piece
+from lethe_spark.fitting import Fitting, Piece
 from lethe_spark.opened_file import ROWS_PER_BATCH
 from lethe_spark.schema_fit import Fits, Lacks, Misfit, Rules, compare
 
@@ -24,10 +24,7 @@ COLUMNS_WANTED: Final = (
     "ColumnsWanted"  # the reason of a file that would fit a table with more columns, told instead of a message
 )
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
-
-
-def encode_error(uri: str, error: BadFile) -> str:
-    return json.dumps([uri, error.reason, error.message, isinstance(error, Unread)])
+HELD_BYTES: Final = 96 * 1024 * 1024
 
 
 def encode_columns(columns: pa.Schema) -> str:
@@ -48,23 +45,40 @@ class FileError:
     unread: bool = False
 
 
-def decode_error(text: str) -> FileError:
-    return FileError(*json.loads(text))
+@dataclass(frozen=True)
+class Told:
+    """What became of a file: `rows` of it went out; nothing of its batch may go in if there is an `error`."""
+
+    rows: int = 0
+    error: FileError | None = None
+
+
+Tally: TypeAlias = Mapping[tuple[str, str], Told]  # by batch id and URI
+
+
+def error_of(task: FileTask, error: BadFile) -> FileError:
+    return FileError(task.uri, error.reason, error.message, isinstance(error, Unread))
+
+
+class Tell(Protocol):
+    """Where a task says what became of its files: a Spark accumulator. What is said twice of a file counts once."""
+
+    def add(self, told: Tally) -> None: ...
 
 
 class Reader:
-    """What a task needs to know; pickled to the workers. `wide` is `schema`, all nullable, and the error column."""
+    """What a task needs to know; pickled to the workers. `columns` are the table's, all nullable."""
 
     def __init__(
         self,
         schema: StructType,
-        wide: StructType,
         batch_column: str,
         io_properties: dict[str, str],
+        tell: Tell,
         format_name: str = "parquet",
         add_columns: bool = False,
     ) -> None:
-        self.wide = wide
+        self.columns = StructType([StructField(f.name, f.dataType, True) for f in schema])
         self.batch_column = batch_column
         self.rules = Rules(
             batch_column,
@@ -74,46 +88,59 @@ class Reader:
             FORMATS[format_name].headed,
         )
         self.io_properties = io_properties
+        self.tell = tell
         self.format_name = format_name
         self._fits: pa.Schema | None = None  # the last schema that was found to fit
 
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: rows of JSON lists of files in, rows of the table out."""
-        target = to_arrow_schema(self.wide)
+        """For `mapInArrow`: rows of JSON lists of files in, rows of the table out. The files of a batch are one after the
+        other in each list."""
+        target = to_arrow_schema(self.columns)
         store = Store(self.io_properties)
         for group in groups:
             for payload in group.column(0).to_pylist():
-                yield from packed(self._tables(store, FileTask.decode(payload), target))
+                told: dict[tuple[str, str], Told] = {}
+                yield from packed(self._tables(store, FileTask.decode(payload), target, told))
+                self.tell.add(told)
 
-    def _tables(self, store: Store, tasks: list[FileTask], target: pa.Schema) -> Iterator[pa.Table]:
-        """Rows of small files go through the table's columns together: each column of each costs a handful of calls."""
+    def _tables(
+        self, store: Store, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], Told]
+    ) -> Iterator[pa.Table]:
+        """Rows of small files go through the table's columns together: each column of each costs a handful of calls. Those
+        of a batch are held back until all its files here are read, unless it is large."""
         fitting = Fitting(self.batch_column, self.rules.required, FORMATS[self.format_name].null_is_absent, target)
         waiting = Waiting()
-        for task, source in store.opened(tasks):
-            try:
-                if isinstance(source, Unread):
-                    raise source
-                for rows in self._file(task, source, target):
-                    if not waiting.takes(rows):
-                        yield from _fitted(fitting, waiting.taken())
-                    waiting.add(Piece(task, rows))
-            except BadFile as e:
-                yield _error(task, e, self.batch_column, target)
-        yield from _fitted(fitting, waiting.taken())
+        for _, files in groupby(store.opened(tasks), lambda opened_: opened_[0].batch_id):
+            if waiting.is_full:
+                yield from fit(fitting, waiting.taken(), told)
+            waiting.begin()
+            for task, source in files:
+                told[task.batch_id, task.uri] = Told()
+                try:
+                    if isinstance(source, Unread):
+                        raise source
+                    for rows in self._file(task, source, target):
+                        waiting.add(Piece(task, rows))
+                        if waiting.is_too_much:
+                            yield from fit(fitting, waiting.taken(), told)
+                except BadFile as e:
+                    told[task.batch_id, task.uri] = replace(told[task.batch_id, task.uri], error=error_of(task, e))
+                    waiting.drop()
+        yield from fit(fitting, waiting.taken(), told)
 
     def _file(self, task: FileTask, source: Bytes, target: pa.Schema) -> Iterator[pa.Table]:
         name = FORMATS[self.format_name].name
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {name}")
         with source.faults(task.uri, name):
-            file = opened(source.file, self.format_name, _data_columns(target))
+            file = opened(source.file, self.format_name, target)
             self._check_schema(file.schema, target)
             yield from file.tables
 
     def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:
         if self._fits is not None and schema.equals(self._fits):
             return  # the files of a producer mostly look alike
-        match compare(schema, _data_columns(target), self.rules):
+        match compare(schema, target, self.rules):
             case Fits():
                 self._fits = schema
             case Lacks(columns):
@@ -124,52 +151,68 @@ class Reader:
 
 @dataclass
 class Waiting:
-    """Rows of the same columns that are gone through together."""
+    """Rows that are gone through together; those of the batch that is being read come last."""
 
     pieces: list[Piece] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
+    _begins: int = 0  # at which piece the batch that is being read does
+    _dropped: bool = False
 
-    def takes(self, rows: pa.Table) -> bool:
-        if not self.pieces:
-            return True
-        small = self.rows < ROWS_PER_BATCH and self.bytes < BYTES_PER_BATCH
-        return small and bool(rows.schema.equals(self.pieces[0].rows.schema))
+    @property
+    def is_full(self) -> bool:
+        return self.rows >= ROWS_PER_BATCH or self.bytes >= BYTES_PER_BATCH
+
+    @property
+    def is_too_much(self) -> bool:
+        """So much that rows go out although their batch is not read to its end."""
+        return self.bytes >= HELD_BYTES
+
+    def begin(self) -> None:
+        """Another batch."""
+        self._begins, self._dropped = len(self.pieces), False
 
     def add(self, piece: Piece) -> None:
-        self.pieces.append(piece)
-        self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.rows.nbytes
+        if not self._dropped:
+            self.pieces.append(piece)
+            self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.rows.nbytes
+
+    def drop(self) -> None:
+        """Nothing of the batch that is being read, as far as it is still here."""
+        self._dropped = True
+        for piece in self.pieces[self._begins :]:
+            self.rows, self.bytes = self.rows - piece.rows.num_rows, self.bytes - piece.rows.nbytes
+        del self.pieces[self._begins :]
 
     def taken(self) -> list[Piece]:
-        taken, self.pieces, self.rows, self.bytes = self.pieces, [], 0, 0
+        taken, self.pieces, self.rows, self.bytes, self._begins = self.pieces, [], 0, 0, 0
         return taken
 
 
-def _fitted(fitting: Fitting, pieces: list[Piece]) -> Iterator[pa.Table]:
-    """All together, or, when something is wrong with one of them, each by itself: the error is one file's."""
-    if not pieces:
-        return
+def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], Told]) -> list[pa.Table]:
+    """The rows in the table's columns, all together, or, when something is wrong with one of them, piece by piece: the error
+    is one file's, and keeps all of its batch out."""
     try:
-        yield fitting.fitted(pieces)
-        return
-    except BadFile as e:
-        if len(pieces) == 1:
-            yield _error(pieces[0].task, e, fitting.batch_column, fitting.target)
-            return
+        tables = [fitting.fitted(list(alike)) for _, alike in groupby(pieces, lambda p: p.rows.schema)]
+    except BadFile:
+        by_piece: list[tuple[Piece, pa.Table]] = []
+        bad: set[str] = set()
+        for piece in pieces:
+            try:
+                by_piece.append((piece, fitting.fitted([piece])))
+            except BadFile as e:
+                key = piece.task.batch_id, piece.task.uri
+                told[key] = replace(told[key], error=told[key].error or error_of(piece.task, e))
+                bad.add(piece.task.batch_id)
+        good = [(p, t) for p, t in by_piece if p.task.batch_id not in bad]
+        pieces, tables = [p for p, _ in good], [t for _, t in good]
     for piece in pieces:
-        yield from _fitted(fitting, [piece])
+        key = piece.task.batch_id, piece.task.uri
+        told[key] = replace(told[key], rows=told[key].rows + piece.rows.num_rows)
+    return tables
 
 
-def _error(task: FileTask, error: BadFile, batch_column: str, target: pa.Schema) -> pa.Table:
-    values: dict[str, Any] = {batch_column: task.batch_id, ERROR_COLUMN: encode_error(task.uri, error)}
-    return pa.Table.from_pylist([values], schema=target)
-
-
-def _data_columns(target: pa.Schema) -> pa.Schema:
-    return pa.schema([f for f in target if f.name != ERROR_COLUMN])
-
-
-def packed(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+def packed(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Join small tables into few record batches: each costs Spark about as much as a thousand rows."""
     waiting: list[pa.Table] = []
     rows = size = 0

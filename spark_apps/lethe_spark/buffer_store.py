@@ -67,9 +67,9 @@ class Store:
     """The file systems of the buffer, by scheme and bucket, configured as PyIceberg does it. Of files of more than
     `whole_file_bytes` nothing is fetched before it is read."""
 
-    def __init__(self, io_properties: dict[str, str], whole_file_bytes: int = WHOLE_FILE_BYTES) -> None:
+    def __init__(self, io_properties: dict[str, str], whole_file_bytes: int | None = None) -> None:
         self.io_properties = io_properties
-        self.whole_file_bytes = whole_file_bytes
+        self.whole_file_bytes = WHOLE_FILE_BYTES if whole_file_bytes is None else whole_file_bytes
         self._local = LocalFileSystem()
         self._known: dict[tuple[str, str], FileSystem] = {}
 

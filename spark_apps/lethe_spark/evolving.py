@@ -1,14 +1,12 @@
-"""Reading batches into a table as its Dataset allows: refused when they have more columns, or taken over. I/O.
+"""Writing batches into a table as its Dataset allows: refused when they have more columns, or taken over. I/O.
 
-Invariant: the table changes before any row is written, in a commit of its own that only adds optional columns and widens
-types. A crash after it leaves columns without values, which the next attempt finds there; of two runs at once, the second
-finds what the first has added.
+Invariant: the table changes before any row that needs it is written, in a commit of its own that only adds optional columns
+and widens types. A crash after it leaves columns without values, which the next attempt finds there; of two runs at once, the
+second finds what the first has added.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 
 from lethe.errors import TransientError
 from lethe.run import Phase, RefusedBatch
@@ -16,43 +14,52 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.context import RunContext
-from lethe_spark.ingest import BatchSource, Ingest, read_batches
+from lethe_spark.ingest import BatchSource, Ingested, write_batches
+from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Attempts
 from lethe_spark.schema_fit import Evolution, plan_evolution
 
 log = logging.getLogger(__name__)
 
 
-@contextmanager
-def read_into(
-    context: RunContext, table: IcebergTable, sources: Sequence[BatchSource], batch_column: str
-) -> Iterator[Ingest]:
-    """Read batches into the columns that the table has, or has afterwards. What was read is kept within the `with`.
+def write_into(
+    context: RunContext,
+    table: IcebergTable,
+    sources: Sequence[BatchSource],
+    batch_column: str,
+    target_file_size_bytes: int | None = None,
+) -> Ingested:
+    """Write batches into the columns that the table has, or has afterwards.
 
-    Every file is read once; only batches that want new columns are looked at again, once the table has these.
+    Only batches that want new columns are read again, once the table has these, and written to files of their own.
 
-    Raises: as `read_batches`; ConflictError, TransientError (`ColumnsMoved`), if others changed its columns meanwhile.
+    Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if others changed its columns meanwhile.
     """
-    with _read(context, table.columns, sources, batch_column) as first:
-        if not first.wanting:
-            yield first
-            return
-        evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
-        again = [s for s in sources if s.id in first.wanting and s.id not in evolution.refused]
+    first = _write(context, table, sources, batch_column, target_file_size_bytes)
+    if not first.wanting:
+        return first
+    evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
+    again = [s for s in sources if s.id in first.wanting and s.id not in evolution.refused]
+    try:
         if evolution.columns:
             context.step("before-columns")
-            context.reporter.phase(Phase.READING, f"columns for {len(again)} batches")
+            context.reporter.phase(Phase.WRITING, f"columns for {len(again)} batches")
             table.take_over(as_columns(evolution, table.columns))
             log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
         context.step("after-columns")
-        with _read(context, table.columns, again, batch_column) as second:
-            if second.wanting:
-                raise TransientError(
-                    "ColumnsMoved",
-                    f"columns that {table.full_name} took over are gone or changed again; another writer must have changed "
-                    "its schema. Nothing was committed; it is tried again.",
-                )
-            yield _joined(first, second, evolution)
+        second = _write(context, table, again, batch_column, target_file_size_bytes)
+        if second.wanting:
+            discard(table, second.files, Attempts())
+            raise TransientError(
+                "ColumnsMoved",
+                f"columns that {table.full_name} took over are gone or changed again; another writer must have changed "
+                "its schema. Nothing was committed; it is tried again.",
+            )
+    except Exception:
+        discard(table, first.files, Attempts())
+        raise
+    return _joined(first, second, evolution)
 
 
 def as_columns(evolution: Evolution, table: StructType) -> StructType:
@@ -62,26 +69,35 @@ def as_columns(evolution: Evolution, table: StructType) -> StructType:
     return StructType([StructField(f.name, f.dataType, f.name not in required) for f in wanted])
 
 
-def _read(context: RunContext, columns: StructType, sources: Sequence[BatchSource], batch_column: str) -> Ingest:
+def _write(
+    context: RunContext,
+    table: IcebergTable,
+    sources: Sequence[BatchSource],
+    batch_column: str,
+    target_file_size_bytes: int | None,
+) -> Ingested:
     spec = context.spec
-    add = spec.schema_evolution == "AddColumns"
-    return read_batches(
-        context.spark, sources, columns, batch_column, context.catalog_properties, spec.buffer.format, add
+    return write_batches(
+        table,
+        sources,
+        batch_column,
+        context.catalog_properties,
+        spec.run_id,
+        spec.buffer.format,
+        spec.schema_evolution == "AddColumns",
+        target_file_size_bytes,
     )
 
 
-def _joined(first: Ingest, second: Ingest, evolution: Evolution) -> Ingest:
-    """Both readings as one, in the columns of the second."""
-    # Its columns may have become wider since the first reading.
-    early = first.frame.to(StructType([StructField(f.name, f.dataType, True) for f in second.frame.schema]))
+def _joined(first: Ingested, second: Ingested, evolution: Evolution) -> Ingested:
+    """Both as one."""
     refused = [
         RefusedBatch(batch_id=i, reason="SchemaMismatch", message=f"{uri}: {text}")
         for i, (uri, text) in evolution.refused.items()
     ]
-    return replace(
-        second,
-        rows_per_batch={**first.rows_per_batch, **second.rows_per_batch},
+    return Ingested(
+        (*first.files, *second.files),
+        {**first.rows_per_batch, **second.rows_per_batch},
         refused=(*first.refused, *refused, *second.refused),
-        frame=early.unionByName(second.frame),
         unread=(*first.unread, *second.unread),
     )

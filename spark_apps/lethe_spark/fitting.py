@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from lethe_spark.buffer_store import BadFile, FileTask
 
-ERROR_COLUMN: Final = "_lethe_error"
 # 0001-01-01 and 9999-12-31, counted from 1970-01-01
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
@@ -35,7 +34,7 @@ class Fitting:
     Args:
         required: Columns that must hold no nulls.
         null_is_absent: A file without batch ids in its batch column is one without that column.
-        target: The columns of the table, and ERROR_COLUMN.
+        target: The columns of the table.
     """
 
     batch_column: str
@@ -59,7 +58,7 @@ class Fitting:
         for field in self.target:
             if field.name == self.batch_column:
                 columns.append(ids.cast(field.type))
-            elif field.name == ERROR_COLUMN or field.name not in rows.column_names:
+            elif field.name not in rows.column_names:
                 columns.append(pa.nulls(rows.num_rows, field.type))
             else:
                 columns.append(self._column(rows.column(field.name), field))

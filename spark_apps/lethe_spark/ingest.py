@@ -1,33 +1,38 @@
-"""Buffered batches as one DataFrame: many small files, read by Arrow inside Spark's Python workers.
+"""Buffered batches become data files: many small files, read by Arrow inside Spark's Python workers, sorted and written.
 
 I/O through executors. Invariants: a batch with any file that cannot be used contributes no row at all and is named; the
-other batches go in. A store that is away is TransientError, never a refusal. The files are read once: what was read is
-kept on the executors' disks, and a batch is counted, refused and written from that one reading.
+other batches go in. A store that is away is TransientError, never a refusal. A batch is counted, refused and written from one
+reading of its files: what became of each, tasks tell the driver beside the rows.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
-from types import TracebackType
 from typing import Final
 
 import pyarrow as pa
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.run import FileFormat, RefusedBatch
-from pyspark import StorageLevel
+from pyspark import Accumulator, StorageLevel
+from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType
 
-from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, Reader, decode_columns, decode_error
+from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, Reader, Tally, Told, decode_columns
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
-from lethe_spark.fitting import ERROR_COLUMN
-from lethe_spark.frames import named
+from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.errors import JvmError
+from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Attempts
 
+log = logging.getLogger(__name__)
+
+# Up to here the rows of a partition are sorted by one task; of more, several share a partition by ranges of batch ids.
+ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
 BYTES_PER_GROUP: Final = 128 * 1024 * 1024
 FILES_PER_GROUP: Final = 500
 # A small file costs a request, whatever its size: this many bytes' worth of reading.
@@ -43,118 +48,173 @@ class BatchSource:
 
 
 @dataclass(frozen=True)
-class Ingest:
-    """What came of reading. Close it when the rows are written: they are kept on disk until then.
+class Ingested:
+    """What came of reading and writing.
 
     Args:
+        files: Data files that no snapshot names yet, with the rows of the batches in `rows_per_batch`.
         rows_per_batch: Of every batch that is in none of the following, also of those without rows.
         refused: Batches that cannot be rows of the table, each with a file that it fails for.
-        frame: The rows of the batches in `rows_per_batch`, with the table's columns.
         wanting: By batch id, the files that would fit a table with more columns, and those columns.
         unread: Batches of which a file could not be had now; they are not judged.
     """
 
+    files: tuple[DataFile, ...]
     rows_per_batch: Mapping[str, int]
-    refused: tuple[RefusedBatch, ...]
-    frame: DataFrame
-    kept: DataFrame
+    refused: tuple[RefusedBatch, ...] = ()
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
     unread: tuple[RefusedBatch, ...] = ()
 
     @property
     def rows(self) -> int:
-        """The rows of `frame`. Whoever writes it compares: a reader that lost rows must not go unnoticed."""
         return sum(self.rows_per_batch.values())
 
-    def close(self) -> None:
-        self.kept.unpersist()
 
-    def __enter__(self) -> "Ingest":
-        return self
+class _TallyParam(AccumulatorParam[dict[tuple[str, str], Told]]):
+    """What tasks say of their files. A task that runs twice says the same twice."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    def zero(self, value: dict[tuple[str, str], Told]) -> dict[tuple[str, str], Told]:  # noqa: ARG002
+        return {}
+
+    def addInPlace(  # noqa: N802
+        self, value1: dict[tuple[str, str], Told], value2: dict[tuple[str, str], Told]
+    ) -> dict[tuple[str, str], Told]:
+        value1.update(value2)
+        return value1
 
 
-def read_batches(
-    spark: SparkSession,
+def write_batches(
+    table: IcebergTable,
     sources: Sequence[BatchSource],
-    schema: StructType,
     batch_column: str,
     io_properties: Mapping[str, str],
+    run_id: str,
     format_name: FileFormat = "parquet",
     add_columns: bool = False,
-) -> Ingest:
-    """Read the batches, each row with its batch id in `batch_column`.
+    target_file_size_bytes: int | None = None,
+) -> Ingested:
+    """Write the batches as data files of the table, each row with its batch id in `batch_column`, and commit nothing.
 
     Args:
-        sources: Distinct ids. Files need not hold the batch column; where they do, it must be the id in every row.
-        schema: The table's columns; the files must have all of the others, of the same or a safely widened type.
+        sources: Distinct ids. Files need not hold the batch column; where they do, it must be the id in every row. They must
+            have all of the table's other columns, of the same or a safely widened type.
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
         format_name: Of all of the files.
         add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
     Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; `AccessDenied`,
-        `ObjectGone` or `ObjectChanged`, if of every batch some file could not be had.
+        `ObjectGone` or `ObjectChanged`, if of every batch some file could not be had; as `write_uncommitted`.
     """
+    schema = table.columns
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
         found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "not there"
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
-    tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in sources for o in s.objects]
-    groups = pack(tasks, spark.sparkContext.defaultParallelism)
-    if not groups:
-        empty = spark.createDataFrame([], schema)
-        return Ingest({s.id: 0 for s in sources}, (), empty, empty)
-    reader = Reader(schema, wide(schema), batch_column, dict(io_properties), format_name, add_columns)
-    kept = _rows(spark, groups, reader).persist(StorageLevel.DISK_ONLY)
-    try:
-        counted = kept.groupBy(batch_column, ERROR_COLUMN).count().collect()
-    except (PySparkException, *JvmError) as e:
-        kept.unpersist()
-        raise reading_failure(e) from e
     errors: dict[str, list[FileError]] = {}
-    rows = {s.id: 0 for s in sources}
-    for batch_id, error, count in counted:
-        if error is None:
-            rows[batch_id] += count
-        else:
-            errors.setdefault(batch_id, []).append(decode_error(error))
+    left: Sequence[BatchSource] = sources
+    while True:
+        tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
+        tally: Accumulator[dict[tuple[str, str], Told]] = table.spark.sparkContext.accumulator({}, _TallyParam())
+        reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns)
+        files = _write(table, tasks, reader, run_id, target_file_size_bytes)
+        told = tally.value
+        if len(told) != len(tasks):
+            raise RuntimeError(f"{len(tasks)} files were to be read, {len(told)} were heard of")
+        if sum(f.records for f in files) != sum(t.rows for t in told.values()):
+            raise RuntimeError(
+                f"{sum(t.rows for t in told.values())} rows were read, {sum(f.records for f in files)} written"
+            )
+        new = _by_batch(told)
+        errors |= new
+        if not any(t.rows for (batch_id, _), t in told.items() if batch_id in new):
+            break
+        # Of a batch too large to be held back rows were written before its bad file was found: what is in one file with them
+        # is written once more, without it.
+        log.info("%d batches turned out to be unusable while they were written; the others are written anew", len(new))
+        discard(table, files, Attempts())
+        left = [s for s in left if s.id not in errors]
+    return _sorted_out(sources, files, told, errors)
+
+
+def _sorted_out(
+    sources: Sequence[BatchSource],
+    files: tuple[DataFile, ...],
+    told: Tally,
+    errors: Mapping[str, list[FileError]],
+) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
-    if len(unread) == len(sources):
-        kept.unpersist()
+    if unread and len(unread) == len(sources):
         raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
     waits = {b.batch_id for b in unread}
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
-    good = kept.where(F.col(ERROR_COLUMN).isNull()).select(*map(named, schema.names))
-    if errors:
-        good = good.where(~named(batch_column).isin(list(errors)))
-    return Ingest({k: n for k, n in rows.items() if k not in errors}, refused, good, kept, wanting, unread)
+    rows = {s.id: 0 for s in sources if s.id not in errors}
+    for (batch_id, _), t in told.items():
+        if batch_id in rows:
+            rows[batch_id] += t.rows
+    return Ingested(files, rows, refused, wanting, unread)
+
+
+def _by_batch(told: Tally) -> dict[str, list[FileError]]:
+    found: dict[str, list[FileError]] = {}
+    for (batch_id, _), t in told.items():
+        if t.error is not None:
+            found.setdefault(batch_id, []).append(t.error)
+    return found
+
+
+def _write(
+    table: IcebergTable, tasks: Sequence[FileTask], reader: Reader, run_id: str, target_file_size_bytes: int | None
+) -> tuple[DataFile, ...]:
+    """In one pass if that can be: Spark reads what it must range over twice, which is then kept on the executors' disks."""
+    context = table.spark.sparkContext
+    groups = pack(tasks, context.defaultParallelism)
+    if not groups:
+        return ()
+    payloads = context.parallelize([(FileTask.encode(g),) for g in groups], len(groups))
+    frame = payloads.toDF("files string").mapInArrow(reader.read, reader.columns)
+    size = sum(t.size for t in tasks)
+    kept = frame.persist(StorageLevel.DISK_ONLY) if size > ONE_PASS_BYTES else None
+    try:
+        return write_uncommitted(table, kept or frame, run_id, target_file_size_bytes, one_pass=kept is None)
+    except (PySparkException, *JvmError) as e:
+        if TRANSIENT_MARKER in str(e):
+            raise reading_failure(e) from e
+        raise
+    finally:
+        if kept is not None:
+            kept.unpersist()
 
 
 def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
-    """Distribute files to groups of about equal work, none larger than it must be. Pure; the same for the same input."""
+    """Distribute files to groups of about equal work, none larger than it must be; the files of a batch stay together as far
+    as they fit into one. Pure; the same for the same input."""
     if not tasks:
         return []
-    weight = sum(t.size + BYTES_PER_FILE for t in tasks)
+    weight = sum(map(_weight, tasks))
     wanted = max(ceil(weight / (BYTES_PER_GROUP + BYTES_PER_FILE)), ceil(len(tasks) / FILES_PER_GROUP), parallelism)
     groups: list[list[FileTask]] = [[] for _ in range(min(wanted, len(tasks)))]
     loads = [(0, i) for i in range(len(groups))]
-    for task in sorted(tasks, key=lambda t: (-t.size, t.uri)):
+    share = max(weight // len(groups), BYTES_PER_GROUP // 2)
+    for unit in sorted(_units(tasks, share), key=lambda u: (-sum(map(_weight, u)), u[0].uri)):
         load, index = heappop(loads)
-        groups[index].append(task)
-        heappush(loads, (load + task.size + BYTES_PER_FILE, index))
-    return groups
+        groups[index] += unit
+        heappush(loads, (load + sum(map(_weight, unit)), index))
+    return [sorted(g, key=lambda t: (t.batch_id, t.uri)) for g in groups if g]
 
 
-def wide(schema: StructType) -> StructType:
-    """Everything is nullable here, for the sake of the rows that only carry an error."""
-    columns = [StructField(f.name, f.dataType, True) for f in schema]
-    return StructType([*columns, StructField(ERROR_COLUMN, StringType())])
+def _units(tasks: Sequence[FileTask], at_most: int) -> Iterator[list[FileTask]]:
+    """The files of each batch together, or one by one, if they are too many or too large for that."""
+    of_batch: dict[str, list[FileTask]] = {}
+    for task in tasks:
+        of_batch.setdefault(task.batch_id, []).append(task)
+    for files in of_batch.values():
+        if len(files) <= FILES_PER_GROUP and sum(map(_weight, files)) <= at_most:
+            yield files
+        else:
+            yield from ([f] for f in files)
 
 
-def _rows(spark: SparkSession, groups: list[list[FileTask]], reader: Reader) -> DataFrame:
-    payloads = spark.sparkContext.parallelize([(FileTask.encode(g),) for g in groups], len(groups))
-    return payloads.toDF("files string").mapInArrow(reader.read, reader.wide)
+def _weight(task: FileTask) -> int:
+    return task.size + BYTES_PER_FILE
 
 
 def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:

@@ -106,9 +106,9 @@ def steps_of(job: Job) -> tuple[str, ...]:
     """The points that a run may pass, in their order: to die there, or to let something happen."""
     match job:
         case Append():
-            return ("after-read", "after-write", "after-stage", "before-commit", "after-commit")
+            return ("after-list", "after-write", "after-stage", "before-commit", "after-commit")
         case Replay():
-            return ("after-read", "after-write", "before-commit", "after-commit")
+            return ("after-write", "before-commit", "after-commit")
         case Revert() | Undo():
             return ("before-commit", "after-commit")
         case Vacuum(_, keep):

@@ -14,7 +14,7 @@ from tests.spark.faults import Fault, Switch
 from tests.spark.jobs_support import Killed, Story, avro, die, of_batches
 from tests.spark.lake import CATALOG, Lake
 
-STEPS = ["after-list", "after-read", "after-write", "after-stage", "before-commit", "after-commit"]
+STEPS = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 BEFORE_COMMIT = STEPS[:-1]
 SECONDS = 180
 

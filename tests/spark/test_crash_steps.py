@@ -18,8 +18,8 @@ from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, local, 
 from tests.spark.lake import CATALOG, Lake
 
 ROOT = Path(__file__).parents[2]
-CONSOLIDATION = ["after-list", "after-read", "after-write", "after-stage", "before-commit", "after-commit"]
-REPLAY = ["after-read", "after-write", "before-commit", "after-commit"]
+CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
+REPLAY = ["after-write", "before-commit", "after-commit"]
 VACUUM = ["after-write", "before-commit", "after-commit"]
 
 

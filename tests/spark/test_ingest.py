@@ -1,47 +1,49 @@
-"""Buffered batches into one DataFrame: what goes in, what is set aside, and what is tried again."""
+"""Buffered batches into data files: what goes in, what is set aside, and what is tried again."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
+from lethe.plan.places import local_path
 from lethe_spark import buffer_store
-from lethe_spark.buffer_files import Reader, decode_error
+from lethe_spark import ingest as ingest_module
 from lethe_spark.buffer_store import BufferAway, FileTask, Watched
-from lethe_spark.fitting import ERROR_COLUMN
-from lethe_spark.ingest import BatchSource, Ingest, read_batches
-from lethe_spark.jvm.rewrite import write_uncommitted
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from lethe_spark.ingest import BatchSource, Ingested, write_batches
 
-from tests.spark.lake import BufferFolder, Flights
+from tests.spark.lake import SCHEMA, BufferFolder, Flights
+from tests.unit.lethe_spark.reading import read_tasks
 
-SCHEMA = StructType().add("v", "long").add("day", "integer").add("batch_id", "string")
 DAY = pa.array([1], pa.int32())
-Read = Callable[..., Ingest]
+Read = Callable[..., Ingested]
 
 
 @pytest.fixture
-def read(spark: SparkSession, buffer: BufferFolder) -> Read:
-    """Read the test's whole buffer."""
+def read(buffer: BufferFolder, make_flights: Callable[..., Flights]) -> Read:
+    """Write the test's whole buffer, or what is listed of it, as files of a new table."""
 
-    def read_buffer(schema: str | StructType = SCHEMA) -> Ingest:
-        wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-        return read_batches(spark, buffer.sources(), wanted, "batch_id", {})
+    def write_buffer(schema: str = SCHEMA, listed: Sequence[BatchSource] | None = None) -> Ingested:
+        flights = make_flights(schema=schema, partition_by=("day",) if "day" in schema else ())
+        return write_batches(flights.table, buffer.sources() if listed is None else listed, "batch_id", {}, "run-1")
 
-    return read_buffer
-
-
-def rows(ingest: Ingest) -> list[tuple[Any, ...]]:
-    return sorted(tuple(r) for r in ingest.frame.collect())
+    return write_buffer
 
 
-def refusals(ingest: Ingest) -> dict[str, str]:
+def table_of(done: Ingested) -> pa.Table:
+    return pa.concat_tables(pq.ParquetFile(local_path(f.path)).read() for f in done.files)
+
+
+def rows(done: Ingested) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table_of(done).to_pylist()) if done.files else []
+
+
+def refusals(ingest: Ingested) -> dict[str, str]:
     return {r.batch_id: r.reason for r in ingest.refused}
 
 
@@ -49,21 +51,21 @@ def test_rows_of_many_small_files_carry_the_id_of_their_batch(buffer: BufferFold
     buffer.put("2013-01-01.UA", [{"v": n, "day": 1} for n in range(5)], files=3)
     buffer.put("weird/ id=ü", [{"day": 2, "v": 9}])
 
-    with read() as ingest:
-        assert [*((n, 1, "2013-01-01.UA") for n in range(5)), (9, 2, "weird/ id=ü")] == rows(ingest)
-        assert (
-            ingest.rows_per_batch,
-            ingest.rows,
-            ingest.refused,
-        ) == ({"2013-01-01.UA": 5, "weird/ id=ü": 1}, 6, ())
+    ingest = read()
+    assert [*((n, 1, "2013-01-01.UA") for n in range(5)), (9, 2, "weird/ id=ü")] == rows(ingest)
+    assert (
+        ingest.rows_per_batch,
+        ingest.rows,
+        ingest.refused,
+    ) == ({"2013-01-01.UA": 5, "weird/ id=ü": 1}, 6, ())
 
 
 def test_a_batch_without_rows_or_without_files_is_read_as_empty(buffer: BufferFolder, read: Read) -> None:
     buffer.put("empty", pa.table({"v": pa.array([], pa.int64()), "day": pa.array([], pa.int32())}))
     (buffer.put("no-files") / "part-0.parquet").unlink()
 
-    with read() as ingest:
-        assert (ingest.rows_per_batch, rows(ingest)) == ({"empty": 0, "no-files": 0}, [])
+    ingest = read()
+    assert (ingest.rows_per_batch, rows(ingest)) == ({"empty": 0, "no-files": 0}, [])
 
 
 @pytest.mark.parametrize("damage", ["garbage", "cut off", "empty"])
@@ -77,10 +79,10 @@ def test_one_unreadable_file_sets_its_whole_batch_aside_and_is_named(
     whole = file.read_bytes()
     file.write_bytes({"garbage": b"not parquet", "cut off": whole[: len(whole) // 2], "empty": b""}[damage])
 
-    with read() as ingest:
-        assert (rows(ingest), ingest.rows_per_batch) == ([(1, 1, "good")], {"good": 1})
-        assert refusals(ingest) == {"bad": "UnreadableFile"}
-        assert ingest.refused[0].message.startswith(f"file://{file}: ")
+    ingest = read()
+    assert (rows(ingest), ingest.rows_per_batch) == ([(1, 1, "good")], {"good": 1})
+    assert refusals(ingest) == {"bad": "UnreadableFile"}
+    assert ingest.refused[0].message.startswith(f"file://{file}: ")
 
 
 def test_damage_in_the_middle_of_a_page_is_found_too(buffer: BufferFolder, read: Read) -> None:
@@ -91,8 +93,8 @@ def test_damage_in_the_middle_of_a_page_is_found_too(buffer: BufferFolder, read:
     content[200:4000] = b"\xff" * 3800
     file.write_bytes(content)
 
-    with read() as ingest:
-        assert (refusals(ingest), rows(ingest)) == ({"bad": "UnreadableFile"}, [])
+    ingest = read()
+    assert (refusals(ingest), rows(ingest)) == ({"bad": "UnreadableFile"}, [])
 
 
 @pytest.mark.parametrize(
@@ -110,9 +112,9 @@ def test_a_file_that_does_not_fit_the_table_is_refused_by_column(
 ) -> None:
     buffer.put("bad", table)
 
-    with read() as ingest:
-        assert refusals(ingest) == {"bad": "SchemaMismatch"}
-        assert problem in ingest.refused[0].message
+    ingest = read()
+    assert refusals(ingest) == {"bad": "SchemaMismatch"}
+    assert problem in ingest.refused[0].message
 
 
 def test_types_that_lose_nothing_are_widened(buffer: BufferFolder, read: Read) -> None:
@@ -131,19 +133,16 @@ def test_types_that_lose_nothing_are_widened(buffer: BufferFolder, read: Read) -
         ),
     )
 
-    with read("n bigint, x double, at timestamp, carrier string, tail string, nothing date, batch_id string") as ingest:
-        found = ingest.frame.selectExpr(
-            "n", "x", "cast(at as long)", "carrier", "tail", "nothing", "batch_id"
-        ).collect()
-    assert [(1, 0.5, int(moment.timestamp()), "UA", "N1", None, "A")] == [tuple(r) for r in found]
+    ingest = read("n bigint, x double, at timestamp, carrier string, tail string, nothing date, batch_id string")
+    assert rows(ingest) == [(1, 0.5, moment, "UA", "N1", None, "A")]
 
 
 def test_a_time_that_would_be_rounded_is_refused(buffer: BufferFolder, read: Read) -> None:
     buffer.put("A", pa.table({"at": pa.array([1], pa.timestamp("ns", "UTC"))}))
 
-    with read("at timestamp, batch_id string") as ingest:
-        assert refusals(ingest) == {"A": "SchemaMismatch"}
-        assert "column at" in ingest.refused[0].message
+    ingest = read("at timestamp, batch_id string")
+    assert refusals(ingest) == {"A": "SchemaMismatch"}
+    assert "column at" in ingest.refused[0].message
 
 
 @pytest.mark.parametrize(
@@ -155,22 +154,21 @@ def test_a_batch_column_in_the_file_must_be_the_id_everywhere(
 ) -> None:
     buffer.put("A", pa.table({"batch_id": ids, "v": [1, 2], "day": pa.array([1, 1], pa.int32())}))
 
-    with read() as ingest:
-        assert refused == refusals(ingest)
+    ingest = read()
+    assert refused == refusals(ingest)
 
 
 def test_a_null_in_a_required_column_is_refused_and_the_rest_is_written(
-    buffer: BufferFolder, spark: SparkSession, make_flights: Callable[..., Flights]
+    buffer: BufferFolder, make_flights: Callable[..., Flights]
 ) -> None:
     """Spark sees every column of Python's rows as nullable; the table keeps its promise all the same."""
     flights = make_flights(schema="v bigint NOT NULL, day int, batch_id string")
     buffer.put("bad", pa.table({"v": [1, None], "day": pa.array([1, 1], pa.int32())}))
     buffer.put("good", pa.table({"v": [1, 2], "day": pa.array([1, 1], pa.int32())}))
 
-    with read_batches(spark, buffer.sources(), spark.table(flights.full_name).schema, "batch_id", {}) as ingest:
-        files = write_uncommitted(flights.table, ingest.frame, "run-1")
+    ingest = write_batches(flights.table, buffer.sources(), "batch_id", {}, "run-1")
 
-    assert (refusals(ingest), sum(f.records for f in files)) == ({"bad": "SchemaMismatch"}, 2)
+    assert (refusals(ingest), sum(f.records for f in ingest.files)) == ({"bad": "SchemaMismatch"}, 2)
     assert "column v holds nulls" in ingest.refused[0].message
 
 
@@ -179,15 +177,13 @@ def test_a_batch_with_several_bad_files_names_the_first_and_counts_the_rest(buff
     for n in (1, 2):
         (folder / f"part-{n}.parquet").write_bytes(b"x")
 
-    with read() as ingest:
-        message = ingest.refused[0].message
+    ingest = read()
+    message = ingest.refused[0].message
     assert "part-1.parquet" in message
     assert "1 more files" in message
 
 
-def test_an_object_that_vanished_or_changed_since_the_listing_is_tried_again(
-    buffer: BufferFolder, spark: SparkSession
-) -> None:
+def test_an_object_that_vanished_or_changed_since_the_listing_is_tried_again(buffer: BufferFolder, read: Read) -> None:
     """Refusing the batch would remember a passing trouble for ever."""
     folder = buffer.put("A", [{"v": 1, "day": 1}])
     listed = buffer.sources()
@@ -195,16 +191,14 @@ def test_an_object_that_vanished_or_changed_since_the_listing_is_tried_again(
 
     file.write_bytes(file.read_bytes() + b"more")
     with pytest.raises(TransientError, match=r"ObjectChanged: .*part-0\.parquet: it changed after it was listed"):
-        read_batches(spark, listed, SCHEMA, "batch_id", {})
+        read(listed=listed)
 
     file.unlink()
     with pytest.raises(TransientError, match=r"ObjectGone: .*part-0\.parquet"):
-        read_batches(spark, listed, SCHEMA, "batch_id", {})
+        read(listed=listed)
 
 
-def test_a_batch_of_which_a_file_cannot_be_had_waits_and_the_others_go_in(
-    buffer: BufferFolder, spark: SparkSession
-) -> None:
+def test_a_batch_of_which_a_file_cannot_be_had_waits_and_the_others_go_in(buffer: BufferFolder, read: Read) -> None:
     """A file of the same length is another one, too: what is promoted is what was listed."""
     buffer.put("A", [{"v": 1, "day": 1}])
     changed = buffer.put("B", [{"v": 2, "day": 1}]) / "part-0.parquet"
@@ -213,12 +207,13 @@ def test_a_batch_of_which_a_file_cannot_be_had_waits_and_the_others_go_in(
     os.utime(changed, ns=(0, 1))
     gone.unlink()
 
-    with read_batches(spark, listed, SCHEMA, "batch_id", {}) as ingest:
-        assert (rows(ingest), ingest.rows_per_batch, ingest.refused) == ([(1, 1, "A")], {"A": 1}, ())
-        assert {u.batch_id: u.reason for u in ingest.unread} == {"B": "ObjectChanged", "C": "ObjectGone"}
+    ingest = read(listed=listed)
+
+    assert (rows(ingest), ingest.rows_per_batch, ingest.refused) == ([(1, 1, "A")], {"A": 1}, ())
+    assert {u.batch_id: u.reason for u in ingest.unread} == {"B": "ObjectChanged", "C": "ObjectGone"}
 
 
-def test_a_store_that_does_not_answer_is_transient(spark: SparkSession) -> None:
+def test_a_store_that_does_not_answer_is_transient(flights: Flights) -> None:
     nobody = {
         "s3.endpoint": "http://127.0.0.1:9",
         "s3.access-key-id": "a",
@@ -228,23 +223,68 @@ def test_a_store_that_does_not_answer_is_transient(spark: SparkSession) -> None:
     source = BatchSource("A", (BufferedObject("s3://lake/batch_id=A/x.parquet", 10, "e"),))
 
     with pytest.raises(TransientError, match=r"BufferAway: .*s3://lake/batch_id=A/x\.parquet") as away:
-        read_batches(spark, [source], SCHEMA, "batch_id", nobody)
+        write_batches(flights.table, [source], "batch_id", nobody, "run-1")
 
     assert "topsecret" not in str(away.value)
 
 
-def test_a_batch_column_that_is_not_a_string_is_refused_at_once(spark: SparkSession) -> None:
+def test_a_batch_column_that_is_not_a_string_is_refused_at_once(read: Read) -> None:
     with pytest.raises(InputError, match="BatchColumnType: the batch column batch_id is bigint, expected string"):
-        read_batches(spark, [], StructType.fromDDL("batch_id bigint"), "batch_id", {})
+        read("batch_id bigint", [])
 
 
-def read_by_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[pa.RecordBatch]:
-    """As a worker reads a file that is too large to be fetched whole."""
+def test_of_a_batch_too_large_to_be_held_back_nothing_goes_in_when_a_file_of_it_is_bad(
+    buffer: BufferFolder, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows were in one file with those of another batch before the bad one was found; they are written anew, without."""
+    monkeypatch.setattr(ingest_module, "FILES_PER_GROUP", 1)  # each file is a task of its own
+    buffer.put("good", [{"v": 1, "day": 1}])
+    folder = buffer.put("large", [{"v": n, "day": 1} for n in range(6)], files=3)
+    (folder / "part-2.parquet").write_bytes(b"not parquet")
+    others: list[Path] = []
+    monkeypatch.setattr(ingest_module, "discard", lambda _, files, __: others.extend(Path(f.path) for f in files))
+
+    ingest = read()
+
+    assert (rows(ingest), ingest.rows_per_batch, refusals(ingest)) == (
+        [(1, 1, "good")],
+        {"good": 1},
+        {"large": "UnreadableFile"},
+    )
+    assert others
+    assert not {f.path for f in ingest.files} & {str(p) for p in others}
+
+
+def test_rows_of_more_than_one_pass_takes_are_the_same(
+    buffer: BufferFolder, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_module, "ONE_PASS_BYTES", 0)
+    for id in "AB":
+        buffer.put(id, [{"v": n, "day": n % 3} for n in range(30)], files=2)
+
+    ingest = read()
+
+    assert ingest.rows_per_batch == {"A": 30, "B": 30}
+    assert rows(ingest) == sorted((n, n % 3, id) for id in "AB" for n in range(30))
+
+
+def test_a_table_without_partitions_gets_one_sorted_file(buffer: BufferFolder, read: Read) -> None:
+    for id in "BAC":
+        buffer.put(id, pa.table({"v": pa.array(range(30), pa.int64())}), files=2)
+
+    ingest = read("v bigint, batch_id string")
+
+    (file,) = ingest.files
+    assert table_of(ingest)["batch_id"].to_pylist() == [id for id in "ABC" for _ in range(30)]
+    assert (file.lower, file.upper) == ("A", "C")
+
+
+def read_by_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
+    """As a worker reads a file that is too large to be fetched whole: its rows, and the reasons to refuse it."""
     monkeypatch.setattr(buffer_store, "WHOLE_FILE_BYTES", 0)
-    wide = StructType([*SCHEMA.fields, StructField(ERROR_COLUMN, StringType())])
     task = FileTask("A", f"file://{file}", file.stat().st_size)
-    payload = pa.record_batch({"files": [FileTask.encode([task])]})
-    return list(Reader(SCHEMA, wide, "batch_id", {}).read([payload]))
+    found, refused = read_tasks([task])
+    return len(found), [reason for reason, _ in refused]
 
 
 def test_a_large_file_is_read_by_pieces_and_damage_in_it_found(
@@ -252,13 +292,12 @@ def test_a_large_file_is_read_by_pieces_and_damage_in_it_found(
 ) -> None:
     file = buffer.put("A", [{"v": n * 7919, "day": n % 31} for n in range(200_000)]) / "part-0.parquet"
 
-    assert sum(b.num_rows for b in read_by_pieces(file, monkeypatch)) == 200_000
+    assert read_by_pieces(file, monkeypatch) == (200_000, [])
 
     content = bytearray(file.read_bytes())
     content[200:4000] = b"\xff" * 3800
     file.write_bytes(content)
-    (error,) = [e for b in read_by_pieces(file, monkeypatch) for e in b.column(ERROR_COLUMN).to_pylist() if e]
-    assert decode_error(error).reason == "UnreadableFile"
+    assert read_by_pieces(file, monkeypatch) == (0, ["UnreadableFile"])
 
 
 def test_a_store_that_fails_within_a_large_file_is_not_taken_for_damage(

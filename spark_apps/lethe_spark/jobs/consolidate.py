@@ -23,7 +23,7 @@ from pyiceberg.io import FileIO
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
-from lethe_spark.evolving import read_into
+from lethe_spark.evolving import write_into
 from lethe_spark.ingest import BatchSource
 from lethe_spark.jobs.gathering import Written, gather
 from lethe_spark.jobs.reanchor import reanchor
@@ -32,7 +32,6 @@ from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
-from lethe_spark.jvm.rewrite import write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 
@@ -131,19 +130,16 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     found = gathered.batches
     missing = dict(gathered.missing)
     sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
-    with read_into(context, table, sources, base.batch_column) as ingest:
-        context.step("after-read")
-        context.reporter.rows(ingest.rows, sum(b.bytes for b in found.values()))
-        context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
-        target = spec.consolidation.target_file_size_bytes
-        files = write_uncommitted(table, ingest.frame, spec.run_id, target) if ingest.rows else ()
-        if sum(f.records for f in files) != ingest.rows:
-            raise RuntimeError(f"{ingest.rows} rows were read, {sum(f.records for f in files)} written")
-        batches = {
-            i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in ingest.rows_per_batch.items()
-        }
-        missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in ingest.unread}
-        refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in ingest.refused}
+    size = sum(b.bytes for b in found.values())
+    context.reporter.phase(Phase.WRITING, f"{len(found)} batches, {size} bytes")
+    done = write_into(context, table, sources, base.batch_column, spec.consolidation.target_file_size_bytes)
+    context.reporter.rows(done.rows, size)
+    files = done.files
+    batches = {
+        i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
+    }
+    missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in done.unread}
+    refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in done.refused}
     context.step("after-write")
     written = Written(
         files,

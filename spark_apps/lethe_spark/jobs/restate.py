@@ -21,13 +21,13 @@ from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
 
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
-from lethe_spark.evolving import read_into
+from lethe_spark.evolving import write_into
 from lethe_spark.frames import named, semi_join
 from lethe_spark.ingest import BatchSource
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly
-from lethe_spark.jvm.rewrite import DataFile, scan_files, write_uncommitted
+from lethe_spark.jvm.rewrite import DataFile, scan_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
 
@@ -162,13 +162,10 @@ def _write_replacement(
         )
     objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, request.replacement.uri))
     source = BatchSource(request.replacement.batch_id, objects)
-    with read_into(context, table, [source], batch_column) as ingest:
-        if ingest.refused:
-            raise InputError(ingest.refused[0].reason, f"{where}: {ingest.refused[0].message}")
-        context.step("after-read")
-        context.reporter.phase(Phase.WRITING, f"{ingest.rows} rows")
-        files = write_uncommitted(table, ingest.frame, spec.run_id) if ingest.rows else ()
-        if sum(f.records for f in files) != ingest.rows:
-            raise RuntimeError(f"{ingest.rows} rows were read, {sum(f.records for f in files)} written")
+    context.reporter.phase(Phase.WRITING, "the replacement")
+    done = write_into(context, table, [source], batch_column)
+    if done.refused:
+        raise InputError(done.refused[0].reason, f"{where}: {done.refused[0].message}")
+    context.reporter.rows(done.rows, sum(o.size for o in objects))
     context.step("after-write")
-    return WrittenReplacement(files, ReplacementRows(ingest.rows, sum(o.size for o in objects)))
+    return WrittenReplacement(done.files, ReplacementRows(done.rows, sum(o.size for o in objects)))

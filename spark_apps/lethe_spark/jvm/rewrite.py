@@ -88,17 +88,24 @@ def run_folder(table: IcebergTable, run_id: str) -> str:
 
 
 def write_uncommitted(
-    table: IcebergTable, frame: DataFrame, run_id: str, target_file_size_bytes: int | None = None
+    table: IcebergTable,
+    frame: DataFrame,
+    run_id: str,
+    target_file_size_bytes: int | None = None,
+    one_pass: bool = False,
 ) -> tuple[DataFile, ...]:
     """Write the rows as data files of the table, by its partitioning and sort order, and commit nothing.
 
     Args:
         frame: Columns of the table, in any order.
         run_id: Becomes a folder in each file's path (`run_folder`).
+        one_pass: The frame is computed once, and one task writes each partition, instead of a range of the whole.
     Returns: The files. On failure Spark's tasks remove what they wrote; a crash leaves files that no snapshot names.
     Raises: TransientError, or what the frame itself raises when it is computed.
     """
     spark, group = table.spark, str(uuid.uuid4())
+    if one_pass and bool(table.java.spec().isUnpartitioned()):
+        frame = frame.repartition(1)
     coordinator = jvm(spark).org.apache.iceberg.spark.FileRewriteCoordinator.get()
     cache = table_cache(spark)
     target = _with_property(table, DATA_PATH, run_folder(table, run_id))
@@ -106,6 +113,8 @@ def write_uncommitted(
     try:
         # `check-nullability`: rows that Python produced are nullable to Spark; ingest has already refused nulls.
         writer = frame.write.format("iceberg").option(FILE_SET, group).option("check-nullability", "false")
+        if one_pass:
+            writer = writer.option("distribution-mode", "hash")
         if target_file_size_bytes:
             writer = writer.option("target-file-size-bytes", str(target_file_size_bytes))
         writer.mode("append").save(group)

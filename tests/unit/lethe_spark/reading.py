@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from lethe_spark.buffer_files import Reader, decode_error
+from lethe_spark.buffer_files import Reader, Tally, Told
 from lethe_spark.buffer_store import FileTask
-from lethe_spark.fitting import ERROR_COLUMN
-from lethe_spark.ingest import wide
 from pyspark.sql.types import DataType, StructType
 
 FORMATS = ("parquet", "orc", "avro", "json", "csv")
@@ -33,26 +31,42 @@ SCHEMA = columns(v="long", day="integer")
 
 
 def read(
-    folder: Path, format_name: str, *contents: bytes, schema: StructType = SCHEMA, batch_id: str = "A", **options: Any
+    folder: Path,
+    format_name: str,
+    *contents: bytes,
+    schema: StructType = SCHEMA,
+    batch_id: str = "A",
+    apart: bool = False,
+    **options: Any,
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    """The rows of files with these contents, and (reason, message) of each that was refused."""
+    """The rows of files with these contents, and (reason, message) of each that was refused. `apart`: each is a batch of its
+    own, A0, A1…; else they are one."""
     tasks = []
     for n, content in enumerate(contents):
         file = folder / f"part-{n}"
         file.write_bytes(content)
-        tasks.append(FileTask(batch_id, f"file://{file}", len(content)))
+        tasks.append(FileTask(f"{batch_id}{n}" if apart else batch_id, f"file://{file}", len(content)))
     return read_tasks(tasks, format_name, schema, **options)
 
 
 def read_tasks(
     tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    reader = Reader(schema, wide(schema), "batch_id", {}, format_name, **options)
+    heard = Heard()
+    reader = Reader(schema, "batch_id", {}, heard, format_name, **options)
     payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
     rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
-    errors = [decode_error(error) for row in rows if (error := row[ERROR_COLUMN])]
-    refused = [(e.reason, e.message) for e in errors]
-    return [{k: v for k, v in r.items() if k != ERROR_COLUMN} for r in rows if not r[ERROR_COLUMN]], refused
+    return rows, [(t.error.reason, t.error.message) for t in heard.told.values() if t.error]
+
+
+class Heard:
+    """Stands in for what carries word from Spark's tasks to the driver."""
+
+    def __init__(self) -> None:
+        self.told: dict[tuple[str, str], Told] = {}
+
+    def add(self, told: Tally) -> None:
+        self.told |= told
 
 
 def written(format_name: str, table: pa.Table) -> bytes:

@@ -179,7 +179,9 @@ def test_dates_outside_the_calendar_are_refused_and_its_ends_are_not(tmp_path: P
     def of(days: int) -> bytes:
         return written("parquet", pa.table({"d": pa.array([days], pa.date32())}))
 
-    rows, refused = read(tmp_path, "parquet", of(-719_162), of(2_932_896), of(-719_163), of(2_932_897), schema=schema)
+    rows, refused = read(
+        tmp_path, "parquet", of(-719_162), of(2_932_896), of(-719_163), of(2_932_897), schema=schema, apart=True
+    )
     assert [r["d"] for r in rows] == [date(1, 1, 1), date(9999, 12, 31)]
     assert [m for _, m in refused] == ["column d holds a date32[day] outside the years 1 to 9999"] * 2
 
@@ -222,7 +224,7 @@ def test_a_file_too_large_to_be_held_is_read_by_pieces(
 def listed(folder: Path, name: str) -> FileTask:
     """A file as a listing of local files has it."""
     (found,) = [o for o in FileStore().list(f"file://{folder}") if o.key.endswith(f"/{name}")]
-    return FileTask("A", found.key, found.size, found.etag)
+    return FileTask(name, found.key, found.size, found.etag)
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -258,8 +260,31 @@ def test_damage_anywhere_in_a_file_is_refused_or_not_noticed_and_never_ends_the_
 
     contents = [damaged() for _ in range(100)]
 
-    rows, refused = read(tmp_path, format_name, *contents, whole)
+    rows, refused = read(tmp_path, format_name, *contents, whole, apart=True)
 
     assert {reason for reason, _ in refused} <= {"UnreadableFile", "SchemaMismatch", "BatchIdMismatch"}
     assert len(refused) > 30
-    assert rows[-50:] == [{**r, "batch_id": "A"} for r in some_rows(50).to_pylist()]
+    assert rows[-50:] == [{**r, "batch_id": "A100"} for r in some_rows(50).to_pylist()]
+
+
+def test_a_file_that_cannot_be_used_keeps_the_others_of_its_batch_out_and_no_other_batch(tmp_path: Path) -> None:
+    """Whether it is found by its first bytes, or by a value when rows of several batches are gone through together."""
+    good, null = written("parquet", some_rows(3)), pa.table({"v": [1, None], "day": pa.array([1, 1], pa.int32())})
+    schema = columns(v="long", day="integer")
+    schema["v"].nullable = False
+    tasks = []
+    for batch_id, contents in {
+        "A": [good],
+        "B": [good, b"none"],
+        "C": [good, written("parquet", null)],
+        "D": [good],
+    }.items():
+        for n, content in enumerate(contents):
+            file = tmp_path / f"{batch_id}{n}"
+            file.write_bytes(content)
+            tasks.append(FileTask(batch_id, f"file://{file}", len(content)))
+
+    rows, refused = read_tasks(tasks, schema=schema)
+
+    assert [r["batch_id"] for r in rows] == ["A"] * 3 + ["D"] * 3
+    assert [reason for reason, _ in refused] == ["UnreadableFile", "SchemaMismatch"]
