@@ -7,6 +7,7 @@ second finds what the first has added.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lethe.errors import TransientError
 from lethe.run import Phase, RefusedBatch
@@ -32,7 +33,7 @@ def write_into(
 ) -> Ingested:
     """Write batches into the columns that the table has, or has afterwards.
 
-    Only batches that want new columns are read again, once the table has these, and written to files of their own.
+    If it takes over columns, everything is written anew: files that were written for narrower types cannot be committed.
 
     Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if others changed its columns meanwhile.
     """
@@ -40,26 +41,29 @@ def write_into(
     if not first.wanting:
         return first
     evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
-    again = [s for s in sources if s.id in first.wanting and s.id not in evolution.refused]
-    try:
-        if evolution.columns:
-            context.step("before-columns")
-            context.reporter.phase(Phase.WRITING, f"columns for {len(again)} batches")
-            table.take_over(as_columns(evolution, table.columns))
-            log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
-        context.step("after-columns")
-        second = _write(context, table, again, batch_column, target_file_size_bytes)
-        if second.wanting:
-            discard(table, second.files, Attempts())
-            raise TransientError(
-                "ColumnsMoved",
-                f"columns that {table.full_name} took over are gone or changed again; another writer must have changed "
-                "its schema. Nothing was committed; it is tried again.",
-            )
-    except Exception:
-        discard(table, first.files, Attempts())
-        raise
-    return _joined(first, second, evolution)
+    refused = [
+        RefusedBatch(batch_id=i, reason="SchemaMismatch", message=f"{uri}: {text}")
+        for i, (uri, text) in evolution.refused.items()
+    ]
+    again = [s for s in sources if s.id not in evolution.refused]
+    if len(evolution.refused) == len(first.wanting):
+        return replace(first, refused=(*first.refused, *refused), wanting={})
+    discard(table, first.files, Attempts())
+    if evolution.columns:
+        context.step("before-columns")
+        context.reporter.phase(Phase.WRITING, f"columns for {len(first.wanting) - len(refused)} batches")
+        table.take_over(as_columns(evolution, table.columns))
+        log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
+    context.step("after-columns")
+    second = _write(context, table, again, batch_column, target_file_size_bytes)
+    if second.wanting:
+        discard(table, second.files, Attempts())
+        raise TransientError(
+            "ColumnsMoved",
+            f"columns that {table.full_name} took over are gone or changed again; another writer must have changed "
+            "its schema. Nothing was committed; it is tried again.",
+        )
+    return replace(second, refused=(*refused, *second.refused))
 
 
 def as_columns(evolution: Evolution, table: StructType) -> StructType:
@@ -86,18 +90,4 @@ def _write(
         spec.buffer.format,
         spec.schema_evolution == "AddColumns",
         target_file_size_bytes,
-    )
-
-
-def _joined(first: Ingested, second: Ingested, evolution: Evolution) -> Ingested:
-    """Both as one."""
-    refused = [
-        RefusedBatch(batch_id=i, reason="SchemaMismatch", message=f"{uri}: {text}")
-        for i, (uri, text) in evolution.refused.items()
-    ]
-    return Ingested(
-        (*first.files, *second.files),
-        {**first.rows_per_batch, **second.rows_per_batch},
-        refused=(*first.refused, *refused, *second.refused),
-        unread=(*first.unread, *second.unread),
     )
