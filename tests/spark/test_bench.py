@@ -60,3 +60,19 @@ def test_a_goal_that_was_not_measured_is_not_met() -> None:
     found = report.goals({"reverts-full": {"results": [failed, vectors]}})
 
     assert {(g["measured"], g["met"]) for g in found} == {(None, report.UNKNOWN)}
+
+
+@pytest.mark.long
+def test_registration_is_measured_at_a_tiny_scale() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.registration", "--files", "70", "--rounds", "2"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'spark_apps'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    rounds = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [(r["round"], r["files"]) for r in rounds] == [(0, 70), (1, 70)]
