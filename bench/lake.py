@@ -98,14 +98,14 @@ class Lake:
             buffer=BufferRef(uri=f"file://{self.home}/buffer"),
             restatement=RestatementSpec(requests=tuple(requests)) if requests else None,
         )
-        reporter = Reporter(spec, _nobody)
+        reporter = Reporter(spec, nobody)
         try:
             yield RunContext(self.spark, spec, reporter, catalogs.properties(CATALOG))
         finally:
             reporter.close(Phase.SUCCEEDED)
 
 
-def _nobody(progress: Progress) -> None:
+def nobody(progress: Progress) -> None:
     """Nobody listens to the progress of what is measured."""
 
 

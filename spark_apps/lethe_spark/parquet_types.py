@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -45,17 +44,17 @@ _INTEGERS: Final[Mapping[type[IcebergType], Mapping[str, int]]] = {
 }
 
 
-def misfit(file: Any, table: Schema, may_lack: bool) -> str | None:
+def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) -> str | None:
     """Why a file's columns are not the table's; None when they are.
 
     Args:
         file: The `schema` of pyarrow's `FileMetaData`.
+        wanted: The field ids of the table's leaves by their paths in a Parquet file.
         may_lack: Optional columns may be missing from the file.
     """
     leaves = {c.path: c for c in (file.column(i) for i in range(len(file)))}
     if len(leaves) < len(file):
         return "two of its columns have one name"
-    wanted = parquet_path_to_id_mapping(table)
     known = {f.name for f in table.fields}
     for path in leaves:
         if path not in wanted and not any(_is_of(path, name) for name in known):

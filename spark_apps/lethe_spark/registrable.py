@@ -109,7 +109,7 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) 
     Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions).
     """
     _check_batch_column(metadata.schema, target)
-    if problem := misfit(metadata.schema, target.schema, target.may_lack):
+    if problem := misfit(metadata.schema, target.schema, target.ids, target.may_lack):
         raise BadFile("SchemaMismatch", problem)
     if not metadata.num_rows:
         return Described(0)

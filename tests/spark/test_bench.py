@@ -79,3 +79,19 @@ def test_the_benchmark_of_the_table_of_batches_measures_every_kind_of_change(
         ("reverted, scattered", "5"),
         ("none (a vacuum)", "0"),
     ]
+
+
+@pytest.mark.long
+def test_registration_is_measured_at_a_tiny_scale() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.registration", "--files", "70", "--rounds", "2"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'spark_apps'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    rounds = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [(r["round"], r["files"]) for r in rounds] == [(0, 70), (1, 70)]

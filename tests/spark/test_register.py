@@ -13,10 +13,11 @@ from lethe import names
 from lethe.buffer import open_buffer
 from lethe.errors import InputError
 from lethe.plan.retention import plan_sweep
-from lethe.run import BufferRef
+from lethe.run import BufferRef, CreateTable, TableRef
 from lethe_spark.name_mapping import PROPERTY
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from tests.builders import NOW
 from tests.spark.jobs_support import ALL_GONE, local, of_batches
@@ -60,6 +61,41 @@ def test_the_partitions_and_bounds_are_those_of_the_values(story: Registering) -
     assert [local(t.file.file_path) for t in tasks] == [str(story.folder("A") / "day-1.parquet")]
     entry = story.ledger().batches["A"]
     assert (entry.registered, entry.rows, entry.partitions) == (True, 4, ("0/[1]", "0/[2]"))
+
+
+def test_a_batch_that_spark_wrote_as_the_page_says_goes_in_whole_and_the_others_are_refused(
+    spark: SparkSession, lake: Lake
+) -> None:
+    story = begin(spark, lake)
+    columns = "v BIGINT NOT NULL, ts TIMESTAMP, l ARRAY<INT>, m MAP<STRING, DOUBLE>, s STRUCT<x: STRING>, day INT"
+    table = TableRef(
+        catalog=story.catalog, name=story.name, create=CreateTable(schema=columns, partition_by=("days(ts)",))
+    )
+    frame = spark.sql(
+        "SELECT id v, TIMESTAMP '2020-01-01 10:00:00Z' + make_interval(0, 0, 0, CAST(id % 3 AS INT)) ts, array(1, null) l, "
+        "map('k', 1.5D) m, named_struct('x', 'y') s, CAST(id % 3 AS INT) day FROM range(30)"
+    )
+    key = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(key)
+    try:
+        for batch_id, kind in (("A", "TIMESTAMP_MICROS"), ("old", "INT96")):
+            spark.conf.set(key, kind)
+            (
+                frame.withColumn("batch_id", F.lit(batch_id))
+                .withColumn("part", F.col("day"))
+                .repartition("part")
+                .write.partitionBy("part")
+                .parquet(str(story.folder(batch_id)))
+            )
+    finally:
+        spark.conf.set(key, before or "")
+
+    result = story.run(story.registration("A", "old", table=table))
+
+    assert (result.batches_promoted, result.rows_added, result.files_added) == (1, 30, 3)
+    assert [(r.batch_id, r.reason) for r in result.refused] == [("old", "SchemaMismatch")]
+    assert spark.table(story.full_name).exceptAll(frame.withColumn("batch_id", F.lit("A"))).count() == 0
+    assert story.table().scan(row_filter="ts >= '2020-01-03T00:00:00+00:00'").to_arrow().num_rows == 10
 
 
 @pytest.mark.parametrize("version", [2, 3])
