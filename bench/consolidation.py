@@ -1,12 +1,12 @@
 """What consolidation manages: small files an hour, how that grows, commits one after another; beside one commit per batch.
 
-python -m bench.consolidation [--scale tiny|small|full] [--only sustained,growth,rivals,commits] [--out docs/benchmarks]
+python -m bench.consolidation [--scale tiny|small|full] [--only sustained,growth,register,rivals,commits] [--out docs/benchmarks]
 """
 
 import os
 import sys
 
-from bench import consolidation_plots, consolidation_report, consolidations, many_commits, one_by_one
+from bench import consolidation_plots, consolidation_report, consolidations, many_commits, one_by_one, registration
 from bench.consolidation_scales import SCALES
 from bench.suite import Suite, main
 
@@ -16,6 +16,7 @@ SUITE = Suite(
     parts={
         "sustained": consolidations.sustained,
         "growth": consolidations.growth,
+        "register": registration.measure,
         "rivals": one_by_one.measure,
         "commits": many_commits.measure,
     },

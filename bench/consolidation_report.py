@@ -32,6 +32,8 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
         lines += ["### Sustained", "", *_sustained(parts["sustained"]), ""]
     if "growth" in parts:
         lines += ["### From few files to many", "", *picture(drawn, "growth", folder), *_growth(parts["growth"]), ""]
+    if "register" in parts:
+        lines += ["### Registered as they are", "", *_registered(parts["register"]), ""]
     if "rivals" in parts:
         lines += ["### One commit per batch", "", *_rivals(parts), ""]
     if "commits" in parts:
@@ -75,6 +77,21 @@ def _runs(results: Sequence[Mapping[str, Any]]) -> list[str]:
         )
     head = ("files", "seconds", *shown, "output files", "CPU seconds", "peak MiB", "files an hour")
     return table(head, rows)
+
+
+def _registered(part: Mapping[str, Any]) -> list[str]:
+    names = list(part["results"][0]["stages"])
+    rows = [
+        (
+            f"{r['files'] * (n + 1):,}",
+            *(number(r["stages"][s]) for s in names),
+            f"{r['per_minute']:,}",
+            f"{r['metadata_bytes'] / 2**10:,.0f}",
+        )
+        for n, r in enumerate(part["results"])
+    ]
+    told = f"{part['results'][0]['files']:,} files in each commit; seconds by stage, in a driver that is warm after the first."
+    return [told, "", *table(("files then", *names, "files a minute", "metadata KiB, all"), rows)]
 
 
 def _rivals(parts: Mapping[str, Any]) -> list[str]:

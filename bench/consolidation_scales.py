@@ -14,6 +14,7 @@ class Scale:
         sample: Batches that each rival commits one by one.
         commits: One after the other, of one batch each.
         window: So many of them are looked at together.
+        register_files: Registered in one commit, `register_rounds` times.
     """
 
     name: str
@@ -23,13 +24,44 @@ class Scale:
     sample: int
     commits: int
     window: int
+    register_files: int
+    register_rounds: int
     driver_memory: str = "2g"
 
 
 SCALES = {
-    "tiny": Scale("tiny", files=40, per_run=20, growth=(10, 20), sample=3, commits=30, window=10, driver_memory="768m"),
-    "small": Scale("small", files=10_000, per_run=5_000, growth=(1_000, 10_000), sample=50, commits=1_000, window=200),
+    "tiny": Scale(
+        "tiny",
+        files=40,
+        per_run=20,
+        growth=(10, 20),
+        sample=3,
+        commits=30,
+        window=10,
+        register_files=20,
+        register_rounds=2,
+        driver_memory="768m",
+    ),
+    "small": Scale(
+        "small",
+        files=10_000,
+        per_run=5_000,
+        growth=(1_000, 10_000),
+        sample=50,
+        commits=1_000,
+        window=200,
+        register_files=2_000,
+        register_rounds=2,
+    ),
     "full": Scale(
-        "full", files=100_000, per_run=20_000, growth=(1_000, 10_000, 100_000), sample=200, commits=10_000, window=1_000
+        "full",
+        files=100_000,
+        per_run=20_000,
+        growth=(1_000, 10_000, 100_000),
+        sample=200,
+        commits=10_000,
+        window=1_000,
+        register_files=10_000,
+        register_rounds=4,
     ),
 }

@@ -1,17 +1,15 @@
 """What it costs to register files that producers wrote: seconds by stage, files a minute, growth of the metadata. I/O.
 
-Each round registers as many files again, one batch each, in one run and one commit; the first round includes what a fresh
-driver has to warm up. Prints a line of JSON for each round.
+Each round registers as many files again, one batch each, in one run and one commit.
 """
 
-import argparse
-import json
-import tempfile
+import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,8 +21,11 @@ from lethe_spark.context import RunContext
 from lethe_spark.jobs import consolidate
 from lethe_spark.progress import Reporter
 
+from bench.consolidation_scales import Scale
 from bench.lake import CATALOG, DATASET, Lake, nobody
+from bench.timing import say
 
+TABLE = "run.registered"
 PARTITIONS = 60
 ROWS = 100
 SCHEMA = "v bigint, w double, note string, day int, batch_id string"
@@ -64,9 +65,7 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
         kind=RunKind.CONSOLIDATION,
         run_id=uuid.uuid4().hex,
         dataset=DATASET,
-        table=TableRef(
-            catalog=CATALOG, name="bench.registered", create=CreateTable(schema=SCHEMA, partition_by=("day",))
-        ),
+        table=TableRef(catalog=CATALOG, name=TABLE, create=CreateTable(schema=SCHEMA, partition_by=("day",))),
         batch_column="batch_id",
         buffer=BufferRef(uri=f"file://{buffer}"),
         consolidation=ConsolidationSpec(mode="Register", batch_ids=tuple(batch_ids)),
@@ -87,33 +86,24 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
     return found | {"all": round(ended - began, 2)}
 
 
-def measure(lake: Lake, home: Path, files: int, number: int) -> Mapping[str, object]:
-    batch_ids = [f"round-{number}.{n:0>8}" for n in range(files)]
-    put(home / "buffer", batch_ids)
-    seconds = register(lake, home / "buffer", batch_ids)
-    table = catalogs.load(CATALOG).load_table("bench.registered")
-    metadata = Path("/" + table.location().removeprefix("file:").lstrip("/"))
-    return {
-        "round": number,
-        "files": files,
-        "seconds": seconds,
-        "files_per_minute": round(files / seconds["all"] * 60),
-        "metadata_bytes": sum(p.stat().st_size for p in metadata.rglob("*") if p.is_file()),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=2)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="lethe-bench-") as folder:
-        home = Path(folder)
-        lake = Lake.open(home, "1g")
-        for number in range(options.rounds):
-            print(json.dumps(measure(lake, home, options.files, number)), flush=True)
-        lake.spark.stop()
-
-
-if __name__ == "__main__":
-    main()
+def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
+    """Rounds of as many files each, into one table."""
+    buffer = lake.home / "registered"
+    shutil.rmtree(buffer, ignore_errors=True)
+    results = []
+    for number in range(scale.register_rounds):
+        batch_ids = [f"round-{number}.{n:0>8}" for n in range(scale.register_files)]
+        put(buffer, batch_ids)
+        seconds = register(lake, buffer, batch_ids)
+        location = catalogs.load(CATALOG).load_table(TABLE).location()
+        metadata = Path("/" + location.removeprefix("file:").lstrip("/"))
+        results.append(
+            {
+                "files": len(batch_ids),
+                "stages": seconds,
+                "per_minute": round(len(batch_ids) / seconds["all"] * 60),
+                "metadata_bytes": sum(p.stat().st_size for p in metadata.rglob("*") if p.is_file()),
+            }
+        )
+        say(f"  {len(batch_ids):,} files registered: {seconds}")
+    return {"results": results}

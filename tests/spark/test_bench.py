@@ -82,16 +82,21 @@ def test_the_benchmark_of_the_table_of_batches_measures_every_kind_of_change(
 
 
 @pytest.mark.long
-def test_registration_is_measured_at_a_tiny_scale() -> None:
+def test_the_benchmark_of_consolidation_measures_every_part_at_a_tiny_scale(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["--scale", "tiny", "--work", str(tmp_path / "work"), "--out", str(out)]
     done = subprocess.run(
-        [sys.executable, "-m", "bench.registration", "--files", "70", "--rounds", "2"],
+        [sys.executable, "-m", "bench.consolidation", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'spark_apps'}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/operator:{ROOT}/spark_apps:{ROOT}"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
 
-    assert done.returncode == 0, done.stderr[-2000:]
-    rounds = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [(r["round"], r["files"]) for r in rounds] == [(0, 70), (1, 70)]
+    assert done.returncode == 0, done.stderr[-3000:]
+    document = json.loads((out / "consolidation.json").read_text())
+    assert set(document["parts"]) == {"sustained", "growth", "register", "rivals", "commits"}
+    assert all(g["measured"] is not None for g in document["goals"])
+    assert document["parts"]["sustained"]["commits"] == 2
+    assert page.begin("consolidation") in (tmp_path / "out.md").read_text()
