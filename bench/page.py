@@ -40,7 +40,7 @@ def heading(document: Mapping[str, Any], folder: str, file: str) -> list[str]:
 
 def goals_table(goals: Iterable[Mapping[str, Any]], limit: str) -> list[str]:
     rows = [
-        (g["goal"], f"{g['limit']:,g}", number(g["measured"]), f"**{g['met']}**" if g["met"] == NO else g["met"])
+        (g["goal"], f"{g['limit']:,.10g}", number(g["measured"]), f"**{g['met']}**" if g["met"] == NO else g["met"])
         for g in goals
     ]
     return ["### Goals", "", *table(("goal", limit, "measured", "met"), rows), ""]
