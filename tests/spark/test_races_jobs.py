@@ -73,7 +73,7 @@ def test_a_foreign_append_during_a_consolidation_loses_nobodys_rows(story: Story
     story.check_reads(of_batches("A", "B", "D", "E") + Counter({("x", 500, 1): 1}))
 
 
-@pytest.mark.parametrize("step", ["after_read", "after_stage", "before_commit"])
+@pytest.mark.parametrize("step", ["after_list", "after_write", "after_stage", "before_commit"])
 def test_a_batch_that_two_runs_promote_at_one_moment_is_promoted_once(story: Story, step: str) -> None:
     story.put("E")
 
