@@ -175,13 +175,13 @@ class Waiting:
     def add(self, piece: Piece) -> None:
         if not self._dropped:
             self.pieces.append(piece)
-            self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.rows.nbytes
+            self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.bytes
 
     def drop(self) -> None:
         """Nothing of the batch that is being read, as far as it is still here."""
         self._dropped = True
         for piece in self.pieces[self._begins :]:
-            self.rows, self.bytes = self.rows - piece.rows.num_rows, self.bytes - piece.rows.nbytes
+            self.rows, self.bytes = self.rows - piece.rows.num_rows, self.bytes - piece.bytes
         del self.pieces[self._begins :]
 
     def taken(self) -> list[Piece]:

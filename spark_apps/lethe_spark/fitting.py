@@ -26,6 +26,11 @@ class Piece:
     task: FileTask
     rows: pa.Table
 
+    @property
+    def bytes(self) -> int:
+        """In memory. `nbytes` would look into every buffer, which takes as long as decoding a column."""
+        return int(self.rows.get_total_buffer_size())
+
 
 @dataclass(frozen=True)
 class Fitting:

@@ -22,6 +22,7 @@ from lethe_spark import folder_server
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars
 MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
+WORKER_DAEMON: Final = "lethe_spark.worker_daemon"
 DEFAULT_JARS: Final = "~/.cache/lethe/jars"
 
 
@@ -59,6 +60,7 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
         "spark.jars.ivy": f"{tempfile.gettempdir()}/.ivy2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": WORKER_DAEMON,
     }
     if memory := environ.get(MEMORY_ENV):
         defaults["spark.driver.memory"] = memory

@@ -1,0 +1,28 @@
+"""Spark's Python workers: what they have when a task begins."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import SparkSession
+
+
+def test_a_task_finds_no_archive_on_its_path_and_what_it_imports_loaded(spark: SparkSession) -> None:
+    """An archive is gone through anew by every task, which takes longer than a hundred small files do."""
+
+    def look(_: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        import pyspark
+
+        archives = [p for p in sys.path if Path(p).is_file()]
+        yield pd.DataFrame(
+            {
+                "archives": [len(archives)],
+                "loaded": ["lethe_spark.buffer_files" in sys.modules],
+                "pyspark": [pyspark.__file__],
+            }
+        )
+
+    found = spark.range(0, 1, 1, 1).mapInPandas(look, "archives int, loaded boolean, pyspark string").collect()
+
+    assert [(r.archives, r.loaded, Path(r.pyspark).is_file()) for r in found] == [(0, True, True)]
