@@ -56,8 +56,8 @@ SCALES = {
     "full": Scale(
         "full",
         files=100_000,
-        per_run=20_000,
-        growth=(1_000, 10_000, 100_000),
+        per_run=50_000,
+        growth=(1_000, 10_000, 20_000, 100_000),
         sample=200,
         commits=10_000,
         window=1_000,

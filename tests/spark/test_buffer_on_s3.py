@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from lethe.buffer import open_buffer
 from lethe.errors import TransientError
+from lethe.plan.batches import BufferedBatch
 from lethe.run import BufferRef, ConsolidationSpec, SeenObject
 from lethe_spark.buffer_store import BufferAway, Bytes, FileTask, Store, Unread
 from lethe_spark.context import RunContext
@@ -109,9 +110,12 @@ def test_a_buffer_of_files_is_listed_found_and_deleted_one_by_one(s3: S3) -> Non
     assert s3.keys(bucket) == ["files/_refused/B.csv/0/B.csv", "files/_under_way.csv", "files/folder/x.csv"]
 
 
-def context(s3: S3, uri: str, user: tuple[str, str] = OWNER, seen: tuple[SeenObject, ...] = ()) -> RunContext:
+def listed_by_a_run(
+    s3: S3, uri: str, user: tuple[str, str] = OWNER, seen: tuple[SeenObject, ...] = ()
+) -> list[BufferedBatch]:
     spec = a_run(buffer=BufferRef(uri=uri), consolidation=ConsolidationSpec(seen_objects=seen))
-    return RunContext(None, spec, Reporter(spec, Recorder()), s3.properties(user))  # type: ignore[arg-type]
+    context = RunContext(None, spec, Reporter(spec, Recorder()), s3.properties(user))  # type: ignore[arg-type]
+    return [b for b in list_buffer(context) if isinstance(b, BufferedBatch)]
 
 
 @pytest.mark.parametrize(("told", "remembered"), [("", "0A"), ("same", "0A"), ("another", None)])
@@ -119,11 +123,11 @@ def test_a_listing_has_the_sequencers_that_were_told_of_what_is_there(
     s3: S3, bucket: str, told: str, remembered: str | None
 ) -> None:
     """Of another write of the key it says nothing; and the object is the same, whatever was told."""
-    (before,) = list_buffer(context(s3, f"s3://{bucket}/buffer")).batches
+    (before,) = listed_by_a_run(s3, f"s3://{bucket}/buffer")
     (data,) = before.data_objects
     seen = SeenObject(key=data.key, etag=data.etag if told == "same" else told, sequencer="0A")
 
-    (batch,) = list_buffer(context(s3, f"s3://{bucket}/buffer", seen=(seen,))).batches
+    (batch,) = listed_by_a_run(s3, f"s3://{bucket}/buffer", seen=(seen,))
 
     assert {o.key.rpartition("/")[2]: o.sequencer for o in batch.objects} == {
         "part 0%2F.parquet": remembered,
@@ -136,13 +140,13 @@ def test_a_bucket_that_is_not_there_is_named(s3: S3) -> None:
     with pytest.raises(
         TransientError, match=r"BufferNotFound: the buffer s3://nowhere/buffer: there is no such bucket"
     ):
-        list_buffer(context(s3, "s3://nowhere/buffer"))
+        listed_by_a_run(s3, "s3://nowhere/buffer")
 
 
 def test_a_buffer_that_the_run_may_not_list_is_named(s3: S3, bucket: str) -> None:
     with pytest.raises(TransientError, match=r"AccessDenied: the buffer .*: the store does not let this run list it"):
-        list_buffer(context(s3, f"s3://{bucket}/buffer", READER))
+        listed_by_a_run(s3, f"s3://{bucket}/buffer", READER)
 
 
 def test_a_folder_of_a_bucket_that_is_not_there_is_an_empty_buffer(s3: S3, bucket: str) -> None:
-    assert list_buffer(context(s3, f"s3://{bucket}/elsewhere")).batches == ()
+    assert listed_by_a_run(s3, f"s3://{bucket}/elsewhere") == []

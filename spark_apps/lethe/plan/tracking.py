@@ -5,7 +5,7 @@ The ledger is the truth, and the table a projection of it: what is here can be m
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -61,19 +61,9 @@ def row_of(entry: BatchEntry) -> BatchRow:
     )
 
 
-def buffered_rows(listed: Iterable[BufferedBatch], known: Mapping[str, BatchEntry]) -> tuple[BatchRow, ...]:
-    """The complete batches of a listing that the ledger does not know, the oldest first, bounded.
-
-    Args:
-        known: Those of the ledger's entries that the listing may name.
-    """
-    waiting = sorted(
-        (b for b in listed if b.complete and b.data_objects and b.id not in known), key=lambda b: (b.oldest_time, b.id)
-    )
-    return tuple(
-        BatchRow(b.id, BUFFERED, b.oldest_time, bytes=b.bytes, objects=len(b.data_objects))
-        for b in waiting[:BUFFERED_AT_MOST]
-    )
+def buffered_row(batch: BufferedBatch) -> BatchRow:
+    """What lies complete in the buffer and is not known to the ledger, as a row."""
+    return BatchRow(batch.id, BUFFERED, batch.oldest_time, bytes=batch.bytes, objects=len(batch.data_objects))
 
 
 def _refusal(text: str | None) -> tuple[str | None, str | None]:

@@ -146,8 +146,8 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
         batches,
         {**refused, **gathered.mixed},
         missing=missing,
-        left=gathered.left,
-        waiting=gathered.waiting_but(batches, refused),
+        left=tuple(gathered.found.left),
+        waiting=gathered.found.waiting_but(batches, refused),
     )
     if not files:
         return written

@@ -1,17 +1,18 @@
 """What a consolidation finds of its batches in the buffer, and what it makes of them before it commits. I/O: lists."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from lethe import names
 from lethe.ledger.ledger import BatchEntry, BufferedObject
-from lethe.ledger.parts import get_many
+from lethe.ledger.parts import apart, get_many
 from lethe.mover import open_mover
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import WrittenBatch
-from lethe.plan.refusals import is_left, is_mixed, mixed_message, reason_uri
-from lethe.plan.tracking import BatchRow, buffered_rows
+from lethe.plan.finding import Found, find
+from lethe.plan.refusals import is_mixed, mixed_message, reason_uri
+from lethe.plan.tracking import BatchRow
 from lethe.run import Phase
 
 from lethe_spark.base import Base
@@ -55,45 +56,37 @@ class Written:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The batches that were wanted and are there, whole; `missing`, `left` as in `Written`; `mixed`: refused as they are;
-    `entries`: what the ledger knows of those found; `unknown`: all in the buffer that it does not know."""
+    """The batches that were wanted and are there, whole; `missing` as in `Written`; `mixed`: refused as they are; `found`: all
+    that the listing told."""
 
     batches: Mapping[str, BufferedBatch]
     missing: Mapping[str, str]
-    left: tuple[str, ...]
     mixed: Mapping[str, Refusal]
-    entries: Mapping[str, BatchEntry]
-    unknown: tuple[BufferedBatch, ...]
-
-    def waiting_but(self, *settled: Container[str]) -> tuple[BatchRow, ...]:
-        """What waits in the buffer when some batches do not any more."""
-        return buffered_rows((b for b in self.unknown if not any(b.id in s for s in settled)), {})
+    found: Found
 
 
 def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> Gathered:
     """List the buffer for these batches. Raises: as `list_buffer`."""
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
-    listed = list_buffer(context)
-    complete = {b.id: b for b in listed.batches if b.id in wanted and b.complete}
-    found = {i: b for i, b in complete.items() if b.data_objects}
-    missing = {i: NO_DATA if i in complete else NOT_THERE for i in sorted(wanted - found.keys())}
-    context.reporter.phase(Phase.READING, f"{len(found)} batches, {sum(b.bytes for b in found.values())} bytes")
-    entries = get_many(base.ledger.batches, {b.id for b in listed.batches})
-    left = tuple(b.id for b in listed.batches if b.id not in found and is_left(b, entries.get(b.id)))
-    mixed = _mixed(context, found, entries)
+    entries = apart(base.ledger.batches)
+    found = find(list_buffer(context), wanted, lambda ids: get_many(entries, ids))
+    whole = {i: b for i, b in found.batches.items() if b.data_objects}
+    missing = {i: NO_DATA if i in found.batches else NOT_THERE for i in sorted(wanted - whole.keys())}
+    context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
+    mixed = _mixed(context, whole, found.entries)
     context.step("after-list")
-    unknown = tuple(b for b in listed.batches if b.id not in entries)
-    there = {i: b for i, b in found.items() if i not in mixed}
-    return Gathered(there, missing, left, mixed, {i: e for i, e in entries.items() if i in there}, unknown)
+    return Gathered({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
 
 
 def _mixed(
     context: RunContext, wanted: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
 ) -> dict[str, Refusal]:
     """The wanted batches that mix objects refused before with new ones, though the old ones were on their way out."""
+    doubtful = [e for i, e in entries.items() if i in wanted and is_mixed(wanted[i], e)]
+    if not doubtful:
+        return {}
     uri = context.spec.buffer.uri
-    doubtful = [entries[i] for i, b in wanted.items() if is_mixed(b, entries.get(i))]
     mover = open_mover(uri, context.catalog_properties)
     return {
         e.id: ("RefusedFilesLeft", mixed_message(e, uri), wanted[e.id].data_objects)

@@ -1,12 +1,12 @@
 """The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from botocore.exceptions import ClientError
 from lethe.buffer import open_buffer
 from lethe.errors import TransientError
-from lethe.plan.batches import BufferedBatch, Grouped
+from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.events import with_sequencer
 from lethe.run import SeenObject
 
@@ -18,22 +18,23 @@ _SAID = {
 }
 
 
-def list_buffer(context: RunContext) -> Grouped:
-    """The batches in the run's buffer, complete or not. A folder that is not there is an empty buffer.
+def list_buffer(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
+    """The batches in the run's buffer, complete or not, one by one. A folder that is not there is an empty buffer.
 
     Raises: TransientError (BufferNotFound, AccessDenied), since both may be mended without a new run; what the store raises.
     """
     uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
+    asked = context.spec.consolidation
+    seen = {o.key: o for o in asked.seen_objects} if asked else {}
     try:
-        listed = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout).list()
+        buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
+        for found in buffer.folders(heard=lambda: None):
+            yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
     except ClientError as e:
         reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
         if not reason:
             raise
         raise TransientError(reason, f"the buffer {uri}: {text}. Nothing was changed.") from e
-    asked = context.spec.consolidation
-    seen = {o.key: o for o in asked.seen_objects} if asked else {}
-    return replace(listed, batches=tuple(_with_seen(b, seen) for b in listed.batches)) if seen else listed
 
 
 def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:

@@ -59,7 +59,7 @@ def register(context: RunContext, table: IcebergTable, base: Base, batch_ids: It
     if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
         table.set_properties(properties)
     gathered = gather(context, base, batch_ids)
-    judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.entries.get(i))}
+    judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.found.entries.get(i))}
     batches = {i: b for i, b in gathered.batches.items() if i not in judged}
     footers = _footers(context.spark, _reader(context, base), batches.values())
     context.step("after-read")
@@ -152,10 +152,10 @@ def _written(
         good,
         refused,
         missing=missing,
-        left=(*gathered.left, *sorted(judged)),
+        left=(*gathered.found.left, *sorted(judged)),
         registers=data_files(table, documents),
-        refused_before=gathered.entries,
-        waiting=gathered.waiting_but(good, refused),
+        refused_before=gathered.found.entries,
+        waiting=gathered.found.waiting_but(good, refused),
     )
 
 

@@ -1,22 +1,13 @@
 """Rows of batches made of the ledger's entries, totals that can be kept up, and which files are written together."""
 
-from datetime import UTC, datetime, timedelta
-
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger.ledger import BatchState
-from lethe.plan.batches import BufferedBatch
-from lethe.plan.tracking import BUFFERED, Sizes, Total, Totals, buffered_rows, row_of, to_merge
+from lethe.plan.tracking import BUFFERED, Sizes, Total, Totals, row_of, to_merge
 
-from tests.builders import NOW, RUN, a_batch, ago, an_object
+from tests.builders import NOW, RUN, a_batch, ago
 
 SIZES = Sizes(floor=10, cap=100)
-
-
-def buffered(id: str, complete: bool = True, files: int = 1, **changes: datetime) -> BufferedBatch:
-    folder = f"s3://lake/buffer/batch_id={id}"
-    objects = tuple(an_object(f"{folder}/part-{n}.parquet") for n in range(files))
-    return BufferedBatch(id, folder, objects, complete, 10 * files, changes.get("oldest_time", NOW))
 
 
 def test_a_refusal_is_split_into_reason_and_message() -> None:
@@ -38,35 +29,6 @@ def test_a_row_says_who_set_the_state_and_since_when() -> None:
 
     assert (row.state, row.state_time, row.run_id) == ("replaced", ago(days=1), RUN)
     assert (row.restatement, row.replaced_by, row.evict_by) == ("ns/r/1", "B", NOW)
-
-
-def test_only_complete_batches_that_the_ledger_does_not_know_wait_the_oldest_first() -> None:
-    listed = [
-        buffered("young", oldest_time=NOW),
-        buffered("old", oldest_time=ago(hours=1)),
-        buffered("unfinished", complete=False),
-        buffered("empty", files=0),
-        buffered("promoted"),
-        buffered("refused"),
-    ]
-    known = {"promoted": a_batch("promoted"), "refused": a_batch("refused", BatchState.REFUSED)}
-
-    rows = buffered_rows(listed, known)
-
-    assert [(r.batch_id, r.state, r.state_time) for r in rows] == [
-        ("old", BUFFERED, ago(hours=1)),
-        ("young", BUFFERED, NOW),
-    ]
-    assert (rows[0].bytes, rows[0].objects, rows[0].run_id) == (10, 1, None)
-
-
-def test_so_many_waiting_batches_are_shown_and_no_more() -> None:
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    listed = [buffered(f"b{n}", oldest_time=start + timedelta(seconds=n)) for n in range(20_003)]
-
-    rows = buffered_rows(reversed(listed), {})
-
-    assert (len(rows), rows[0].batch_id, rows[-1].batch_id) == (20_000, "b0", "b19999")
 
 
 totals = st.dictionaries(
