@@ -141,8 +141,7 @@ def _sorted_out(
     errors: Mapping[str, list[FileError]],
 ) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
-    if unread and len(unread) == len(sources):
-        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+    check_some_were_read(unread, len(sources))
     waits = {b.batch_id for b in unread}
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
@@ -231,6 +230,17 @@ def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
     first = min(bad)
     more = f" ({len(bad) - 1} more files of this batch cannot be used)" if len(bad) > 1 else ""
     return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
+
+
+def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
+    """Raises: TransientError, when of each of so many batches some file could not be had."""
+    if unread and len(unread) == batches:
+        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+
+
+def why_unread(batch: RefusedBatch) -> str:
+    """Why the batch has to wait, for the message of a run that did without."""
+    return f"could not be read ({batch.reason}: {batch.message})"
 
 
 def reading_failure(error: BaseException) -> TransientError:

@@ -24,7 +24,7 @@ from pyiceberg.io import FileIO
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
-from lethe_spark.ingest import BatchSource
+from lethe_spark.ingest import BatchSource, why_unread
 from lethe_spark.jobs.gathering import Written, gather
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.refusing import set_aside
@@ -138,7 +138,7 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     batches = {
         i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
     }
-    missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in done.unread}
+    missing |= {u.batch_id: why_unread(u) for u in done.unread}
     refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in done.refused}
     context.step("after-write")
     written = Written(
