@@ -23,11 +23,11 @@ from pyspark.sql.types import StringType
 
 from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, Reader, Tally, Told, decode_columns
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 

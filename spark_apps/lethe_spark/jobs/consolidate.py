@@ -30,10 +30,10 @@ from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.refusing import set_aside
 from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
