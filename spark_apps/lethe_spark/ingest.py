@@ -21,7 +21,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType
 
-from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, Reader, Tally, Told, decode_columns
+from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, FileOutcome, Reader, Tally, decode_columns
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
@@ -70,15 +70,15 @@ class Ingested:
         return sum(self.rows_per_batch.values())
 
 
-class _TallyParam(AccumulatorParam[dict[tuple[str, str], Told]]):
+class _TallyParam(AccumulatorParam[dict[tuple[str, str], FileOutcome]]):
     """What tasks say of their files. A task that runs twice says the same twice."""
 
-    def zero(self, value: dict[tuple[str, str], Told]) -> dict[tuple[str, str], Told]:  # noqa: ARG002
+    def zero(self, value: dict[tuple[str, str], FileOutcome]) -> dict[tuple[str, str], FileOutcome]:  # noqa: ARG002
         return {}
 
     def addInPlace(  # noqa: N802
-        self, value1: dict[tuple[str, str], Told], value2: dict[tuple[str, str], Told]
-    ) -> dict[tuple[str, str], Told]:
+        self, value1: dict[tuple[str, str], FileOutcome], value2: dict[tuple[str, str], FileOutcome]
+    ) -> dict[tuple[str, str], FileOutcome]:
         value1.update(value2)
         return value1
 
@@ -112,7 +112,7 @@ def write_batches(
     left: Sequence[BatchSource] = sources
     while True:
         tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
-        tally: Accumulator[dict[tuple[str, str], Told]] = table.spark.sparkContext.accumulator({}, _TallyParam())
+        tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
         reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns)
         files = _write(table, tasks, reader, run_id, target_file_size_bytes)
         told = tally.value
