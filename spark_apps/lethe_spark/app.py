@@ -46,20 +46,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     cancelled = threading.Event()
     _cancel_on_sigterm(cancelled)
     codes: list[int] = []
-    for told in given.runs:
+    for invocation in given.runs:
         if codes:
             release()
-        codes.append(_one(told, given.confs, cancelled, formatter))
+        codes.append(_one(invocation, given.confs, cancelled, formatter))
     return max(codes)
 
 
 def _one(
-    told: arguments.Told, confs: Mapping[str, str], cancelled: threading.Event, formatter: RedactingFormatter
+    invocation: arguments.RunInvocation,
+    confs: Mapping[str, str],
+    cancelled: threading.Event,
+    formatter: RedactingFormatter,
 ) -> int:
     """Carry out one run and return its exit code. Its file is read when its turn comes: that of a Dataset which was deleted
     meanwhile is gone."""
     try:
-        spec = arguments.load_run(told.run_file)
+        spec = arguments.load_run(invocation.run_file)
     except Exception as e:
         error = understood(e)
         log.error("%s", error, exc_info=e)
@@ -67,10 +70,10 @@ def _one(
         return error.exit_code
     if cancelled.is_set():
         error = Cancelled()
-        result.deliver(result.failed(spec, error), told.environ)
+        result.deliver(result.failed(spec, error), invocation.environ)
         return error.exit_code
     log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
-    reporter = progress.Reporter(spec, progress.sink_of(told.environ))
+    reporter = progress.Reporter(spec, progress.sink_of(invocation.environ))
     try:
         properties = catalogs.properties(spec.table.catalog)
         formatter.secrets |= secrets_of(properties)
@@ -84,7 +87,7 @@ def _one(
         error = Cancelled() if cancelled.is_set() else understood(e)
         log.error("%s", error, exc_info=e)
         done, code = result.failed(spec, error), error.exit_code
-    _tell(spec, done, reporter, told.environ, code)
+    _tell(spec, done, reporter, invocation.environ, code)
     return code
 
 

@@ -24,7 +24,7 @@ DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
 
 
 @dataclass(frozen=True)
-class Told:
+class RunInvocation:
     """A run's file, and the environment that says where its progress and result go."""
 
     run_file: Path
@@ -35,7 +35,7 @@ class Told:
 class Arguments:
     """`runs` are carried out one after the other; there is one at least."""
 
-    runs: tuple[Told, ...]
+    runs: tuple[RunInvocation, ...]
     confs: Mapping[str, str]
 
 
@@ -60,15 +60,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
         runs = _members(environ)
     else:
         files = known.run or [environ.get(RUN_FILE) or DEFAULT_RUN_FILE]
-        runs = tuple(Told(Path(f), environ) for f in files)
+        runs = tuple(RunInvocation(Path(f), environ) for f in files)
     return Arguments(runs, {k: v for k, _, v in pairs})
 
 
-def _members(environ: Mapping[str, str]) -> tuple[Told, ...]:
+def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:
     """Of a driver that several Datasets share: each has a ConfigMap of its own, and none speaks for the pod as a whole."""
     members = [RunMember.model_validate(m) for m in json.loads(environ[RUN_MEMBERS])]
     return tuple(
-        Told(
+        RunInvocation(
             Path(m.run_file),
             {
                 **environ,

@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.batch_rows import rows_of_batch, write_rows
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.rewrite import DataFile
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table
 from lethe_spark.tracking import keep_up
+from lethe_spark.unpublished import discard
 
 
 @dataclass(frozen=True)

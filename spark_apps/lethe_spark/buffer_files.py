@@ -46,14 +46,14 @@ class FileError:
 
 
 @dataclass(frozen=True)
-class Told:
+class FileOutcome:
     """What became of a file: `rows` of it went out; nothing of its batch may go in if there is an `error`."""
 
     rows: int = 0
     error: FileError | None = None
 
 
-Tally: TypeAlias = Mapping[tuple[str, str], Told]  # by batch id and URI
+Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]  # by batch id and URI
 
 
 def error_of(task: FileTask, error: BadFile) -> FileError:
@@ -99,12 +99,12 @@ class Reader:
         store = Store(self.io_properties)
         for group in groups:
             for payload in group.column(0).to_pylist():
-                told: dict[tuple[str, str], Told] = {}
+                told: dict[tuple[str, str], FileOutcome] = {}
                 yield from packed(self._tables(store, FileTask.decode(payload), target, told))
                 self.tell.add(told)
 
     def _tables(
-        self, store: Store, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], Told]
+        self, store: Store, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], FileOutcome]
     ) -> Iterator[pa.Table]:
         """Rows of small files go through the table's columns together: each column of each costs a handful of calls. Those
         of a batch are held back until all its files here are read, unless it is large."""
@@ -115,7 +115,7 @@ class Reader:
                 yield from fit(fitting, waiting.taken(), told)
             waiting.begin()
             for task, source in files:
-                told[task.batch_id, task.uri] = Told()
+                told[task.batch_id, task.uri] = FileOutcome()
                 try:
                     if isinstance(source, Unread):
                         raise source
@@ -189,7 +189,7 @@ class Waiting:
         return taken
 
 
-def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], Told]) -> list[pa.Table]:
+def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], FileOutcome]) -> list[pa.Table]:
     """The rows in the table's columns, all together, or, when something is wrong with one of them, piece by piece: the error
     is one file's, and keeps all of its batch out."""
     try:

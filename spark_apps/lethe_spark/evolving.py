@@ -16,10 +16,10 @@ from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource, Ingested, write_batches
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts
 from lethe_spark.schema_fit import Evolution, plan_evolution
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 

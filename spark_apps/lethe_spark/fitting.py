@@ -5,18 +5,13 @@ Invariant: a value arrives as it was written or not at all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lethe_spark import calendar_limits
 from lethe_spark.buffer_store import BadFile, FileTask
-
-# 0001-01-01 and 9999-12-31, counted from 1970-01-01
-_FIRST_DAY: Final = -719_162
-_LAST_DAY: Final = 2_932_896
-_FIRST_MICROSECOND: Final = _FIRST_DAY * 86_400_000_000
-_LAST_MICROSECOND: Final = (_LAST_DAY + 1) * 86_400_000_000 - 1
 
 
 @dataclass(frozen=True)
@@ -99,12 +94,11 @@ def _ids(pieces: Sequence[Piece]) -> pa.ChunkedArray:
 
 
 def _within_calendar(values: pa.ChunkedArray) -> bool:
-    """Whether dates and times are such as SQL and Python know: others could be stored, and then break every reader."""
     if pa.types.is_timestamp(values.type):
-        first, last, plain = _FIRST_MICROSECOND, _LAST_MICROSECOND, pa.int64()
+        within, plain = calendar_limits.allow_microseconds, pa.int64()
     elif pa.types.is_date32(values.type):
-        first, last, plain = _FIRST_DAY, _LAST_DAY, pa.int32()
+        within, plain = calendar_limits.allow_days, pa.int32()
     else:
         return True
     found = pc.min_max(values.cast(plain)).as_py()
-    return found["min"] is None or (first <= found["min"] and found["max"] <= last)
+    return found["min"] is None or within(found["min"], found["max"])

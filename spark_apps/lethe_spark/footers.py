@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lethe_spark.buffer_files import FileError
+from lethe_spark.buffer_files import FileError, error_of
 from lethe_spark.buffer_store import PREFETCH, BadFile, FileTask, Store, Unread
 from lethe_spark.registrable import Described, Target, describe
 
@@ -60,8 +60,7 @@ class FooterReader:
             described = self._described(store, task)
             return Footer(task.batch_id, task.uri, task.size, described)
         except BadFile as e:
-            error = FileError(task.uri, e.reason, e.message, isinstance(e, Unread))
-            return Footer(task.batch_id, task.uri, task.size, error=error)
+            return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
 
     def _described(self, store: Store, task: FileTask) -> Described:
         if "?" in task.uri or "#" in task.uri:

@@ -21,13 +21,13 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType
 
-from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, Reader, Tally, Told, decode_columns
+from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, FileOutcome, Reader, Tally, decode_columns
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +70,15 @@ class Ingested:
         return sum(self.rows_per_batch.values())
 
 
-class _TallyParam(AccumulatorParam[dict[tuple[str, str], Told]]):
+class _TallyParam(AccumulatorParam[dict[tuple[str, str], FileOutcome]]):
     """What tasks say of their files. A task that runs twice says the same twice."""
 
-    def zero(self, value: dict[tuple[str, str], Told]) -> dict[tuple[str, str], Told]:  # noqa: ARG002
+    def zero(self, value: dict[tuple[str, str], FileOutcome]) -> dict[tuple[str, str], FileOutcome]:  # noqa: ARG002
         return {}
 
     def addInPlace(  # noqa: N802
-        self, value1: dict[tuple[str, str], Told], value2: dict[tuple[str, str], Told]
-    ) -> dict[tuple[str, str], Told]:
+        self, value1: dict[tuple[str, str], FileOutcome], value2: dict[tuple[str, str], FileOutcome]
+    ) -> dict[tuple[str, str], FileOutcome]:
         value1.update(value2)
         return value1
 
@@ -112,7 +112,7 @@ def write_batches(
     left: Sequence[BatchSource] = sources
     while True:
         tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
-        tally: Accumulator[dict[tuple[str, str], Told]] = table.spark.sparkContext.accumulator({}, _TallyParam())
+        tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
         reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns)
         files = _write(table, tasks, reader, run_id, target_file_size_bytes)
         told = tally.value
@@ -141,8 +141,7 @@ def _sorted_out(
     errors: Mapping[str, list[FileError]],
 ) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
-    if unread and len(unread) == len(sources):
-        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+    check_some_were_read(unread, len(sources))
     waits = {b.batch_id for b in unread}
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
@@ -231,6 +230,17 @@ def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
     first = min(bad)
     more = f" ({len(bad) - 1} more files of this batch cannot be used)" if len(bad) > 1 else ""
     return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
+
+
+def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
+    """Raises: TransientError, when of each of so many batches some file could not be had."""
+    if unread and len(unread) == batches:
+        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+
+
+def why_unread(batch: RefusedBatch) -> str:
+    """Why the batch has to wait, for the message of a run that did without."""
+    return f"could not be read ({batch.reason}: {batch.message})"
 
 
 def reading_failure(error: BaseException) -> TransientError:

@@ -34,13 +34,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lethe_spark import calendar_limits
 from lethe_spark.buffer_store import BadFile
 from lethe_spark.parquet_types import misfit
 
-# 0001-01-01 and 9999-12-31, counted from 1970-01-01
-FIRST_DAY: Final = -719_162
-LAST_DAY: Final = 2_932_896
-_MICROSECONDS: Final = 86_400_000_000
 _SHOWN: Final = 40  # characters of a value
 
 
@@ -198,9 +195,10 @@ def _check_values(columns: Mapping[int, Column], target: Target) -> None:
 
 
 def _in_calendar(column: Column, field: NestedField) -> bool:
-    unit = 1 if isinstance(field.field_type, DateType) else _MICROSECONDS
-    known = column.lower is not None
-    return not known or (column.lower >= FIRST_DAY * unit and column.upper < (LAST_DAY + 1) * unit)
+    within = (
+        calendar_limits.allow_days if isinstance(field.field_type, DateType) else calendar_limits.allow_microseconds
+    )
+    return column.lower is None or within(column.lower, column.upper)
 
 
 def _partition_value(field: PartitionField, column: Column | None, target: Target) -> Any:

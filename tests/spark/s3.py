@@ -5,20 +5,18 @@ import json
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import BotoCoreError
 from lethe.s3 import s3_client
 
+from tests.spark import servers
 from tests.spark.postgres import free_port
 
 OWNER, READER = ("owner", "owners-secret"), ("reader", "readers-secret")
-SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def program() -> str:
     cache = os.environ.get("LETHE_CACHE", Path("~/.cache/lethe").expanduser())
     found = Path(cache, "bin/versitygw")
     assert found.exists(), "no S3 server here: run `dev/tools.sh versitygw`"
-    return str(found)
+    return str(found.resolve())
 
 
 @contextmanager
@@ -78,22 +76,9 @@ def running() -> Iterator[S3]:
         s3 = S3(f"http://127.0.0.1:{free_port()}")
         keys = ["--access", OWNER[0], "--secret", OWNER[1]]
         listening = ["--port", s3.endpoint.removeprefix("http://"), "--quiet", "--iam-dir", str(people)]
-        with subprocess.Popen([program(), *keys, *listening, "posix", str(data)], stdout=subprocess.DEVNULL) as server:
-            try:
-                _wait_for(s3)
-                user = ["--access", READER[0], "--secret", READER[1], "--role", "user"]
-                made = [program(), "admin", *keys, "--endpoint-url", s3.endpoint, "create-user", *user]
-                subprocess.run(made, check=True, capture_output=True, timeout=SECONDS)
-                yield s3
-            finally:
-                server.terminate()
-
-
-def _wait_for(s3: S3) -> None:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            s3.client.list_buckets()
-            return
-        except BotoCoreError:
-            assert time.monotonic() < deadline, f"the S3 server did not answer within {SECONDS} s"
+        command = [program(), *keys, *listening, "posix", str(data)]
+        with servers.running("versitygw", command, Path(folder), lambda: s3.client.list_buckets()):
+            user = ["--access", READER[0], "--secret", READER[1], "--role", "user"]
+            made = [program(), "admin", *keys, "--endpoint-url", s3.endpoint, "create-user", *user]
+            subprocess.run(made, check=True, capture_output=True, timeout=servers.SECONDS)
+            yield s3

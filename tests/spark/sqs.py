@@ -1,9 +1,6 @@
 """A queue server of the tests' own (ElasticMQ, in memory), and what S3 would put into its queues."""
 
 import json
-import os
-import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-import pyspark
-from botocore.exceptions import BotoCoreError
 from lethe import aws
 
+from tests.spark import servers
 from tests.spark.postgres import free_port
 
 # What the server needs beside its own jars, out of those that PySpark brings along.
@@ -28,7 +24,6 @@ OF_PYSPARK = (
     "log4j-api-",
     "log4j-core-",
 )
-SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -89,15 +84,6 @@ def created(bucket: str, key: str, etag: str = "e", sequencer: str = "01", size:
     return json.dumps({"Records": [record]})
 
 
-def class_path() -> str:
-    jars = Path(os.environ.get("LETHE_JARS", "~/.cache/lethe/jars")).expanduser()
-    own = sorted((jars / "sqs").glob("*.jar"))
-    assert own, f"no jars in {jars}/sqs: run `make jars`"
-    bundled = Path(pyspark.__file__).parent / "jars"
-    theirs = [jar for name in OF_PYSPARK for jar in sorted(bundled.glob(f"{name}*.jar"))]
-    return os.pathsep.join(map(str, [*own, *theirs]))
-
-
 @contextmanager
 def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
     """A server for as long as the block lasts. With a port, one that takes the place of another that is gone."""
@@ -119,26 +105,8 @@ def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
         "-Xmx128m",
         f"-Dconfig.file={folder}/server.conf",
         "-cp",
-        class_path(),
+        servers.class_path("sqs", *OF_PYSPARK),
         "org.elasticmq.server.Main",
     ]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        _wait_for(server, process, folder / "log")
+    with servers.running("ElasticMQ", command, folder, lambda: server.client.list_queues()):
         yield server
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def _wait_for(server: Sqs, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        assert process.poll() is None, f"ElasticMQ ended with {process.returncode}:\n{log.read_text()[-3000:]}"
-        try:
-            server.client.list_queues()
-            return
-        except BotoCoreError:
-            time.sleep(0.1)
-    raise AssertionError(f"ElasticMQ did not answer within {SECONDS} s:\n{log.read_text()[-3000:]}")

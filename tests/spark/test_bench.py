@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,27 +14,33 @@ from bench import ledger_report, page, rivals, tracking
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.long
-def test_the_benchmark_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> None:
-    """One process, as `make bench-ledger` starts it. What it cannot measure it would report as failed, with exit code 1."""
-    out = tmp_path / "out"
+def measured(name: str, home: Path) -> dict[str, Any]:
+    """What a benchmark has measured in a process of its own, as `make bench-…` starts it."""
+    out = home / "out"
     done = subprocess.run(
-        [sys.executable, "-m", "bench.ledger", "--scale", "tiny", "--work", str(tmp_path / "work"), "--out", str(out)],
+        [sys.executable, "-m", f"bench.{name}", "--scale", "tiny", "--work", str(home / "work"), "--out", str(out)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}/operator:{ROOT}/spark_apps"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/operator:{ROOT}/spark_apps:{ROOT}"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
     )
-
     assert done.returncode == 0, done.stderr[-3000:]
-    document = json.loads((out / "ledger.json").read_text())
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    return found
+
+
+@pytest.mark.long
+def test_the_benchmark_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> None:
+    """What it cannot measure it would report as failed, with exit code 1."""
+    document = measured("ledger", tmp_path)
+
     assert len(document["goals"]) == 13
     assert all(g["measured"] is not None for g in document["goals"])
     kinds = {r.get("kind") for part in document["parts"].values() for r in part["results"]}
     assert kinds >= {rivals.LEDGER, rivals.COPY_ON_WRITE, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES}
     assert page.begin("ledger") in (tmp_path / "out.md").read_text()
-    assert all((out / picture).exists() for picture in ("commits.svg", "reads.svg", "reverts.svg"))
+    assert all((tmp_path / "out" / picture).exists() for picture in ("commits.svg", "reads.svg", "reverts.svg"))
     assert not (tmp_path / "work" / "warehouse").exists(), "the tables are left behind"
 
 
@@ -83,19 +90,8 @@ def test_the_benchmark_of_the_table_of_batches_measures_every_kind_of_change(
 
 @pytest.mark.long
 def test_the_benchmark_of_consolidation_measures_every_part_at_a_tiny_scale(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    arguments = ["--scale", "tiny", "--work", str(tmp_path / "work"), "--out", str(out)]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.consolidation", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}/operator:{ROOT}/spark_apps:{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    document = measured("consolidation", tmp_path)
 
-    assert done.returncode == 0, done.stderr[-3000:]
-    document = json.loads((out / "consolidation.json").read_text())
     assert set(document["parts"]) == {"sustained", "growth", "register", "rivals", "commits"}
     assert all(g["measured"] is not None for g in document["goals"])
     assert document["parts"]["sustained"]["commits"] == 2

@@ -5,22 +5,19 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lethe.ledger.ledger import BatchEntry, BatchState
-from lethe.plan.tracking import row_of
-from lethe.table import catalogs, ledger_store, tracking, tracking_files, tracking_upkeep
-from lethe.table.facts import observe
-from pyiceberg.catalog import Catalog, load_catalog
+from lethe.table import catalogs, tracking, tracking_upkeep
+from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from tests.builders import a_batch
 from tests.spark import postgres, rest_catalog, s3
 from tests.spark.lake import Lake
 from tests.unit.lethe.table.lake import SCHEMA, commit, named_files
+from tests.unit.lethe.table.tracked import BATCHES, NAME, Overtaken, rows, update, wanted
 
-NAME = "air.flights"
 WRITERS = 4
 TURNS = 5
 
@@ -42,24 +39,6 @@ def table(lake: Lake, store: s3.S3) -> Iterator[Table]:
         yield catalog.create_table(NAME, SCHEMA, properties={"format-version": "2"})
 
 
-def update(catalog: Catalog) -> tracking.Tracked:
-    """As a run does, and as the next one makes up for it when the others were faster again and again."""
-    done = tracking.bring_up_to_date(catalog, NAME, "batch_id", create=True)
-    assert done is not None
-    return done
-
-
-def rows(table: Table) -> list[dict[str, Any]]:
-    return sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["batch_id"])
-
-
-def wanted(table: Table) -> list[dict[str, Any]]:
-    table.refresh()
-    ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
-    found = tracking_files.as_arrow(row_of(b) for b in ledger.batches.values()).to_pylist()
-    return sorted(found, key=lambda r: r["batch_id"])
-
-
 def test_many_that_commit_and_update_at_once_leave_it_as_the_ledger_says(table: Table, store: s3.S3) -> None:
     """Nothing is lost, nothing is there twice, and nobody's files are left behind."""
     one_commits = threading.Lock()  # the ledger's own races are tested elsewhere
@@ -77,9 +56,10 @@ def test_many_that_commit_and_update_at_once_leave_it_as_the_ledger_says(table: 
     with ThreadPoolExecutor(max_workers=WRITERS) as pool:
         list(pool.map(write, range(WRITERS)))
 
-    mine = catalogs.load("s3pg").load_table("air.flights_batches")
-    assert rows(mine) == wanted(table)
-    assert len(rows(mine)) == WRITERS * TURNS
+    catalog = catalogs.load("s3pg")
+    mine = catalog.load_table(BATCHES)
+    assert rows(catalog) == wanted(table)
+    assert len(rows(catalog)) == WRITERS * TURNS
     shown = tracking.shown(mine)
     assert shown is not None
     assert (shown.version, shown.totals["promoted"].batches) == (WRITERS * TURNS, WRITERS)
@@ -97,9 +77,11 @@ def test_files_of_snapshots_that_went_are_gone_from_the_store(
         commit(table, a_batch(f"b{n}"))
         update(catalog)
 
-    mine = catalog.load_table("air.flights_batches")
+    mine = catalog.load_table(BATCHES)
     stored = {f"s3://lake/{k}" for k in store.keys("lake") if "flights_batches/data/" in k and k.endswith(".parquet")}
-    assert (len(mine.snapshots()) <= 4, rows(mine) == wanted(table), stored == named_files(mine)) == (True, True, True)
+    assert len(mine.snapshots()) <= 4
+    assert rows(catalog) == wanted(table)
+    assert stored == named_files(mine)
 
 
 def test_a_rest_catalog_lets_one_of_two_win_as_well(lake: Lake, tmp_path: Path) -> None:
@@ -111,16 +93,14 @@ def test_a_rest_catalog_lets_one_of_two_win_as_well(lake: Lake, tmp_path: Path) 
         commit(table, a_batch("A"))
         update(catalog)
         commit(table, a_batch("B"))
-        steps: list[str] = []
 
-        def overtaken(step: str) -> None:
-            steps.append(step)
-            if len(steps) == 1:
-                commit(catalog.load_table(NAME), a_batch("A", BatchState.REVERTED))
-                update(catalogs.load("rest-tracking"))
+        def other() -> None:
+            commit(catalog.load_table(NAME), a_batch("A", BatchState.REVERTED))
+            update(catalogs.load("rest-tracking"))
 
-        done = tracking.bring_up_to_date(catalog, NAME, "batch_id", create=True, step=overtaken)
+        overtaken = Overtaken(other)
 
-        assert done is not None
-        assert (done.snapshot_id, done.shown.version, len(steps)) == (None, 3, 1)
-        assert rows(catalog.load_table("air.flights_batches")) == wanted(table)
+        done = update(catalog, step=overtaken)
+
+        assert (done.snapshot_id, done.shown.version, overtaken.count) == (None, 3, 1)
+        assert rows(catalog) == wanted(table)

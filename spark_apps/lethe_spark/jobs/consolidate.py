@@ -24,16 +24,16 @@ from pyiceberg.io import FileIO
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
-from lethe_spark.ingest import BatchSource
+from lethe_spark.ingest import BatchSource, why_unread
 from lethe_spark.jobs.gathering import Written, gather
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.refusing import set_aside
 from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
@@ -138,7 +138,7 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     batches = {
         i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
     }
-    missing |= {u.batch_id: f"could not be read ({u.reason}: {u.message})" for u in done.unread}
+    missing |= {u.batch_id: why_unread(u) for u in done.unread}
     refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in done.refused}
     context.step("after-write")
     written = Written(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Final
 
-from lethe.errors import InputError, TransientError
+from lethe.errors import InputError
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.parts import get_many
 from lethe.plan.batches import BufferedBatch
@@ -26,7 +26,7 @@ from lethe_spark.base import Base
 from lethe_spark.buffer_store import FileTask
 from lethe_spark.context import RunContext
 from lethe_spark.footers import Footer, FooterReader
-from lethe_spark.ingest import reading_failure, refusal_of
+from lethe_spark.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, refusal_of, why_unread
 from lethe_spark.jobs.gathering import Gathered, Refusal, Written, gather
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.registration import data_files
@@ -36,7 +36,6 @@ from lethe_spark.name_mapping import mapping_to_set
 from lethe_spark.registrable import Target
 
 log = logging.getLogger(__name__)
-FILES_PER_GROUP: Final = 500
 JUDGED: Final = (
     "hold files that were refused with them before; write the whole batch anew, _SUCCESS last, or under another id if not a "
     "byte of it changes"
@@ -130,7 +129,7 @@ def _written(
             refusal = refusal_of(i, errors)
             if any(e.unread for e in errors):
                 unread.append(refusal)
-                missing[i] = f"could not be read ({refusal.reason}: {refusal.message})"
+                missing[i] = why_unread(refusal)
             elif any(place(f.uri) in live for f in footers[i]):
                 missing[i] = ADDED_BY_OTHERS  # refused objects are moved away, and these are the table's
             else:
@@ -144,8 +143,7 @@ def _written(
                 files.append(DataFile(f.uri, f.described.records, f.size, None, f.described.partition, i, i))
                 documents.append(f.described.document)
         good[i] = WrittenBatch(i, rows, batch.bytes, batch.data_objects, registered=True)
-    if unread and len(unread) == len(batches):
-        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+    check_some_were_read(unread, len(batches))
     log.info("%d files of %d batches are to be registered", len(files), len(good))
     return Written(
         tuple(files),

@@ -25,11 +25,11 @@ from lethe_spark.evolving import write_into
 from lethe_spark.frames import named, semi_join
 from lethe_spark.ingest import BatchSource
 from lethe_spark.jobs.tidying import finished
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.rewrite import DataFile, scan_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.frames import anti_join
 from lethe_spark.jobs.tidying import clean_up, expire_down, finished
-from lethe_spark.jobs.unpublished import discard
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite
 from lethe_spark.jvm.rewrite import DataFile, scan_files, write_uncommitted
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
 # A vacuum whose files keep being rewritten by others under it gives way after so many plans.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from lethe_spark.buffer_files import Reader, Tally, Told
+from lethe_spark.buffer_files import FileOutcome, Reader, Tally
 from lethe_spark.buffer_store import FileTask
 from pyspark.sql.types import DataType, StructType
 
@@ -63,7 +63,7 @@ class Heard:
     """Stands in for what carries word from Spark's tasks to the driver."""
 
     def __init__(self) -> None:
-        self.told: dict[tuple[str, str], Told] = {}
+        self.told: dict[tuple[str, str], FileOutcome] = {}
 
     def add(self, told: Tally) -> None:
         self.told |= told

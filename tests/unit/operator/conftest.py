@@ -3,16 +3,12 @@
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
+
+from tests.unit.lethe.table.lake import catalog_in
 
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    uri, warehouse = f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/wh"
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        f"catalog:\n  lite:\n    type: sql\n    uri: {uri}\n    warehouse: {warehouse}\n"
-    )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
-    made.create_namespace("air")
-    return made
+    return catalog_in(tmp_path)

@@ -20,15 +20,39 @@ from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_RUN_ID, RUN_KEY
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.builders import RUN, a_batch
-from tests.unit.lethe.table.lake import SCHEMA, summary_of
+from tests.unit.lethe.table.lake import SCHEMA, catalog_in, new_table, summary_of
 from tests.unit.operator.builders import a_dataset_body
 from tests.unit.operator.cluster import Client, Cluster
 
 FLIGHTS = Key("Dataset", "ns", "flights")
+
+
+def claimed_table(catalog: Catalog, dataset: str = "flights") -> Table:
+    """The table of a Dataset, empty."""
+    return new_table(catalog, f"air.{dataset}", **{names.CLAIM: f"ns/{dataset}"})
+
+
+def eager_dataset(name: str, buffer: str, **spec: Any) -> dict[str, Any]:
+    """One whose batches are consolidated as soon as there is one. `buffer` is its URI."""
+    wanted: Any = {
+        "table": {"catalog": "lite", "name": f"air.{name}"},
+        "buffer": {"uri": buffer},
+        "consolidation": {"minBatches": 1},
+        **spec,
+    }
+    return a_dataset_body(name, **wanted)
+
+
+def put_batches(buffer: Path, *ids: str) -> None:
+    for id in ids:
+        folder = buffer / f"batch_id={id}"
+        folder.mkdir(parents=True)
+        (folder / "p.parquet").write_text("rows")
+        (folder / names.SUCCESS_MARKER).touch()
 
 
 @dataclass(frozen=True)
@@ -40,40 +64,20 @@ class SmallLake:
     @classmethod
     def make(cls, home: Path) -> "SmallLake":
         """PYICEBERG_HOME has to be `home`. The Dataset's batches are consolidated as soon as there is one."""
-        home.mkdir(exist_ok=True)
-        uri, warehouse = f"sqlite:///{home}/c.db", f"file://{home}/wh"
-        (home / ".pyiceberg.yaml").write_text(
-            f"catalog:\n  lite:\n    type: sql\n    uri: {uri}\n    warehouse: {warehouse}\n"
-        )
-        catalog = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
-        catalog.create_namespace("air")
-        spec: Any = {
-            "table": {"catalog": "lite", "name": "air.flights"},
-            "buffer": {"uri": f"file://{home}/buffer"},
-        }
-        body = a_dataset_body(consolidation={"minBatches": 1}, **spec)
-        return cls(home, catalog, Cluster((DATASETS, body)))
+        catalog = catalog_in(home)
+        return cls(home, catalog, Cluster((DATASETS, eager_dataset("flights", f"file://{home}/buffer"))))
 
     # --- the table and the buffer -------------------------------------------------------------------------------------
 
     def create_table(self) -> Table:
-        properties = {
-            "write.metadata.metrics.column.batch_id": "full",
-            "format-version": "2",
-            names.CLAIM: "ns/flights",
-        }
-        return self.catalog.create_table("air.flights", SCHEMA, properties=properties)
+        return claimed_table(self.catalog)
 
     @property
     def table(self) -> Table:
         return self.catalog.load_table("air.flights")
 
     def put(self, *batch_ids: str) -> None:
-        for id in batch_ids:
-            folder = self.home / "buffer" / f"batch_id={id}"
-            folder.mkdir(parents=True)
-            (folder / "p.parquet").write_text("rows")
-            (folder / "_SUCCESS").touch()
+        put_batches(self.home / "buffer", *batch_ids)
 
     def buffered(self) -> dict[str, BufferedBatch]:
         buffer = self.cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]

@@ -14,12 +14,12 @@ from lethe.ledger.summary import summary
 from lethe.ledger.tombstone import Tombstone
 from lethe.table import ledger_store
 from lethe.table.facts import observe
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.builders import RUN, a_tombstone
+from tests.unit.lethe.table.lake import SCHEMA, catalog_in, new_table
 
-SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
 NAME = "lite.air.flights"
 
 
@@ -78,23 +78,14 @@ class Kept:
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        f"catalog:\n  lite:\n    type: sql\n    uri: sqlite:///{tmp_path}/c.db\n    warehouse: file://{tmp_path}/wh\n"
-    )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.delenv("LETHE_DEBUG", raising=False)
-    made = load_catalog("lite", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    made.create_namespace("air")
-    return made
+    return catalog_in(tmp_path)
 
 
 @pytest.fixture
 def flights(catalog: Catalog) -> Kept:
-    return Kept(
-        catalog.create_table(
-            "air.flights", SCHEMA, properties={"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
-        )
-    )
+    return Kept(new_table(catalog))
 
 
 @pytest.fixture

@@ -4,29 +4,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from tests.unit.lethe.table.lake import SCHEMA
+from tests.unit.lethe.table.lake import catalog_in, new_table
 
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        f"catalog:\n  lite:\n    type: sql\n    uri: sqlite:///{tmp_path}/c.db\n    warehouse: file://{tmp_path}/wh\n"
-    )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    made = load_catalog("lite", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
-    made.create_namespace("air")
-    return made
+    return catalog_in(tmp_path)
 
 
 @pytest.fixture
 def table(catalog: Catalog) -> Table:
-    return catalog.create_table(
-        "air.flights", SCHEMA, properties={"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
-    )
+    return new_table(catalog)
 
 
 @pytest.fixture

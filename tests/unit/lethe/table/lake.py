@@ -1,17 +1,19 @@
 """Tables on SQLite and local files without Spark: rows, ledger commits, and which files a read opens."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 import lethe
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import yaml
 from lethe.ledger.ledger import BatchEntry, Delta
 from lethe.ledger.summary import summary
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from lethe.table import ledger_store
 from lethe.table.facts import TableFacts, observe
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
@@ -24,11 +26,29 @@ def rows(*batches: str | None, start: int = 0) -> pa.Table:
     return pa.table({"v": range(start, start + len(batches)), "batch_id": list(batches)}, SCHEMA)
 
 
+def catalog_in(home: Path, **properties: str) -> Catalog:
+    """A catalog `lite` with the namespace `air`, of files in a folder. Who has that as PYICEBERG_HOME finds it, too.
+
+    Args:
+        properties: What else its configuration says, such as where a buffer is.
+    """
+    home.mkdir(exist_ok=True)
+    of = {"type": "sql", "uri": f"sqlite:///{home}/c.db", "warehouse": f"file://{home}/wh", **properties}
+    (home / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"lite": of}}))
+    made = load_catalog("lite", **of)
+    made.create_namespace("air")
+    return made
+
+
+def new_table(catalog: Catalog, name: str = "air.flights", schema: pa.Schema = SCHEMA, **properties: str) -> Table:
+    """An empty one that Lethe can work on."""
+    wanted = {"write.metadata.metrics.column.batch_id": "full", "format-version": "2", **properties}
+    return catalog.create_table(name, schema, properties=wanted)
+
+
 def partitioned(catalog: Catalog) -> Table:
     schema = SCHEMA.append(pa.field("day", pa.int32()))
-    table = catalog.create_table(
-        "air.by_day", schema, properties={"write.metadata.metrics.column.batch_id": "full", "format-version": "2"}
-    )
+    table = new_table(catalog, "air.by_day", schema)
     with table.update_spec() as spec:
         spec.add_identity("day")
     return table

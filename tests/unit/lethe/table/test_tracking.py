@@ -1,4 +1,4 @@
-"""The table of batches shows what the ledger says, whatever happened in between, and costs what changed."""
+"""The table of batches shows what the ledger says, whatever happened in between."""
 
 from pathlib import Path
 from typing import Any
@@ -8,40 +8,15 @@ from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.merge import Thresholds
-from lethe.plan.tracking import BUFFERED, BatchRow, Sizes, row_of
-from lethe.table import catalogs, differences, ledger_store, tracking, tracking_change, tracking_files, tracking_upkeep
+from lethe.plan.tracking import BUFFERED, BatchRow, row_of
+from lethe.table import catalogs, differences, ledger_store, tracking, tracking_files
 from lethe.table.facts import observe
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.builders import NOW, a_batch, ago, an_object
-from tests.unit.lethe.table.lake import commit, named_files
-
-NAME = "air.flights"
-
-
-def update(catalog: Catalog, **changes: Any) -> tracking.Tracked:
-    done = tracking.bring_up_to_date(catalog, NAME, "batch_id", **{"create": True, **changes})
-    assert done is not None
-    return done
-
-
-def rows(catalog: Catalog) -> list[dict[str, Any]]:
-    """As any reader finds them, by batch."""
-    found = catalog.load_table("air.flights_batches").scan().to_arrow().to_pylist()
-    return sorted(found, key=lambda r: r["batch_id"])
-
-
-def states(catalog: Catalog) -> dict[str, str]:
-    return {r["batch_id"]: r["state"] for r in rows(catalog)}
-
-
-def wanted(table: Table) -> list[dict[str, Any]]:
-    """What the ledger of the head says."""
-    table.refresh()
-    ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
-    as_rows = tracking_files.as_arrow(row_of(b) for b in ledger.batches.values()).to_pylist()
-    return sorted(as_rows, key=lambda r: r["batch_id"])
+from tests.unit.lethe.table.lake import commit
+from tests.unit.lethe.table.tracked import BATCHES, NAME, folder, rows, states, update, wanted
 
 
 def waiting(id: str, **changes: Any) -> BatchRow:
@@ -85,7 +60,7 @@ def test_an_update_of_what_is_up_to_date_commits_nothing(catalog: Catalog, table
     update(catalog)
 
     assert update(catalog).snapshot_id is None
-    assert len(catalog.load_table("air.flights_batches").snapshots()) == 1
+    assert len(catalog.load_table(BATCHES).snapshots()) == 1
 
 
 def test_several_commits_are_taken_over_at_once(catalog: Catalog, table: Table) -> None:
@@ -110,7 +85,7 @@ def test_a_table_without_a_ledger_has_no_batches(catalog: Catalog) -> None:
 @pytest.mark.usefixtures("table")
 def test_nothing_is_made_unless_wanted(catalog: Catalog) -> None:
     assert tracking.bring_up_to_date(catalog, NAME, "batch_id", create=False) is None
-    assert not catalog.table_exists("air.flights_batches")
+    assert not catalog.table_exists(BATCHES)
 
 
 def test_a_lost_table_is_rebuilt_to_the_same_rows(catalog: Catalog, table: Table) -> None:
@@ -119,7 +94,7 @@ def test_a_lost_table_is_rebuilt_to_the_same_rows(catalog: Catalog, table: Table
     commit(table, a_batch("B", BatchState.REVERTED))
     update(catalog)
     before = rows(catalog)
-    catalog.drop_table("air.flights_batches")
+    catalog.drop_table(BATCHES)
 
     assert update(catalog).rebuilt
     assert rows(catalog) == before
@@ -128,7 +103,7 @@ def test_a_lost_table_is_rebuilt_to_the_same_rows(catalog: Catalog, table: Table
 def test_a_ledger_whose_old_files_were_cleaned_up_is_taken_whole(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"), a_batch("B"))
     update(catalog)
-    (root,) = ledgers(table).glob("*-root.json")
+    (root,) = folder(table, "_tombstones").glob("*-root.json")
     commit(table, a_batch("B", BatchState.REVERTED))
     root.unlink()
 
@@ -167,7 +142,7 @@ def test_a_table_that_says_more_than_it_holds_is_found_out_and_made_anew(catalog
     """Whatever somebody did to it under our keys: its totals must stay those of the ledger."""
     commit(table, a_batch("A"), a_batch("B"))
     update(catalog)
-    mine = catalog.load_table("air.flights_batches")
+    mine = catalog.load_table(BATCHES)
     head = mine.current_snapshot()
     assert head is not None
     assert head.summary is not None
@@ -182,7 +157,7 @@ def test_a_table_that_says_more_than_it_holds_is_found_out_and_made_anew(catalog
 def test_rows_that_somebody_else_changed_are_made_anew(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
     update(catalog)
-    stranger = catalog.load_table("air.flights_batches")
+    stranger = catalog.load_table(BATCHES)
     stranger.append(tracking_files.as_arrow([row_of(a_batch("X"))]))
 
     assert update(catalog).rebuilt
@@ -194,7 +169,7 @@ def test_a_table_of_batches_that_was_rolled_back_shows_the_newest_ledger_again(c
     update(catalog)
     commit(table, a_batch("B"))
     update(catalog)
-    mine = catalog.load_table("air.flights_batches")
+    mine = catalog.load_table(BATCHES)
     mine.manage_snapshots().set_current_snapshot(mine.snapshots()[0].snapshot_id).commit()
 
     update(catalog)
@@ -226,17 +201,17 @@ def test_a_table_made_anew_under_its_name_has_its_own_batches_only(catalog: Cata
 
     assert update(catalog).rebuilt
     assert states(catalog) == {"B": "promoted"}
-    assert catalog.load_table("air.flights_batches").properties[names.TRACKS] == str(again.metadata.table_uuid)
+    assert catalog.load_table(BATCHES).properties[names.TRACKS] == str(again.metadata.table_uuid)
 
 
 def test_somebody_elses_table_of_that_name_is_left_alone(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
-    theirs = catalog.create_table("air.flights_batches", table.schema())
+    theirs = catalog.create_table(BATCHES, table.schema())
 
     with pytest.raises(InputError, match=r"BatchesTableTaken.*air\.flights_batches"):
         update(catalog)
 
-    assert catalog.load_table("air.flights_batches").metadata == theirs.metadata
+    assert catalog.load_table(BATCHES).metadata == theirs.metadata
 
 
 def test_in_a_mere_folder_there_is_no_table_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,87 +220,11 @@ def test_in_a_mere_folder_there_is_no_table_of_batches(tmp_path: Path, monkeypat
         f"catalog:\n  folder:\n    type: hadoop\n    warehouse: file://{tmp_path}/wh\n"
     )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    folder = catalogs.load("folder")
+    mere = catalogs.load("folder")
 
-    assert tracking.bring_up_to_date(folder, NAME, "batch_id", create=False) is None
+    assert tracking.bring_up_to_date(mere, NAME, "batch_id", create=False) is None
     with pytest.raises(InputError, match="UnsupportedCatalog"):
-        tracking.bring_up_to_date(folder, NAME, "batch_id", create=True)
-
-
-def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalog: Catalog, table: Table) -> None:
-    """The older must not overwrite what the newer has written, nor be added to it."""
-    commit(table, a_batch("A"))
-    update(catalog)
-    commit(table, a_batch("A", BatchState.REVERTED), a_batch("B"))
-    steps: list[str] = []
-
-    def overtaken(step: str) -> None:
-        steps.append(step)
-        if len(steps) == 1:
-            commit(catalog.load_table(NAME), a_batch("A"), a_batch("C"))
-            update(catalog)
-
-    done = update(catalog, step=overtaken)
-
-    assert (rows(catalog), done.snapshot_id) == (wanted(table), None)
-    assert done.shown.version == 3
-
-
-def test_who_loses_twice_is_done_since_the_second_winner_shows_it(catalog: Catalog, table: Table) -> None:
-    """However many update at once, nobody tries for ever."""
-    commit(table, a_batch("A"))
-    update(catalog)
-    commit(table, a_batch("B"))
-    steps: list[str] = []
-
-    def overtaken(step: str) -> None:
-        steps.append(step)
-        if len(steps) <= 2:
-            # Others' commits keep coming, so that there is always something left to show.
-            commit(catalog.load_table(NAME), a_batch(f"C{len(steps)}"))
-            update(catalog)
-            commit(catalog.load_table(NAME), a_batch(f"D{len(steps)}"))
-
-    done = update(catalog, step=overtaken)
-
-    assert (len(steps), done.snapshot_id) == (2, None)
-    assert "B" in states(catalog)
-
-
-def test_what_was_written_for_a_lost_race_is_deleted(catalog: Catalog, table: Table) -> None:
-    commit(table, a_batch("A"))
-    update(catalog)
-    commit(table, a_batch("B"))
-    steps: list[str] = []
-
-    def overtaken(step: str) -> None:
-        steps.append(step)
-        if len(steps) == 1:
-            update(catalog)
-
-    update(catalog, step=overtaken)
-
-    mine = catalog.load_table("air.flights_batches")
-    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named_files(mine)
-
-
-def test_two_that_make_the_table_at_once_make_one(
-    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(table, a_batch("A"))
-    find = tracking.find
-    found: list[Table | None] = []
-
-    def then_overtaken(catalog: Catalog, name: str) -> Table | None:
-        found.append(find(catalog, name))
-        if len(found) == 1:
-            update(catalog)
-        return found[-1]
-
-    monkeypatch.setattr(tracking, "find", then_overtaken)
-
-    assert update(catalog).snapshot_id is None
-    assert rows(catalog) == wanted(table)
+        tracking.bring_up_to_date(mere, NAME, "batch_id", create=True)
 
 
 def test_what_waits_in_the_buffer_is_shown_until_the_ledger_knows_it(catalog: Catalog, table: Table) -> None:
@@ -372,7 +271,7 @@ def test_the_summary_says_how_much_there_is_of_each_state(catalog: Catalog, tabl
 
     update(catalog)
 
-    head = catalog.load_table("air.flights_batches").current_snapshot()
+    head = catalog.load_table(BATCHES).current_snapshot()
     assert head is not None
     assert head.summary is not None
     keys = head.summary.additional_properties
@@ -385,92 +284,13 @@ def test_the_summary_says_how_much_there_is_of_each_state(catalog: Catalog, tabl
     assert (keys["lethe.tracking.bytes.buffered"], keys["lethe.tracking.ledger-version"]) == ("11", "2")
 
 
-def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
-    for n in range(7):
-        commit(table, a_batch(f"b{n}"))
-        update(catalog)
-
-    mine = catalog.load_table("air.flights_batches")
-    assert len(mine.snapshots()) <= 4
-    assert rows(catalog) == wanted(table)
-    assert {f"file://{p}" for p in data_folder(mine).rglob("*.parquet")} == named_files(mine)
-    for snapshot in mine.snapshots():
-        assert mine.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows > 0
-    assert len(list(metadata_folder(mine).glob("snap-*.avro"))) == len(mine.snapshots())
-    assert len(list(metadata_folder(mine).glob("*.metadata.json"))) <= 12
-
-
-def test_a_tagged_snapshot_stays(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
-    commit(table, a_batch("b0"))
-    update(catalog)
-    mine = catalog.load_table("air.flights_batches")
-    first = mine.snapshots()[0].snapshot_id
-    mine.manage_snapshots().create_tag(first, "keep").commit()
-    for n in range(1, 8):
-        commit(table, a_batch(f"b{n}"))
-        update(catalog)
-
-    assert catalog.load_table("air.flights_batches").scan(snapshot_id=first).to_arrow().num_rows == 1
-
-
-def test_a_file_that_holds_no_changed_batch_stays_as_it_is(
-    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Copying on write would else cost as much as the table is large."""
-    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=10))
-    commit(table, *(a_batch(f"b{n:03d}") for n in range(100)))
-    update(catalog)
-    before = paths(catalog)
-    commit(table, a_batch("b055", BatchState.REVERTED), a_batch("b0551"))
-
-    update(catalog)
-
-    assert rows(catalog) == wanted(table)
-    assert len(before - paths(catalog)) == 1
-    assert len(paths(catalog) - before) == 3  # the rest of that file, a promoted one, a reverted one
-
-
-def test_small_files_are_merged_so_that_there_are_never_many(
-    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=6))
-    most = 0
-    for n in range(10):
-        commit(table, a_batch(f"{(n * 37) % 100:02d}-{n}"))
-        update(catalog)
-        most = max(most, len(paths(catalog)))
-
-    assert rows(catalog) == wanted(table)
-    assert most <= 6
-
-
 def test_other_engines_ask_it_as_the_page_shows(catalog: Catalog, table: Table) -> None:
     """DuckDB, by way of PyIceberg, which opens no file of another state."""
     commit(table, a_batch("A"), *(a_batch(i, BatchState.REFUSED, refusal="SchemaMismatch: x") for i in "BC"))
     update(catalog)
 
-    batches = catalog.load_table("air.flights_batches").scan(row_filter="state = 'refused'")
+    batches = catalog.load_table(BATCHES).scan(row_filter="state = 'refused'")
     (answer,) = batches.to_duckdb("batches").sql("SELECT refusal_reason, count(*) FROM batches GROUP BY ALL").fetchall()
 
     assert answer == ("SchemaMismatch", 2)
     assert [t.file.partition[0] for t in batches.plan_files()] == ["refused"]
-
-
-def ledgers(table: Table) -> Path:
-    return Path(table.location().removeprefix("file://")) / "_tombstones"
-
-
-def data_folder(table: Table) -> Path:
-    return Path(table.location().removeprefix("file://")) / "data"
-
-
-def metadata_folder(table: Table) -> Path:
-    return Path(table.location().removeprefix("file://")) / "metadata"
-
-
-def paths(catalog: Catalog) -> set[str]:
-    return {f.file.file_path for f in tracking_files.files_of(catalog.load_table("air.flights_batches"))}
