@@ -33,7 +33,7 @@ _PHASE: Final = re.compile(r"^(\d\d:\d\d:\d\d) ([A-Z]\w+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Measured:
-    """One run. `stages`: whole seconds by phase; `cpu_seconds`: by process; memory in bytes."""
+    """One run. `stages`: whole seconds by phase; `cpu_seconds`: as `Watch` counts them; memory in bytes."""
 
     seconds: float
     stages: Mapping[str, int]

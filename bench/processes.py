@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Final
 
 _EVERY_SECONDS: Final = 0.5
+# What threads of Java are called, as far as the kernel keeps their names
+_JAVA: Final = (
+    ("C1 Compiler", "java, compiling"),
+    ("C2 Compiler", "java, compiling"),
+    ("Executor task", "java, tasks"),
+)
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -17,8 +23,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 class Watch:
     """Use as `with Watch(pid) as seen:`; what it says is final afterwards.
 
-    `peak_bytes`: of all processes together at one moment; `cpu_seconds`: by process name. What a process used up between
-    the last look and its end is missing.
+    `peak_bytes`: of all processes together at one moment; `cpu_seconds`: by process name, those of Java by what its threads do.
+    What a process used up between the last look and its end is missing.
     """
 
     pid: int
@@ -27,7 +33,7 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         self._ended = threading.Event()
-        self._used: dict[tuple[int, str], float] = {}
+        self._used: dict[tuple[str, str], float] = {}
         self._thread = threading.Thread(target=self._look, name="bench-watch", daemon=True)
         self._thread.start()
         return self
@@ -41,9 +47,8 @@ class Watch:
             family = _family(self.pid)
             self.peak_bytes = max(self.peak_bytes, sum(_memory(p) for p in family))
             for pid in family:
-                name, used = _used(pid)
-                if name:
-                    self._used[pid, name] = used
+                for thread, name, used in _used(pid):
+                    self._used[thread, name] = used
             self.cpu_seconds = {
                 name: round(sum(s for (_, n), s in self._used.items() if n == name), 1)
                 for name in {n for _, n in self._used}
@@ -71,10 +76,28 @@ def _memory(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
-def _used(pid: int) -> tuple[str, float]:
+def _used(pid: int) -> list[tuple[str, str, float]]:
+    """The process, or each thread of Java's: who it is, by which name it is counted, and its processor seconds."""
     try:
-        head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        process = _stat(Path(f"/proc/{pid}/stat"))
+        if process[0] != "java":
+            return [(str(pid), *process)]
+        threads = sorted(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
-        return "", 0.0
+        return []
+    found = []
+    for thread in threads:
+        try:
+            name, used = _stat(thread / "stat")
+        except OSError:
+            continue  # it has ended
+        found.append(
+            (thread.name, next((known for start, known in _JAVA if name.startswith(start)), "java, rest"), used)
+        )
+    return found
+
+
+def _stat(file: Path) -> tuple[str, float]:
+    head, _, rest = file.read_text().rpartition(")")
     fields = rest.split()
     return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,0 +1,165 @@
+"""A foreign writer that tries a few times only, against commits of ours: each of ours makes an attempt fail that began before
+it. Few commits, and a pause behind them, let such a writer through."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from lethe.table import catalogs
+from lethe_operator.decide.table import PAUSE_BETWEEN_COMMITS
+from lethe_spark.session import make_session
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.faults import Switch
+from tests.spark.jobs_support import Story
+from tests.spark.lake import Lake
+
+ATTEMPTS = 5  # Iceberg's default: four after the first
+SCHEMA = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
+REVERTS = 12
+
+
+@pytest.fixture
+def contested(spark: SparkSession, lake: Lake, pg: Switch) -> Story:
+    """Batch A is in a table of a catalog that takes commits from many at once."""
+    assert pg.fault is None
+    make_session("pg")
+    story = Story.begin(spark, lake, catalog="pg")
+    story.put("A")
+    story.consolidate("A")
+    return story
+
+
+def loaded(story: Story, catalog: Catalog | None = None) -> Table:
+    """The table, for one attempt: PyIceberg's own retries would not be counted."""
+    table = catalog.load_table(story.name) if catalog else story.table()
+    table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object, not of the table
+    return table
+
+
+def append(table: Table, batch_id: str) -> bool:
+    """One attempt on the table as it was loaded: whether nobody had committed since."""
+    try:
+        table.append(pa.Table.from_pylist([{"v": 1, "day": 1, "batch_id": batch_id}], schema=SCHEMA))
+    except CommitFailedException:
+        return False
+    except (
+        ValueError
+    ) as e:  # how PyIceberg says it when what was committed is a staged snapshot: the head is still the same
+        if "Cannot add snapshot with sequence number" not in str(e):
+            raise
+        return False
+    return True
+
+
+@dataclass
+class Appender:
+    """Appends twice a second, if it can. `lost` counts attempts, of each append; one that lost all of them is `given_up`."""
+
+    story: Story
+    lost: list[int] = field(default_factory=list)
+    given_up: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+    landed: threading.Condition = field(default_factory=threading.Condition)
+
+    def work(self) -> None:
+        catalog = catalogs.load(self.story.catalog)
+        for n in itertools.count():
+            if self.stop.wait(0.5):
+                return
+            tries = (append(loaded(self.story, catalog), f"foreign-{n}") for _ in range(ATTEMPTS))
+            lost = sum(1 for _ in itertools.takewhile(lambda landed: not landed, tries))
+            with self.landed:
+                self.given_up += lost == ATTEMPTS
+                self.lost.append(lost)
+                self.landed.notify_all()
+
+    def gets_its_turn(self) -> bool:
+        """Whether an append ends within the pause between two of our runs."""
+        with self.landed:
+            wanted = len(self.lost) + 1
+            return self.landed.wait_for(lambda: len(self.lost) >= wanted, PAUSE_BETWEEN_COMMITS.total_seconds())
+
+    @property
+    def appended(self) -> int:
+        return len(self.lost) - self.given_up
+
+    def figures(self) -> dict[str, int]:
+        return {
+            "appended": self.appended,
+            "attempts lost": sum(self.lost),
+            "most lost by one": max(self.lost, default=0),
+            "given up": self.given_up,
+        }
+
+
+@contextmanager
+def appending(story: Story) -> Iterator[Appender]:
+    appender = Appender(story)
+    thread = threading.Thread(target=appender.work)
+    thread.start()
+    try:
+        yield appender
+    finally:
+        appender.stop.set()
+        thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+def test_a_writer_that_loses_to_every_commit_of_a_consolidation_gets_through_behind_it(contested: Story) -> None:
+    """The worst there is: each commit of the run falls between a load and a commit of the other one. There are fewer of them
+    than Iceberg tries."""
+    contested.put("E", "F")
+    attempts: list[bool] = []
+    base = loaded(contested)
+
+    def attempt() -> None:
+        """The writer, having loaded the table before our last commit, comes with its own, and loads it anew if it lost."""
+        nonlocal base
+        head = base.metadata_location
+        if contested.table().metadata_location != head:
+            attempts.append(append(base, "foreign"))
+            base = loaded(contested)
+
+    steps = ("after_list", "after_write", "after_stage", "before_commit", "after_commit")
+    result = contested.consolidate("E", "F", **dict.fromkeys(steps, attempt))
+    attempt()
+    behind = append(loaded(contested), "foreign")
+
+    assert result.batches_promoted == 2
+    assert attempts
+    assert not any(attempts)
+    assert len(attempts) < ATTEMPTS
+    assert behind
+    assert contested.rows_at()[("foreign", 1, 1)] == 1
+
+
+def test_few_commits_and_a_pause_behind_them_keep_a_foreign_writer_alive(
+    contested: Story, record_property: Callable[[str, object], None]
+) -> None:
+    """The same reverts, one commit each with nothing in between, and then grouped with the operator's pause behind each."""
+    with appending(contested) as tight:
+        for n in range(REVERTS):
+            contested.revert(f"tight-{n}", name=f"tight-{n}")
+    with appending(contested) as grouped:
+        turns = []
+        for n in range(0, REVERTS, 4):
+            requests = [a_request(f"grouped-{i}", batch_ids=(f"grouped-{i}",)) for i in range(n, n + 4)]
+            contested.run(contested.restatement(*requests))
+            turns.append(grouped.gets_its_turn())
+
+    record_property("one commit each", tight.figures())
+    record_property("grouped, with pauses", grouped.figures())
+    assert all(turns)
+    assert grouped.given_up == 0
+    assert grouped.appended >= len(turns)
+    rows = contested.rows_at()
+    assert sum(n for row, n in rows.items() if str(row[0]).startswith("foreign-")) == tight.appended + grouped.appended
