@@ -1,138 +1,30 @@
 """An operator that hears of batches from a queue: real queue server, real S3, real ledger; runs are only asked for."""
 
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from lethe import names
-from lethe.buffer import Buffer, open_buffer
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe.run import RunSpec, parse_run
+from lethe.buffer import Buffer
+from lethe.ledger.ledger import BatchState
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
-from lethe_operator.metrics import Metrics
-from lethe_operator.observe.tables import Tables
-from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.common import RUN_KEY
-from lethe_operator.settings import Settings
-from lethe_operator.work_queue import Key
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.table import Table
 
-from tests.builders import RUN, a_batch
 from tests.spark import s3, sqs
+from tests.spark.hearing import SECONDS, Air, eventually, readers, reading, reading_soon
 from tests.spark.postgres import free_port
 from tests.spark.sqs import Sqs, TestQueue, created
-from tests.unit.lethe.table.lake import SCHEMA, summary_of
+from tests.unit.lethe.table.lake import catalog_in
 from tests.unit.operator.builders import a_dataset_body, condition
 from tests.unit.operator.cluster import Cluster
-
-SECONDS = 120
-FLIGHTS = Key("Dataset", "ns", "flights")
-LABELS = {"namespace": "ns", "dataset": "flights"}
+from tests.unit.operator.small_lake import claimed_table, eager_dataset
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s3.S3, Sqs]]:
     with s3.running() as store, sqs.running(tmp_path_factory.mktemp("sqs")) as queues:
         yield store, queues
-
-
-@dataclass
-class Air:
-    """A Dataset with a buffer of its own in S3, a table on SQLite, and a queue; producers, S3 and runs are played."""
-
-    home: Path
-    store: s3.S3
-    queue: TestQueue
-    bucket: str
-    table: Table
-    cluster: Cluster
-    operators: list[Tables] = field(default_factory=list)
-    metrics: Metrics = field(default_factory=Metrics)
-
-    @property
-    def uri(self) -> str:
-        return f"s3://{self.bucket}/buffer"
-
-    def put(self, *ids: str, content: bytes = b"rows") -> dict[str, str]:
-        """What a producer writes, without a word of it. The messages that S3 would send, by key below the bucket."""
-        told: dict[str, str] = {}
-        for id in ids:
-            for n, name in enumerate(("p.parquet", names.SUCCESS_MARKER)):
-                key = f"buffer/batch_id={id}/{name}"
-                data = b"" if n else content
-                etag = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=data)["ETag"].strip('"')
-                told[key] = created(self.bucket, key, etag, f"0{n + 1}", len(data))
-        return told
-
-    def operator(self) -> Callable[[], None]:
-        """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""
-        tables = Tables()
-        self.operators.append(tables)
-        tables.events.counted = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
-        reconcile = Reconciler(self.cluster, tables, Settings(), self.metrics)  # type: ignore[arg-type]
-        return lambda: reconcile(FLIGHTS) and None
-
-    def commit(self, *entries: BatchEntry) -> None:
-        """A ledger commit: a snapshot of a summary and no rows."""
-        self.table.refresh()
-        keys = summary_of(self.table, Delta(RUN, set_batches=entries))
-        self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
-
-    def entry(self, id: str, state: BatchState = BatchState.PROMOTED) -> BatchEntry:
-        """Of a batch as it lies in the buffer."""
-        (found,) = (b for b in open_buffer(self.uri, "batch_id", self.store.properties()).list().batches if b.id == id)
-        return a_batch(id, state, time=datetime.now(UTC), objects=found.data_objects)
-
-    def runs(self) -> list[RunSpec]:
-        """What was launched, as it would read it."""
-        jobs = self.cluster.list(JOBS, "ns")
-        texts = [v for c in self.cluster.list(CONFIG_MAPS, "ns") for k, v in c["data"].items() if k.endswith(RUN_KEY)]
-        assert len(texts) == len(jobs)
-        return [parse_run(t) for t in texts]
-
-    def batches(self) -> list[tuple[str, ...]]:
-        return [r.consolidation.batch_ids for r in self.runs() if r.consolidation]
-
-    def waiting(self) -> tuple[int, int]:
-        """Batches and bytes, as the status shows them."""
-        buffer = self.cluster.get(DATASETS, "ns", "flights")["status"]["buffer"]
-        return buffer["batches"], buffer["bytes"]
-
-    def events_ready(self) -> tuple[str, str]:
-        return condition(self.cluster.get(DATASETS, "ns", "flights")["status"], "EventsReady")
-
-    def listed(self) -> int | None:
-        """How many objects the newest operator's last whole listing has found."""
-        taken = self.operators[-1].listings.taken("ns/flights")
-        return taken[1] if taken else None
-
-    def count(self, outcome: str) -> int:
-        return int(self.metrics.registry.get_sample_value("lethe_events_total", {**LABELS, "outcome": outcome}) or 0)
-
-
-def readers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "events ns/flights"]
-
-
-def eventually(said: Callable[[], bool], reconcile: Callable[[], None] | None = None, seconds: float = SECONDS) -> None:
-    """Reconcile until it is so."""
-    until, patience = time.monotonic() + seconds, threading.Event()
-    while True:
-        if reconcile is not None:
-            reconcile()
-        if said():
-            return
-        assert time.monotonic() < until, "it never came to that"
-        patience.wait(0.1)
 
 
 @pytest.fixture
@@ -143,24 +35,15 @@ def make_air(
     made: list[Air] = []
 
     def make(queues: Sqs = queues, queue: TestQueue | None = None, **events: Any) -> Air:
-        uri, warehouse = f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/wh"
-        properties = {"type": "sql", "uri": uri, "warehouse": warehouse, **store.properties(), **queues.properties}
-        (tmp_path / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"lite": properties}}))
+        properties = {**store.properties(), **queues.properties}
         monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-        catalog: Catalog = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
-        catalog.create_namespace("air")
-        claimed = {"write.metadata.metrics.column.batch_id": "full", "format-version": "2", names.CLAIM: "ns/flights"}
-        table = catalog.create_table("air.flights", SCHEMA, properties=claimed)
+        table = claimed_table(catalog_in(tmp_path, **properties))
         queue = queue or queues.queue()
         bucket = store.bucket(f"lake-{uuid.uuid4().hex[:8]}")
         wanted = {"queueUrl": queue.url, "windowSeconds": 1, "resyncSeconds": 3600, **events}
-        spec: Any = {
-            "table": {"catalog": "lite", "name": "air.flights"},
-            "buffer": {"uri": f"s3://{bucket}/buffer", "events": wanted},
-            "consolidation": {"minBatches": 1},
-        }
-        cluster = Cluster((DATASETS, a_dataset_body(**spec)))
-        made.append(Air(tmp_path, store, queue, bucket, table, cluster))
+        body = eager_dataset("flights", f"s3://{bucket}/buffer")
+        body["spec"]["buffer"]["events"] = wanted
+        made.append(Air(store, queue, bucket, table, Cluster((DATASETS, body))))
         return made[-1]
 
     yield make
@@ -171,13 +54,6 @@ def make_air(
             air.queue.send("what ends a long poll")
     for thread in readers():
         thread.join(SECONDS)
-
-
-def reading(air: Air) -> Callable[[], None]:
-    """An operator that hears from its queue, and has listed the buffer for the last time in this test."""
-    reconcile = air.operator()
-    eventually(lambda: air.events_ready() == ("True", "QueueRead") and air.listed() is not None, reconcile)
-    return reconcile
 
 
 def test_a_batch_is_promoted_without_another_listing_and_its_messages_go_after_the_commit(
@@ -221,13 +97,6 @@ def test_a_window_ends_with_so_many_messages(make_air: Callable[..., Air]) -> No
 
     eventually(lambda: bool(air.runs()), reconcile)
     assert sorted(air.batches()[0]) == ["A", "B"]
-
-
-def reading_soon(air: Air) -> Callable[[], None]:
-    """As `reading`, where the queue answers only after a long poll: until then an empty buffer has been listed."""
-    reconcile = air.operator()
-    eventually(lambda: air.listed() is not None and air.events_ready()[0] == "Unknown", reconcile)
-    return reconcile
 
 
 def test_doubled_and_reordered_messages_change_nothing(make_air: Callable[..., Air]) -> None:

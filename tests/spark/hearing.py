@@ -1,0 +1,133 @@
+"""A Dataset that hears of its batches from a queue: queue and buffer are real, producers, S3's messages and runs are played."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from lethe import names
+from lethe.buffer import open_buffer
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe.run import RunSpec, parse_run
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
+from lethe_operator.metrics import Metrics
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.common import RUN_KEY
+from lethe_operator.settings import Settings
+from pyiceberg.table import Table
+
+from tests.builders import RUN, a_batch
+from tests.spark import s3
+from tests.spark.sqs import TestQueue, created
+from tests.unit.lethe.table.lake import SCHEMA, summary_of
+from tests.unit.operator.builders import condition
+from tests.unit.operator.cluster import Cluster
+from tests.unit.operator.small_lake import FLIGHTS
+
+SECONDS = 120
+LABELS = {"namespace": "ns", "dataset": "flights"}
+
+
+@dataclass
+class Air:
+    """A Dataset with a buffer of its own in S3, a table on SQLite, and a queue; producers, S3 and runs are played."""
+
+    store: s3.S3
+    queue: TestQueue
+    bucket: str
+    table: Table
+    cluster: Cluster
+    operators: list[Tables] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/buffer"
+
+    def put(self, *ids: str, content: bytes = b"rows") -> dict[str, str]:
+        """What a producer writes, without a word of it. The messages that S3 would send, by key below the bucket."""
+        told: dict[str, str] = {}
+        for id in ids:
+            for n, name in enumerate(("p.parquet", names.SUCCESS_MARKER)):
+                key = f"buffer/batch_id={id}/{name}"
+                data = b"" if n else content
+                etag = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=data)["ETag"].strip('"')
+                told[key] = created(self.bucket, key, etag, f"0{n + 1}", len(data))
+        return told
+
+    def operator(self) -> Callable[[], None]:
+        """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""
+        tables = Tables()
+        self.operators.append(tables)
+        tables.events.counted = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
+        reconcile = Reconciler(self.cluster, tables, Settings(), self.metrics)  # type: ignore[arg-type]
+        return lambda: reconcile(FLIGHTS) and None
+
+    def commit(self, *entries: BatchEntry) -> None:
+        """A ledger commit: a snapshot of a summary and no rows."""
+        self.table.refresh()
+        keys = summary_of(self.table, Delta(RUN, set_batches=entries))
+        self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+
+    def entry(self, id: str, state: BatchState = BatchState.PROMOTED) -> BatchEntry:
+        """Of a batch as it lies in the buffer."""
+        (found,) = (b for b in open_buffer(self.uri, "batch_id", self.store.properties()).list().batches if b.id == id)
+        return a_batch(id, state, time=datetime.now(UTC), objects=found.data_objects)
+
+    def runs(self) -> list[RunSpec]:
+        """What was launched, as it would read it."""
+        jobs = self.cluster.list(JOBS, "ns")
+        texts = [v for c in self.cluster.list(CONFIG_MAPS, "ns") for k, v in c["data"].items() if k.endswith(RUN_KEY)]
+        assert len(texts) == len(jobs)
+        return [parse_run(t) for t in texts]
+
+    def batches(self) -> list[tuple[str, ...]]:
+        return [r.consolidation.batch_ids for r in self.runs() if r.consolidation]
+
+    def waiting(self) -> tuple[int, int]:
+        """Batches and bytes, as the status shows them."""
+        buffer = self.cluster.get(DATASETS, "ns", "flights")["status"]["buffer"]
+        return buffer["batches"], buffer["bytes"]
+
+    def events_ready(self) -> tuple[str, str]:
+        return condition(self.cluster.get(DATASETS, "ns", "flights")["status"], "EventsReady")
+
+    def listed(self) -> int | None:
+        """How many objects the newest operator's last whole listing has found."""
+        taken = self.operators[-1].listings.taken("ns/flights")
+        return taken[1] if taken else None
+
+    def count(self, outcome: str) -> int:
+        return int(self.metrics.registry.get_sample_value("lethe_events_total", {**LABELS, "outcome": outcome}) or 0)
+
+
+def readers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "events ns/flights"]
+
+
+def eventually(said: Callable[[], bool], reconcile: Callable[[], None] | None = None, seconds: float = SECONDS) -> None:
+    """Reconcile until it is so."""
+    until, patience = time.monotonic() + seconds, threading.Event()
+    while True:
+        if reconcile is not None:
+            reconcile()
+        if said():
+            return
+        assert time.monotonic() < until, "it never came to that"
+        patience.wait(0.1)
+
+
+def reading(air: Air) -> Callable[[], None]:
+    """An operator that hears from its queue, and has listed the buffer for the last time in this test."""
+    reconcile = air.operator()
+    eventually(lambda: air.events_ready() == ("True", "QueueRead") and air.listed() is not None, reconcile)
+    return reconcile
+
+
+def reading_soon(air: Air) -> Callable[[], None]:
+    """As `reading`, where the queue answers only after a long poll: until then an empty buffer has been listed."""
+    reconcile = air.operator()
+    eventually(lambda: air.listed() is not None and air.events_ready()[0] == "Unknown", reconcile)
+    return reconcile
