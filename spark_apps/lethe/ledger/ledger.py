@@ -164,6 +164,21 @@ class Delta:
             or self.forget_batches
         )
 
+    def then(self, other: "Delta") -> "Delta":
+        """This change and then `other`, which was planned on what this one makes of the ledger, as one change of it."""
+        tombstones = [t for t in self.add_tombstones if t.key not in other.remove_tombstones]
+        batches = {b.id: b for b in self.set_batches if b.id not in other.forget_batches}
+        batches |= {b.id: b for b in other.set_batches}
+        requests = {r.key: r for r in (*self.set_requests, *other.set_requests)}
+        return Delta(
+            other.run,
+            add_tombstones=tuple(merged({}, (*tombstones, *other.add_tombstones)).values()),
+            remove_tombstones=self.remove_tombstones | other.remove_tombstones,
+            set_batches=tuple(batches.values()),
+            set_requests=tuple(requests.values()),
+            forget_batches=(self.forget_batches | other.forget_batches) - batches.keys(),
+        )
+
 
 @dataclass(frozen=True)
 class Changes:
