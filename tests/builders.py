@@ -129,6 +129,7 @@ def as_delta(ledger: Ledger, run: str = RUN) -> Delta:
         add_tombstones=tuple(ledger.tombstones.values()),
         set_batches=tuple(ledger.batches.values()),
         set_requests=tuple(ledger.requests.values()),
+        set_erasures=ledger.erasures,
     )
 
 

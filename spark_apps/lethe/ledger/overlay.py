@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from lethe.ledger.ledger import BatchEntry, Delta, Ledger, RequestEntry
+from lethe.ledger.ledger import BatchEntry, Delta, Ledger, RequestEntry, erasures_after
 from lethe.ledger.parts import Interval, Ranges, apart, get_many, within
 from lethe.ledger.tombstone import Tombstone, merged
 
@@ -87,6 +87,7 @@ class Folding:
         self._batches.drop(delta.forget_batches)
         self._batches.put({b.id: b for b in delta.set_batches})
         self._requests.put({r.key: r for r in delta.set_requests})
+        self.ledger = replace(self.ledger, erasures=erasures_after(self.ledger.erasures, delta))
 
     @property
     def delta(self) -> Delta:
