@@ -28,11 +28,13 @@ class GroupPlan:
     Args:
         delta: Of all requests that are carried out; empty when there is none.
         results: Of every request of the group, by its key.
-        adds: Keys of the requests whose replacement's rows must go in with the delta, in their order.
+        carried_out: Keys of the requests that the delta holds, in their order.
+        adds: Keys of those whose replacement's rows must go in with the delta, in their order.
     """
 
     delta: Delta
     results: Mapping[str, RequestResult]
+    carried_out: tuple[str, ...]
     adds: tuple[str, ...]
 
 
@@ -84,7 +86,7 @@ def plan_group(
             adds += [request.key] if planned.add_replacement else []
     size = len(carried_out)
     results |= {key: results[key].model_copy(update={"group_size": size}) for key in carried_out}
-    return GroupPlan(_with_size(folding.delta, frozenset(carried_out), size), results, tuple(adds))
+    return GroupPlan(_with_size(folding.delta, carried_out, size), results, tuple(carried_out), tuple(adds))
 
 
 def set_aside(request: RestatementRequest, error: LetheError, again: bool = False) -> RequestResult:
@@ -119,8 +121,10 @@ def _fetch(ledger: Ledger, requests: Sequence[RestatementRequest], field_id: int
     get_many(ledger.tombstones, [(field_id, i) for i in ids])
 
 
-def _with_size(delta: Delta, keys: Collection[str], size: int) -> Delta:
+def _with_size(delta: Delta, keys: Sequence[str], size: int) -> Delta:
+    mine = frozenset(keys)
+
     def sized(entry: RequestEntry) -> RequestEntry:
-        return replace(entry, result={**entry.result, "groupSize": size}) if entry.key in keys else entry
+        return replace(entry, result={**entry.result, "groupSize": size}) if entry.key in mine else entry
 
     return replace(delta, set_requests=tuple(map(sized, delta.set_requests)))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lethe import names
-from lethe.errors import ConflictError
+from lethe.errors import ConflictError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
@@ -133,6 +133,8 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     size = sum(b.bytes for b in found.values())
     context.reporter.phase(Phase.WRITING, f"{len(found)} batches, {size} bytes")
     done = write_into(context, table, sources, base.batch_column, spec.consolidation.target_file_size_bytes)
+    if done.unread and len(done.unread) == len(sources):
+        raise TransientError(done.unread[0].reason, f"{done.unread[0].message}. Nothing was changed.")
     context.reporter.rows(done.rows, size)
     files = done.files
     batches = {

@@ -1,6 +1,6 @@
 """A group is one change, and comes to what its requests come to one after the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from lethe.plan.order import in_order, place_of
 from lethe.plan.restatement import AlreadyDone, ReplacementRows, plan_restatement
 from lethe.run import RequestResult, RestatementRequest
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_replay, a_request, ago, on_files, settled
+from tests.builders import FIELD, NOW, RUN, OnFiles, a_batch, a_ledger, a_replay, a_request, ago, on_files, settled
 
 ROWS = ReplacementRows(5, 50)
 LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
@@ -57,7 +57,7 @@ def test_every_request_of_a_group_gets_its_own_result_and_all_are_one_change() -
     after = apply(LEDGER, planned.delta)
     assert states(after) == {"A": "reverted", "B": "reverted", "C": "replaced", "C2": "promoted"}
     assert {key: e.result["groupSize"] for key, e in after.requests.items()} == {revert.key: 2, replay.key: 2}
-    assert planned.adds == (replay.key,)
+    assert (planned.carried_out, planned.adds) == ((replay.key, revert.key), (replay.key,))
 
 
 @pytest.mark.parametrize(
@@ -286,6 +286,30 @@ def test_a_group_reads_of_the_ledger_what_its_requests_name() -> None:
     planned = plan(on_files(before), *group, a_request("other", batch_ids=["A", "C", "X"]))
 
     assert set(reasons(planned).values()) == {""}
+
+
+def test_the_ledger_is_asked_once_whatever_the_number_of_requests() -> None:
+    """Each question to a ledger in files may be a request to the storage; what was asked for once is remembered."""
+    asked: list[set[Any]] = []
+
+    class Watched(OnFiles):
+        def get_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+            wanted = set(keys)
+            if wanted.difference(*asked):
+                asked.append(wanted)
+            return super().get_many(wanted)
+
+    before = apply(LEDGER, plan(LEDGER, a_request("revert", batch_ids=["A", "C"])).delta)
+    watched = replace(
+        before,
+        tombstones=Watched(before.tombstones),
+        batches=Watched(before.batches),
+        requests=Watched(before.requests),
+    )
+
+    plan(watched, an_undo("revert"), *(a_replay(f"r{n}", by=f"b{n}", batch_ids=[f"a{n}"]) for n in range(20)))
+
+    assert len(asked) == 3
 
 
 def test_a_chain_of_thousands_is_one_group() -> None:
