@@ -1,6 +1,6 @@
 """Values of Lethe's for tests: every builder has a default for everything, a test names what matters to it. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,10 +14,12 @@ from lethe.ledger.ledger import (
     Delta,
     Ledger,
     RequestEntry,
+    counted,
     settled_batch,
     settled_request,
 )
 from lethe.ledger.lineage import Snapshot
+from lethe.ledger.parts import Interval
 from lethe.ledger.tombstone import META_RESTATEMENTS, Tombstone
 from lethe.plan.batches import ListedObject
 from lethe.plan.bounds import FileBounds
@@ -91,6 +93,35 @@ def a_ledger(*tombstones: Tombstone | str, batches: Collection[BatchEntry] = (),
     )
 
 
+class OnFiles(dict[Any, Any]):
+    """A part of which each key costs little and a walk over all of it too much."""
+
+    def get_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        return {k: self[k] for k in keys if k in self}
+
+    def within(self, _: Sequence[Interval]) -> list[Any]:
+        raise AssertionError("the whole part was read")
+
+    def apart(self) -> "OnFiles":
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("the whole part was read")
+
+    items = values = keys = __iter__  # type: ignore[assignment]
+
+
+def on_files(ledger: Ledger) -> Ledger:
+    """The same ledger; who walks over a part of it fails."""
+    return replace(
+        ledger,
+        tombstones=OnFiles(ledger.tombstones),
+        batches=OnFiles(ledger.batches),
+        requests=OnFiles(ledger.requests),
+        recorded=counted(ledger),
+    )
+
+
 def as_delta(ledger: Ledger, run: str = RUN) -> Delta:
     """What makes this ledger of the empty one."""
     return Delta(
@@ -98,6 +129,7 @@ def as_delta(ledger: Ledger, run: str = RUN) -> Delta:
         add_tombstones=tuple(ledger.tombstones.values()),
         set_batches=tuple(ledger.batches.values()),
         set_requests=tuple(ledger.requests.values()),
+        set_erasures=ledger.erasures,
     )
 
 

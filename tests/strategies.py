@@ -14,8 +14,10 @@ from tests.model.acts import (
     ForeignCompaction,
     ForeignRepartition,
     ForeignTag,
+    Group,
     Job,
     Replay,
+    Request,
     Revert,
     Undo,
     Vacuum,
@@ -49,6 +51,14 @@ def undos(requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Undo]:
     return st.builds(Undo, st.sampled_from(requests) if requests else reverts(()))
 
 
+def groups(known: Sequence[str], requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Group]:
+    """Of requests that have much to do with one another, an Undo of one of them included."""
+    one: st.SearchStrategy[Request] = reverts(known) | replays(known) | undos(requests)
+    several = st.lists(one, min_size=2, max_size=4, unique=True)
+    with_undo = several.map(lambda found: [*found, Undo(found[0])])
+    return (several | with_undo).map(lambda found: Group(tuple(found)))
+
+
 def vacuums() -> st.SearchStrategy[Vacuum]:
     return st.builds(Vacuum, st.sampled_from((None, 1, 2500)), st.sampled_from((None, 1, 3)))
 
@@ -69,7 +79,7 @@ def expiries() -> st.SearchStrategy[Expire]:
 
 
 def jobs(known: Sequence[str], requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Job]:
-    found: st.SearchStrategy[Job] = appends() | reverts(known) | replays(known) | vacuums()
+    found: st.SearchStrategy[Job] = appends() | reverts(known) | replays(known) | groups(known, requests) | vacuums()
     return found | undos(requests) if requests else found
 
 
@@ -91,6 +101,7 @@ def acts(known: Sequence[str], requests: Sequence[Revert | Replay], runs: Sequen
         (3, reverts(known)),
         (2, replays(known)),
         (2 if requests else 0, undos(requests)),
+        (3, groups(known, requests)),
         (3, vacuums()),
         (3, again),
         (3, crashes(job)),

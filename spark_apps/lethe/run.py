@@ -209,6 +209,9 @@ class RequestResult(Document):
     key: str
     name: str
     succeeded: bool
+    again: bool = (
+        False  # of one that did not succeed: it was kept out for now and may succeed as it is; else refused for good
+    )
     reason: str = ""
     message: str = ""
     snapshot_id: int | None = None
@@ -216,9 +219,10 @@ class RequestResult(Document):
     tombstones_added: int = 0
     rows_deleted: int = 0
     rows_added: int = 0
-    group_size: int = 1
+    group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()
+    already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
     operation: str = ""
     batch_ids: tuple[str, ...] = ()
     undoes: str = ""  # of an Undo: the key of the request that it took back

@@ -101,8 +101,8 @@ def write_batches(
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
         format_name: Of all of the files.
         add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
-    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; `AccessDenied`,
-        `ObjectGone` or `ObjectChanged`, if of every batch some file could not be had; as `write_uncommitted`.
+    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; as
+        `write_uncommitted`.
     """
     schema = table.columns
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
@@ -141,7 +141,6 @@ def _sorted_out(
     errors: Mapping[str, list[FileError]],
 ) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
-    check_some_were_read(unread, len(sources))
     waits = {b.batch_id for b in unread}
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)

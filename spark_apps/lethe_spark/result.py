@@ -59,11 +59,19 @@ def deliver(result: RunResult, environ: Mapping[str, str]) -> None:
 
 
 def bounded(result: RunResult) -> str:
-    """The result as JSON that fits beside others in a ConfigMap: lists are cut, counts stay. Pure."""
+    """The result as JSON that fits beside others in a ConfigMap: lists are cut, counts stay. Pure.
+
+    Of requests those are told that were not carried out: of the others the table's ledger tells.
+    """
     whole = result.to_json()
     if len(whole.encode()) <= LARGEST:
         return whole
-    cut = result.model_copy(
-        update={"requests": result.requests[:LISTED_AT_MOST], "refused": result.refused[:LISTED_AT_MOST]}
-    )
-    return cut.to_json() if len(cut.to_json().encode()) <= LARGEST else result.compact()
+    refused = tuple(r for r in result.requests if not r.succeeded)
+    while True:
+        cut = result.model_copy(update={"requests": refused, "refused": result.refused[:LISTED_AT_MOST]})
+        document = cut.to_json()
+        if len(document.encode()) <= LARGEST:
+            return document
+        if not refused:
+            return result.compact()
+        refused = refused[: len(refused) // 2]

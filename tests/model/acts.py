@@ -1,6 +1,6 @@
 """What may happen to a table, as values whose text is Python: a failing sequence can be pasted into a test.
 
-Pure. `Append`, `Revert`, `Replay`, `Undo` and `Vacuum` are runs of ours; the `Foreign…` acts and `Expire` are those of
+Pure. `Append`, `Revert`, `Replay`, `Undo`, `Group` and `Vacuum` are runs of ours; the `Foreign…` acts and `Expire` are those of
 writers that know nothing of ledgers. The same act done twice is the same run, or the same request, done again.
 """
 
@@ -35,6 +35,13 @@ class Undo:
     """Take an earlier request back."""
 
     of: "Request"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests that one run is told to carry out together."""
+
+    requests: "tuple[Request, ...]"
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Expire:
 
 
 Request: TypeAlias = Revert | Replay | Undo
-Job: TypeAlias = Append | Revert | Replay | Undo | Vacuum
+Job: TypeAlias = Append | Revert | Replay | Undo | Group | Vacuum
 Foreign: TypeAlias = ForeignAppend | ForeignCompaction | ForeignRepartition | ForeignTag | Expire
 
 
@@ -107,8 +114,8 @@ def steps_of(job: Job) -> tuple[str, ...]:
     match job:
         case Append():
             return ("after-list", "after-write", "after-stage", "before-commit", "after-commit")
-        case Replay():
-            return ("after-write", "before-commit", "after-commit")
+        case Replay() | Group():  # a group without a replacement does not pass the first two
+            return ("after-list", "after-write", "before-commit", "after-commit")
         case Revert() | Undo():
             return ("before-commit", "after-commit")
         case Vacuum(_, keep):

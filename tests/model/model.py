@@ -5,10 +5,11 @@ harmless ids a tombstone is set again) is taken from the real table, within the 
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tests.model.acts import Append, Job, Replay, Request, Revert, Undo, Vacuum, request_name
+from tests.model.acts import Append, Group, Job, Replay, Request, Revert, Undo, Vacuum, request_name
 
 Row = tuple[str | None, int, int]  # batch id, v, day
 Rows = Counter[Row]
@@ -25,13 +26,14 @@ REPLACEMENT_ROWS = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of ours must come to. `commits`: whether it makes a snapshot; `refusal`: the reason, of a request."""
+    """What a run of ours must come to. `commits`: whether it makes a snapshot; `refusals`: the reason of each request that is
+    refused, by its name."""
 
     commits: bool
-    refusal: str | None = None
+    refusals: Mapping[str, str] = field(default_factory=dict)
     promoted: int = 0
     withheld: int = 0
-    unknown: int = 0
+    unknown: int = 0  # of all requests
 
 
 @dataclass
@@ -87,9 +89,21 @@ class Model:
                 if request_name(job) in self.requests:
                     return Outcome(commits=False)
                 refusal = self._refusal(job)
-                return Outcome(refusal is None, refusal, unknown=self._unknown(job))
+                refusals = {request_name(job): refusal} if refusal is not None else {}
+                return Outcome(refusal is None, refusals, unknown=0 if refusals else self._unknown(job))
+            case Group(requests):
+                return self._foresee_each(requests)
             case Vacuum():
                 return Outcome(bool(self.tombstones))
+
+    def _foresee_each(self, requests: Collection[Request]) -> Outcome:
+        """One after the other, on a copy."""
+        after, outcomes = deepcopy(self), []
+        for request in in_turn(requests):
+            outcomes.append(after.foresee(request))
+            after.carry_out(request)
+        refusals = {name: why for o in outcomes for name, why in o.refusals.items()}
+        return Outcome(any(o.commits for o in outcomes), refusals, unknown=sum(o.unknown for o in outcomes))
 
     def carry_out(self, job: Job) -> None:
         """The run has landed: what it came to. A vacuum changes no row that anybody sees: see `vacuumed`."""
@@ -109,6 +123,9 @@ class Model:
             case Undo(of):
                 self._show_again(of)
                 self.requests[request_name(job)] = job
+            case Group(requests):
+                for request in in_turn(requests):
+                    self.carry_out(request)
             case Vacuum():
                 pass
 
@@ -200,6 +217,28 @@ class Model:
     def appended(self, rows: Rows) -> None:
         """Rows of another writer are seen, unless a tombstone is active; one set again later hides them later."""
         self.files = self.files + rows
+
+
+def in_turn(requests: Collection[Request]) -> list[Request]:
+    """By name, all being of one age, but none before another that brings what it needs; in a circle, the first."""
+    left = sorted(dict.fromkeys(requests), key=request_name)
+    ordered: list[Request] = []
+    while left:
+        free = [r for r in left if not any(_brings(o) & (_needs(r) - _brings(r)) for o in left)]
+        ordered.append((free or left)[0])
+        left.remove(ordered[-1])
+    return ordered
+
+
+def _brings(request: Request) -> set[tuple[str, str]]:
+    made = {("batch", request.by)} if isinstance(request, Replay) else set()
+    return {("request", request_name(request)), *made}
+
+
+def _needs(request: Request) -> set[tuple[str, str]]:
+    if isinstance(request, Undo):
+        return {("request", request_name(request.of))}
+    return {("batch", i) for i in request.ids}
 
 
 def without(rows: Rows, ids: Collection[str | None]) -> Rows:

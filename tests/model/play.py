@@ -271,10 +271,12 @@ def _compare(job: Job, result: RunResult, expected: Outcome, alone: bool) -> Non
             if alone:
                 assert result.outcome == ("Committed" if expected.commits else "NothingToDo")
         case _:
-            (answer,) = result.requests
-            assert (answer.reason or None, answer.succeeded) == (expected.refusal, expected.refusal is None)
+            refusals = {r.name.removeprefix("ns/"): r.reason for r in result.requests if not r.succeeded}
+            assert refusals == expected.refusals
             if alone and expected.commits:
-                assert answer.unknown_batch_ids_count == expected.unknown
+                told = [r for r in result.requests if r.snapshot_id == result.snapshot_id]
+                assert sum(r.unknown_batch_ids_count for r in told) == expected.unknown
+                assert {r.group_size for r in told} == {len(told)}
 
 
 def _die() -> None:

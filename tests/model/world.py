@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
-from tests.model.acts import Append, Job, Replay, Request, Revert, Undo, Vacuum, request_name
+from tests.model.acts import Append, Group, Job, Replay, Request, Revert, Undo, Vacuum, request_name
 from tests.model.model import REPLACEMENT_ROWS, Rows
 from tests.spark.jobs_support import Story, avro, local, of_arrow, of_spark
 from tests.spark.lake import CATALOG, Lake
@@ -112,6 +112,8 @@ class World:
                 return self.story.consolidation(*ids)
             case Revert() | Replay() | Undo():
                 return self.story.restatement(self.request(job))
+            case Group(requests):
+                return self.story.restatement(*(self.request(r) for r in dict.fromkeys(requests)))
             case Vacuum(max_bytes, keep):
                 limits = SnapshotLimits(max_age_seconds=0, min_to_keep=keep or 1, max_count=keep or 1)
                 vacuum = VacuumSpec(

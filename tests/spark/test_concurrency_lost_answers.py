@@ -57,7 +57,7 @@ def check_every_snapshot(story: Story) -> None:
 
 @pytest.mark.parametrize(("catalog", "fault"), CASES)
 def test_a_commit_whose_answer_is_lost_happens_exactly_once(tell: Tell, catalog: str, fault: Fault) -> None:
-    """New data, tombstones alone, and files replaced by others: each by the path of its own job."""
+    """New data, tombstones alone, both together, and files replaced by others: each by the path of its own job."""
     story, switch = tell(catalog)
     story.put("A", "B", "C")
     story.consolidate("A")
@@ -75,10 +75,18 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(tell: Tell, catalog:
     assert set(runs(story).values()) == {1}
     check_every_snapshot(story)
 
+    group = story.restatement(story.a_replay("C", by="C2"), a_request("unknown", batch_ids=("D",)))
+    told = story.run(group, before_commit=lambda: switch.arm(fault)).requests
+    assert (switch.struck, [(r.succeeded, r.group_size) for r in told]) == (1, [(True, 2), (True, 2)])
+    assert {r.snapshot_id for r in told} == {story.head().snapshot_id}
+    assert story.rows_at() == of_batches("A") + of_batches("C2", rows=3)
+    assert set(runs(story).values()) == {1}
+    check_every_snapshot(story)
+
     story.vacuum(before_commit=lambda: switch.arm(fault))
     assert switch.struck == 1
-    assert story.rows_at() == of_batches("A", "C")
-    assert Counter(b for ids in story.files().values() for b in ids) == {"A": 4, "C": 4}
+    assert story.rows_at() == of_batches("A") + of_batches("C2", rows=3)
+    assert Counter(b for ids in story.files().values() for b in ids) == {"A": 4, "C2": 3}
     assert not story.ledger().tombstones
     check_every_snapshot(story)
     story.check_reads()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 from lethe.run import RunResult, RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, local, of_batches
+from tests.builders import a_request
+from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, local, of_batches
 from tests.spark.lake import CATALOG, Lake
 
 ROOT = Path(__file__).parents[2]
 CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 REPLAY = ["after-write", "before-commit", "after-commit"]
+GROUP = ["after-list", "after-write", "before-commit", "after-commit"]
 VACUUM = ["after-write", "before-commit", "after-commit"]
 
 
@@ -118,6 +121,49 @@ def test_a_replay_that_died_is_finished_by_its_repetition_and_adds_its_rows_once
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
+def a_group(story: Story) -> tuple[RunSpec, Counter[Row]]:
+    """A revert and two replays, one of the other's batch, and the rows that are seen afterwards."""
+    requests = (
+        a_request("revert", batch_ids=["A"]),
+        story.a_replay("B", by="B2", name="first"),
+        story.a_replay("B2", by="B3", name="second", rows=2),
+    )
+    return story.restatement(*requests), of_batches("D") + of_batches("B3", rows=2)
+
+
+@pytest.mark.parametrize("step", GROUP)
+def test_a_group_that_died_is_finished_by_its_repetition_and_each_request_is_carried_out_once(
+    story: Story, step: str
+) -> None:
+    """Nothing of it is seen before all of it is."""
+    run, wanted = a_group(story)
+    dies(story, run, step)
+    story.check_reads(wanted if step == "after-commit" else of_batches("A", "B", "D"))
+
+    result = story.run(run)
+
+    assert result.outcome == ("AlreadyCommitted" if step == "after-commit" else "Committed")
+    assert [(r.succeeded, r.group_size, r.rows_added) for r in result.requests] == [(True, 3, n) for n in (0, 3, 2)]
+    assert {r.snapshot_id for r in result.requests} == {story.head().snapshot_id}
+    assert runs_of(story, run) == 1
+    story.check_reads(wanted)
+
+
+def test_requests_of_a_group_that_died_after_its_commit_are_not_carried_out_again_by_another_group(
+    story: Story,
+) -> None:
+    """Nobody heard the result, and the next group is put together anew: another run, some of the same requests."""
+    run, wanted = a_group(story)
+    dies(story, run, "after-commit")
+    assert run.restatement is not None
+    new = a_request("new", batch_ids=["D"])
+
+    result = story.run(story.restatement(new, *run.restatement.requests[1:]))
+
+    assert [(r.name, r.group_size) for r in result.requests] == [("ns/new", 1), ("ns/first", 3), ("ns/second", 3)]
+    story.check_reads(wanted - of_batches("D"))
+
+
 @pytest.mark.parametrize("step", VACUUM)
 def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: str) -> None:
     story.revert("A")
@@ -192,9 +238,23 @@ def test_a_process_killed_right_after_its_commit_has_committed(story: Story, run
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
+def test_a_process_killed_before_it_could_tell_the_results_of_a_group_tells_them_when_asked_again(
+    story: Story, run_file: Path
+) -> None:
+    run, wanted = a_group(story)
+
+    assert application(story, run, run_file, crash_at="before-result") == (137, None)
+
+    result = story.run(run)
+    assert (result.outcome, runs_of(story, run)) == ("AlreadyCommitted", 1)
+    assert [(r.succeeded, r.group_size, r.rows_added) for r in result.requests] == [(True, 3, n) for n in (0, 3, 2)]
+    story.check_reads(wanted)
+
+
 EVERY: list[Any] = [
     *(pytest.param("consolidation", s, id=f"consolidation {s}") for s in (*CONSOLIDATION, "before-result")),
     *(pytest.param("replay", s, id=f"replay {s}") for s in REPLAY),
+    *(pytest.param("group", s, id=f"group {s}") for s in (*GROUP, "before-result")),
     *(pytest.param("vacuum", s, id=f"vacuum {s}") for s in VACUUM),
 ]
 
@@ -210,6 +270,8 @@ def test_any_process_killed_at_any_step_is_finished_by_the_next(
         case "replay":
             run = story.restatement(story.a_replay("A", by="A2"))
             wanted = of_batches("B", "D") + of_batches("A2", rows=3)
+        case "group":
+            run, wanted = a_group(story)
         case _:
             story.revert("A")
             run, wanted = story.vacuuming(ALL_GONE), of_batches("B", "D")

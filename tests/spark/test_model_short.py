@@ -16,6 +16,7 @@ from tests.model.acts import (
     ForeignAppend,
     ForeignCompaction,
     ForeignRepartition,
+    Group,
     Replay,
     Revert,
     Undo,
@@ -73,6 +74,24 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(worl
         During(Append(("H",)), "before-commit", Revert(("B",), nth=1)),
         Expire(1),
         Vacuum(keep=1),
+    )
+
+
+def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_comes(world: World) -> None:
+    mixed = Group((Revert(("A",)), Replay(("C",), "C2"), Replay(("C2",), "C3"), Replay(("D",), "E")))
+    play(
+        world,
+        Append(("A", "B", "C", "D", "E", "F")),
+        Group((Undo(Revert(("A", "Z"))), Replay(("B2",), "B3"), Replay(("B",), "B2"), Revert(("A", "Z")))),
+        Crash(mixed, "after-write"),
+        During(mixed, "after-write", Replay(("C",), "C2")),
+        Append(("Z", "C3")),
+        During(Group((Replay(("E",), "E2"), Replay(("F",), "F2"))), "before-commit", Replay(("E",), "X")),
+        Group((Revert(("D",)), Replay(("D",), "F2"), Undo(Revert(("A",))))),
+        During(Vacuum(), "before-commit", Group((Undo(Revert(("D",))), Replay(("X",), "Y")))),
+        ForeignAppend(("A", "F", "x"), day=3),
+        Group((Revert(("x",)), Replay(("X", "x"), "W"), Replay(("W",), "X"))),
+        Vacuum(),
     )
 
 

@@ -1,43 +1,23 @@
-"""In which order the Restatements of a Dataset go. Pure."""
+"""In which order the Restatements of a Dataset go: `lethe.plan.order` says it. Pure."""
 
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+
+from lethe.plan import order
 
 from lethe_operator.decide.restatement import Standing
 from lethe_operator.resources.restatement import Restatement
 
 
 def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
-    """Dependencies first (a replacement id among another's batchIds; what is undone), then by creation, then by name.
-    O(n log n)."""
-    oldest_first = sorted(restatements, key=lambda r: (r.created, r.meta.name))
-    made_by = {r.spec.replacement.batch_id: n for n, r in enumerate(oldest_first) if r.spec.replacement}
-    named = {r.meta.name: n for n, r in enumerate(oldest_first)}
-    undone = [
-        {named[r.spec.undoes.name]} if r.spec.undoes and r.spec.undoes.name in named else set() for r in oldest_first
-    ]
-    waits_for = [
-        ({made_by[i] for i in r.spec.batch_ids if i in made_by} | undone[n]) - {n} for n, r in enumerate(oldest_first)
-    ]
-    freed_by: dict[int, list[int]] = {}
-    for n, others in enumerate(waits_for):
-        for other in others:
-            freed_by.setdefault(other, []).append(n)
-    free = [n for n, others in enumerate(waits_for) if not others]  # sorted, so a heap
-    left = dict.fromkeys(range(len(oldest_first)))
-    ordered: list[Restatement] = []
-    while left:
-        # A circle: nobody can be right, so the oldest goes.
-        chosen = heappop(free) if free else next(iter(left))
-        if chosen not in left:
-            continue
-        del left[chosen]
-        ordered.append(oldest_first[chosen])
-        for n in freed_by.get(chosen, ()):
-            waits_for[n].discard(chosen)
-            if not waits_for[n] and n in left:
-                heappush(free, n)
-    return tuple(ordered)
+    """What others depend on first (a replacement id among another's batchIds; what is undone), then by creation, then by
+    name. O(n log n)."""
+    return order.in_order(restatements, _place)
+
+
+def _place(restatement: Restatement) -> order.Place:
+    spec, name = restatement.spec, restatement.meta.name
+    made = spec.replacement.batch_id if spec.replacement else None
+    return order.place(restatement.created, name, name, spec.batch_ids, made, spec.undoes.name if spec.undoes else None)
 
 
 def depends_on(restatement: Restatement, earlier: Sequence[tuple[Restatement, Standing]]) -> Restatement | None:

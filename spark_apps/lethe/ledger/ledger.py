@@ -145,7 +145,8 @@ EMPTY = Ledger()
 
 @dataclass(frozen=True)
 class Delta:
-    """A change to a ledger, planned on one ledger and valid for that one only: on another, plan again."""
+    """A change to a ledger, planned on one ledger and valid for that one only: on another, plan again. Erasures are named by
+    their restatement."""
 
     run: str
     add_tombstones: tuple[Tombstone, ...] = ()
@@ -153,6 +154,8 @@ class Delta:
     set_batches: tuple[BatchEntry, ...] = ()
     set_requests: tuple[RequestEntry, ...] = ()
     forget_batches: frozenset[str] = frozenset()
+    set_erasures: tuple[Erasure, ...] = ()
+    close_erasures: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -162,12 +165,32 @@ class Delta:
             or self.set_batches
             or self.set_requests
             or self.forget_batches
+            or self.set_erasures
+            or self.close_erasures
+        )
+
+    def then(self, other: "Delta") -> "Delta":
+        """This change and then `other`, which was planned on what this one makes of the ledger, as one change of it."""
+        tombstones = [t for t in self.add_tombstones if t.key not in other.remove_tombstones]
+        batches = {b.id: b for b in self.set_batches if b.id not in other.forget_batches}
+        batches |= {b.id: b for b in other.set_batches}
+        requests = {r.key: r for r in (*self.set_requests, *other.set_requests)}
+        erasures = erasures_after(self.set_erasures, other)
+        return Delta(
+            other.run,
+            add_tombstones=tuple(merged({}, (*tombstones, *other.add_tombstones)).values()),
+            remove_tombstones=self.remove_tombstones | other.remove_tombstones,
+            set_batches=tuple(batches.values()),
+            set_requests=tuple(requests.values()),
+            forget_batches=(self.forget_batches | other.forget_batches) - batches.keys(),
+            set_erasures=erasures,
+            close_erasures=(self.close_erasures | other.close_erasures) - {e.restatement for e in erasures},
         )
 
 
 @dataclass(frozen=True)
 class Changes:
-    """A delta resolved on its ledger, entry by entry: what is set, what is removed (as it was), and the statistics
+    """A delta resolved on its ledger, entry by entry: what is set, what is removed (as it was), all erasures and the statistics
     afterwards. `added` and `deleted` count tombstones that are active only after it, or only before."""
 
     tombstones: Mapping[tuple[int, str], Tombstone]
@@ -175,6 +198,7 @@ class Changes:
     batches: Mapping[str, BatchEntry]
     forgotten: Mapping[str, BatchEntry]
     requests: Mapping[str, RequestEntry]
+    erasures: tuple[Erasure, ...]
     added: int
     deleted: int
     statistics: Statistics
@@ -211,6 +235,7 @@ def changes(ledger: Ledger, delta: Delta) -> Changes:
         batches,
         forgotten,
         requests,
+        erasures_after(ledger.erasures, delta),
         added,
         deleted,
         Statistics(
@@ -222,6 +247,12 @@ def changes(ledger: Ledger, delta: Delta) -> Changes:
             next_evict_by=min((t for t in (due, new_due) if t is not None), default=None),
         ),
     )
+
+
+def erasures_after(before: Iterable[Erasure], delta: Delta) -> tuple[Erasure, ...]:
+    """The open erasures after a delta; one that it closes and sets is set."""
+    kept = {e.restatement: e for e in before if e.restatement not in delta.close_erasures}
+    return tuple((kept | {e.restatement: e for e in delta.set_erasures}).values())
 
 
 def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> Ledger:
@@ -236,6 +267,7 @@ def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> L
         tombstones={**kept, **made.tombstones},
         batches={**known, **made.batches},
         requests={**ledger.requests, **made.requests},
+        erasures=made.erasures,
         carriers=carriers,
         recorded=made.statistics,
     )

@@ -134,6 +134,9 @@ def plan_restatement(
         rows_added=replacement.rows if replacement and add_replacement else 0,
         unknown_batch_ids_count=len(unknown),
         unknown_batch_ids=unknown[:LISTED_AT_MOST],
+        already_deleted_batch_ids_count=sum(
+            b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known.values()
+        ),
     )
     entry = remembered(request, result, run, now)
     delta = Delta(run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,))

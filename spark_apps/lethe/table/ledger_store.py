@@ -131,7 +131,9 @@ def write(
         ),
         "batches": out.merged("batches", _readers(before.batches), made.batches, made.forgotten, live.batches),
         "requests": out.merged("requests", _readers(before.requests), made.requests, {}, live.requests),
-        "erasures": _named(base.root, "erasures"),
+        "erasures": _named(base.root, "erasures")
+        if made.erasures == before.erasures
+        else out.whole("erasures", made.erasures),
         "carriers": _named(base.root, "carriers") if carriers == before.carriers else out.whole("carriers", carriers),
     }
     settled = base.resolution.carrier_id

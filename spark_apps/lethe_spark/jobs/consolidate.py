@@ -24,7 +24,7 @@ from pyiceberg.io import FileIO
 from lethe_spark.base import Base, observe_base, open_table
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
-from lethe_spark.ingest import BatchSource, why_unread
+from lethe_spark.ingest import BatchSource, check_some_were_read, why_unread
 from lethe_spark.jobs.gathering import Written, gather
 from lethe_spark.jobs.reanchor import reanchor
 from lethe_spark.jobs.refusing import set_aside
@@ -133,6 +133,7 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
     size = sum(b.bytes for b in found.values())
     context.reporter.phase(Phase.WRITING, f"{len(found)} batches, {size} bytes")
     done = write_into(context, table, sources, base.batch_column, spec.consolidation.target_file_size_bytes)
+    check_some_were_read(done.unread, len(sources))
     context.reporter.rows(done.rows, size)
     files = done.files
     batches = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import ConflictError, InputError, LetheError
-from lethe.run import RunKind, RunMember, RunPointer, RunResult
+from lethe.run import RequestResult, RunKind, RunMember, RunPointer, RunResult
 from lethe_spark import arguments, result
 from lethe_spark.app import understood
 from lethe_spark.kube import StatusConfigMap
@@ -162,6 +162,24 @@ def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
 
     small = RunResult.model_validate_json(result.bounded(long))
     assert (len(small.refused), small.reason) == (20, "TableNotFound")
+    assert len(result.bounded(long).encode()) <= result.LARGEST
+
+
+@pytest.mark.parametrize(("bad", "told"), [(3, 3), (3000, 375)])
+def test_of_a_long_group_the_requests_are_told_that_were_not_carried_out(run_file: Path, bad: int, told: int) -> None:
+    """The others are in the table's ledger; of these nobody else tells."""
+    _ = run_file
+    requests = [
+        RequestResult(
+            key=f"ns/r{n}/0", name=f"ns/r{n}", succeeded=n >= bad, reason="R" if n < bad else "", message="m" * 200
+        )
+        for n in range(6000)
+    ]
+    long = result.failed(a_run(), InputError("R", "m")).model_copy(update={"requests": tuple(requests)})
+
+    small = RunResult.model_validate_json(result.bounded(long))
+
+    assert small.requests == tuple(requests[:told])
     assert len(result.bounded(long).encode()) <= result.LARGEST
 
 

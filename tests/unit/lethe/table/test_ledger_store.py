@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lethe.errors import LedgerError
 from lethe.ledger import avro
-from lethe.ledger.ledger import EMPTY, Delta, Ledger
+from lethe.ledger.ledger import EMPTY, Delta, Erasure, Ledger
 from lethe.ledger.lineage import Resolution
 from lethe.ledger.summary import WrittenLedger
 from lethe.table.facts import TableFacts
@@ -71,6 +71,26 @@ def test_what_was_written_is_read_with_the_snapshots_id_filled_in(table: TableFa
     assert loaded.ledger == settled(a_full_ledger(), 1)
     assert loaded.ledger.batches["B"].snapshot_id == 9
     assert loaded.resolution == Resolution(written.root, 1)
+
+
+def test_open_erasures_are_kept_until_they_are_closed(table: TableFacts) -> None:
+    """A commit that has nothing to do with them hands them on."""
+    one, other = Erasure("ns/one/0", 7, NOW), Erasure("ns/other/0", 8, NOW)
+    first = carried(table, write(IO, table, NOTHING, Delta("r1", set_erasures=(one, other))))
+    second = carried(table, write(IO, table, load(IO, first), Delta("r2", set_batches=(a_batch("A"),))), at=2)
+    third = carried(
+        table, write(IO, table, load(IO, second), Delta("r3", close_erasures=frozenset({"ns/one/0"}))), at=3
+    )
+    fourth = carried(
+        table, write(IO, table, load(IO, third), Delta("r4", close_erasures=frozenset({"ns/other/0"}))), at=4
+    )
+
+    assert [load(IO, t).ledger.erasures for t in (first, second, third, fourth)] == [
+        (one, other),
+        (one, other),
+        (other,),
+        (),
+    ]
 
 
 def test_the_snapshot_of_an_entry_is_still_known_many_commits_later(table: TableFacts) -> None:

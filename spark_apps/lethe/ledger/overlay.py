@@ -1,0 +1,119 @@
+"""A ledger as it would be after changes that nobody has committed yet. Pure; of the ledger below only what is asked for is
+read, so that many changes can be planned one on the other at the cost of the changes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from lethe.ledger.ledger import BatchEntry, Delta, Ledger, RequestEntry, erasures_after
+from lethe.ledger.parts import Interval, Ranges, apart, get_many, within
+from lethe.ledger.tombstone import Tombstone, merged
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Overlay(Mapping[K, V]):
+    """A part of a ledger (see `lethe.ledger.parts`) with entries set and removed on top of it."""
+
+    def __init__(
+        self,
+        below: Mapping[K, V],
+        key: Callable[[V], K],
+        text: Callable[[K], str],
+        changed: Mapping[K, V | None] | None = None,
+    ) -> None:
+        self._below = below
+        self._key = key
+        self._text = text
+        self._changed: dict[K, V | None] = dict(changed or {})  # None: removed
+
+    def put(self, entries: Mapping[K, V]) -> None:
+        self._changed.update(entries)
+
+    def drop(self, keys: Iterable[K]) -> None:
+        self._changed.update(dict.fromkeys(keys))
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, V]:
+        wanted = list(dict.fromkeys(keys))
+        found: dict[K, V | None] = {**get_many(self._below, [k for k in wanted if k not in self._changed])}
+        found |= {k: self._changed[k] for k in wanted if k in self._changed}
+        return {k: v for k in wanted if (v := found.get(k)) is not None}
+
+    def within(self, intervals: Sequence[Interval]) -> list[V]:
+        ranges = Ranges(intervals)
+        below = within(self._below, intervals, self._text)
+        kept = [v for v in below if self._key(v) not in self._changed]
+        return kept + [v for k, v in self._changed.items() if v is not None and self._text(k) in ranges]
+
+    def apart(self) -> "Overlay[K, V]":
+        return Overlay(apart(self._below), self._key, self._text, self._changed)
+
+    def __getitem__(self, key: K) -> V:
+        return self.get_many([key])[key]
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self.get_many([key]))  # type: ignore[list-item]
+
+    def __len__(self) -> int:
+        there = sum(v is not None for v in self._changed.values())
+        return len(self._below) - len(get_many(self._below, self._changed)) + there
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (k for k in self._below if k not in self._changed)
+        yield from (k for k, v in self._changed.items() if v is not None)
+
+
+class Folding:
+    """Changes folded onto a ledger one after the other. `ledger` is always what they have made of it so far; each is to be
+    planned on that."""
+
+    def __init__(self, ledger: Ledger, run: str) -> None:
+        self._run = run
+        self._deltas: list[Delta] = []
+        self._tombstones = Overlay(ledger.tombstones, _key_of_tombstone, _text_of_tombstone)
+        self._batches = Overlay(ledger.batches, _key_of_batch, str)
+        self._requests = Overlay(ledger.requests, _key_of_request, str)
+        self.ledger = replace(
+            ledger, tombstones=self._tombstones, batches=self._batches, requests=self._requests, recorded=None
+        )
+
+    def add(self, delta: Delta) -> None:
+        self._deltas.append(delta)
+        self._tombstones.drop(delta.remove_tombstones)
+        known = self._tombstones.get_many(t.key for t in delta.add_tombstones)
+        self._tombstones.put(merged(known, delta.add_tombstones))
+        self._batches.drop(delta.forget_batches)
+        self._batches.put({b.id: b for b in delta.set_batches})
+        self._requests.put({r.key: r for r in delta.set_requests})
+        self.ledger = replace(self.ledger, erasures=erasures_after(self.ledger.erasures, delta))
+
+    @property
+    def delta(self) -> Delta:
+        """All of them as one change of the ledger below."""
+        return _composed(self._run, self._deltas)
+
+
+def _composed(run: str, deltas: Sequence[Delta]) -> Delta:
+    """By halves, so that each entry is looked at O(log n) times."""
+    if len(deltas) < 2:
+        return deltas[0] if deltas else Delta(run)
+    middle = len(deltas) // 2
+    return _composed(run, deltas[:middle]).then(_composed(run, deltas[middle:]))
+
+
+def _key_of_tombstone(tombstone: Tombstone) -> tuple[int, str]:
+    return tombstone.key
+
+
+def _text_of_tombstone(key: tuple[int, str]) -> str:
+    return key[1]
+
+
+def _key_of_batch(entry: BatchEntry) -> str:
+    return entry.id
+
+
+def _key_of_request(entry: RequestEntry) -> str:
+    return entry.key

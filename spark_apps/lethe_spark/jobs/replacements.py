@@ -1,0 +1,151 @@
+"""The replacements of a group of Replays: found, judged and written, all of them in one go. I/O.
+
+Invariant: of a replacement that cannot be used no row is written, and no request but its own is kept out for it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+from urllib.parse import urlsplit
+
+from botocore.exceptions import ClientError
+from lethe import names
+from lethe.buffer import Store, open_store
+from lethe.errors import InputError, LedgerError, TableError, TransientError
+from lethe.ledger.ledger import BufferedObject
+from lethe.plan.batches import is_data
+from lethe.plan.group import set_aside
+from lethe.plan.places import overlap
+from lethe.plan.restatement import ReplacementRows
+from lethe.run import Phase, RequestResult, RestatementRequest
+
+from lethe_spark.context import RunContext
+from lethe_spark.evolving import write_into
+from lethe_spark.ingest import BatchSource
+from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.table import IcebergTable
+
+LISTED_AT_ONCE: Final = 8
+# What a store says of a place that may be mended without a new request.
+_SAID: Final = {
+    "NoSuchBucket": ("ReplacementNotFound", "there is no such bucket. Create it, or make a new Restatement"),
+    "AccessDenied": ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+}
+
+
+@dataclass(frozen=True)
+class Replacements:
+    """Replacements in files that are not yet part of the table, which several may share.
+
+    Args:
+        rows: Of each, by the key of its request.
+        aside: Results of the requests whose replacement cannot be used, or not now, by their keys.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    rows: Mapping[str, ReplacementRows] = field(default_factory=dict)
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)
+
+
+def write_replacements(
+    context: RunContext, table: IcebergTable, requests: Sequence[RestatementRequest], batch_column: str
+) -> Replacements:
+    """Read the replacements of these requests and write their rows as data files; commit nothing.
+
+    Args:
+        requests: With replacements of distinct ids.
+    Raises: as `write_into`; TransientError, if the store does not answer.
+    """
+    if not requests:
+        return Replacements()
+    context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
+    found = _found(context, requests)
+    aside = {r.key: result for r, result in found if isinstance(result, RequestResult)}
+    sources = [(r, source) for r, source in found if isinstance(source, BatchSource)]
+    context.step("after-list")
+    if not sources:
+        return Replacements(aside=aside)
+    bytes_of = {s.id: sum(o.size for o in s.objects) for _, s in sources}
+    context.reporter.phase(Phase.WRITING, f"{len(sources)} replacements, {sum(bytes_of.values())} bytes")
+    try:
+        done = write_into(context, table, [s for _, s in sources], batch_column)
+    except (LedgerError, TableError):
+        raise
+    except InputError as e:  # the table takes none of them; what writes no rows is none of its business
+        return Replacements(aside=aside | {r.key: set_aside(r, e) for r, _ in sources})
+    context.reporter.rows(done.rows, sum(bytes_of.values()))
+    asked = {s.id: r for r, s in sources}
+    for bad in done.refused:
+        aside[asked[bad.batch_id].key] = _refused(asked[bad.batch_id], bad.reason, bad.message)
+    for bad in done.unread:
+        aside[asked[bad.batch_id].key] = _not_now(asked[bad.batch_id], bad.reason, bad.message)
+    context.step("after-write")
+    rows = {asked[i].key: ReplacementRows(n, bytes_of[i]) for i, n in done.rows_per_batch.items()}
+    return Replacements(done.files, rows, aside)
+
+
+def _found(
+    context: RunContext, requests: Iterable[RestatementRequest]
+) -> list[tuple[RestatementRequest, BatchSource | RequestResult]]:
+    """Each with what it is to be replaced by, or why that cannot be used."""
+
+    @cache
+    def store(scheme: str) -> Store:
+        return open_store(f"{scheme}:///", context.catalog_properties)
+
+    def find(request: RestatementRequest) -> tuple[RestatementRequest, BatchSource | RequestResult]:
+        assert request.replacement is not None
+        uri = request.replacement.uri
+        try:
+            return request, _source(context, request, store(urlsplit(uri).scheme or "file"))
+        except InputError as e:
+            return request, _refused(request, e.reason, e.message)
+        except ClientError as e:
+            reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
+            if not reason:
+                raise
+            return request, _not_now(request, reason, text)
+
+    with ThreadPoolExecutor(LISTED_AT_ONCE, thread_name_prefix="lethe-list") as pool:
+        return list(pool.map(find, requests))
+
+
+def _source(context: RunContext, request: RestatementRequest, store: Store) -> BatchSource:
+    """Raises: InputError (ReplacementInBuffer, ReplacementIncomplete, ReplacementEmpty)."""
+    assert request.replacement is not None
+    uri, buffer = request.replacement.uri, context.spec.buffer.uri
+    if overlap(buffer, uri):
+        raise InputError(
+            "ReplacementInBuffer",
+            f"it lies in the buffer {buffer}, so consolidation would load it a second time. Put it elsewhere.",
+        )
+    listed = list(store.list(uri))
+    if f"{uri.rstrip('/')}/{names.SUCCESS_MARKER}" not in {o.key for o in listed}:
+        raise InputError(
+            "ReplacementIncomplete",
+            f"there is no {names.SUCCESS_MARKER}: write the data files first and {names.SUCCESS_MARKER} last, then "
+            "create the Restatement under a new name.",
+        )
+    objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, uri))
+    if not objects:
+        raise InputError(
+            "ReplacementEmpty",
+            f"there is {names.SUCCESS_MARKER} and no data file. To take batches back without a replacement, create a Revert; "
+            "a replacement without rows is a data file without rows.",
+        )
+    return BatchSource(request.replacement.batch_id, objects)
+
+
+def _refused(request: RestatementRequest, reason: str, message: str) -> RequestResult:
+    return set_aside(request, InputError(reason, f"{_where(request)}: {message}"))
+
+
+def _not_now(request: RestatementRequest, reason: str, message: str) -> RequestResult:
+    return set_aside(request, TransientError(reason, f"{_where(request)}: {message}."), again=True)
+
+
+def _where(request: RestatementRequest) -> str:
+    assert request.replacement is not None
+    return f"Restatement {request.name}: spec.replacement.uri {request.replacement.uri}"
