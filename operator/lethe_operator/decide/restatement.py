@@ -115,7 +115,7 @@ def finished_before(restatement: Restatement) -> Standing | None:
         succeeded=str(condition["status"]),
         reason=str(condition.get("reason", "")),
         message=str(condition.get("message") or ready.get("message") or ""),
-        stalled=condition["status"] == FALSE,
+        stalled=condition["status"] == FALSE and condition.get("reason") != Reason.CANCELLED,
         result=restatement.status.get("result"),
         plan=restatement.status.get("plan"),
         finished_time=_time(condition.get("lastTransitionTime")),
@@ -199,7 +199,6 @@ def _cancelled(restatement: Restatement, job: str | None, run: Run | None) -> St
         FALSE,
         Reason.CANCELLED,
         f"Restatement {restatement.meta.name} was cancelled before it was committed; nothing was changed.{why}",
-        stalled=True,
     )
 
 

@@ -35,7 +35,8 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
 
 def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]:
     reason, message = standing.reason, standing.message
-    if standing.succeeded == conditions.TRUE:
+    # A cancelled one is what its author wants: nobody has to act, and whoever deploys it is not held up.
+    if standing.finished and not standing.stalled:
         found = list(conditions.healthy(reason, message))
     elif standing.stalled:
         found = list(conditions.stalled(reason, message))

@@ -105,9 +105,8 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     events: list[Event] = []
     for r in restatements:
         if r.spec.cancel:
-            standing = Standing(
-                "Cancelled", conditions.FALSE, Reason.CANCELLED, "It was cancelled before it was started.", stalled=True
-            )
+            early = "It was cancelled before it was started."
+            standing = Standing("Cancelled", conditions.FALSE, Reason.CANCELLED, early)
         else:
             standing = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
         final = finished_before(r)

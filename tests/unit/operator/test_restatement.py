@@ -158,6 +158,20 @@ def test_cancel_before_a_run_changes_nothing_and_ends_it() -> None:
     assert (found.phase, found.succeeded, found.reason) == ("Cancelled", "False", "Cancelled")
 
 
+def test_a_cancelled_one_is_as_its_author_wants_it_and_stalls_nobody_now_or_at_the_next_look() -> None:
+    """Whoever deploys it waits for Ready, and would wait for ever; a warning would ask somebody to act."""
+    cancelled = a_restatement(cancel=True)
+
+    first = restatement_status.status(cancelled, standing(cancelled), NOW)
+    seen = a_restatement(cancel=True, status=first)
+    again = restatement_status.status(seen, standing(seen), NOW)
+
+    types = ("Ready", "Reconciling", "Stalled", "Succeeded")
+    assert [condition(first, t)[0] for t in types] == ["True", "False", "False", "False"]
+    assert first == again
+    assert [(e.reason, e.warning) for e in restatement_status.events("revert-a", {}, first)] == [("Cancelled", False)]
+
+
 def test_cancel_stops_the_run_first() -> None:
     cancelled = a_restatement(cancel=True)
     run = of(cancelled, AttemptState.ACTIVE)
