@@ -146,7 +146,7 @@ class Reconciler:
         delete_restatements(self.kube, key.namespace, found.restatements, actions.delete_restatements, _now)
         uids = {("Restatement", r.meta.name): r.meta.uid for r in found.restatements}
         events.post(self.kube, key.namespace, actions.events, uids)
-        return None
+        return actions.look_again
 
     def _say_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
         generation = invalid.meta.generation

@@ -10,7 +10,7 @@ import pytest
 from lethe import names
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.run import Phase, Progress, RunResult, RunSpec, parse_run
-from lethe_operator.decide.table import PAUSE_BETWEEN_COMMITS
+from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
