@@ -18,6 +18,7 @@ COURTESIES_AT_ONCE: Final = 200
 COURTESIES_AGAIN_AFTER: Final = timedelta(seconds=5)
 # An event for each member of a larger group says nothing that its status does not say.
 EVENTS_FOR_GROUPS_UP_TO: Final = 20
+EVENTS_AT_ONCE: Final = 100  # of whatever happened to thousands in one moment, the statuses tell the rest
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def changes(standings: Iterable[tuple[Restatement, Standing]], now: datetime) ->
                 continue
         statuses[restatement.meta.name] = new
         told += events(restatement.meta.name, old, new)
-    return Changes(statuses, tuple(told), now + COURTESIES_AGAIN_AFTER if waiting else None)
+    return Changes(statuses, tuple(told[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None)
 
 
 def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[str, Any]:

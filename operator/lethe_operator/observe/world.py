@@ -165,6 +165,6 @@ def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Una
     owners = {o.get("uid") for o in (config_map.get("metadata") or {}).get("ownerReferences") or ()}
     data = config_map.get("data") or {} if uid in owners else {}
     try:
-        return runs_of(uid, jobs, pods, data, tables.read_pointer)
+        return runs_of(uid, jobs, pods, data, tables.documents)
     except Exception as e:
         return unavailable(e, "The document of a run", {}, storage=True)

@@ -1,6 +1,7 @@
 """A Dataset with a real table and a real buffer, on SQLite and local files, and an API server in memory. What runs do is
 stood in for by commits of a ledger."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,8 @@ from lethe import names
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.plan.batches import BufferedBatch
-from lethe.run import RequestResult, RunSpec, parse_run
-from lethe.table import ledger_store
+from lethe.run import RequestResult, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.table import ledger_store, run_documents
 from lethe.table.facts import observe
 from lethe_operator.build.names import shared
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
@@ -21,6 +22,7 @@ from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
+from lethe_spark.result import for_config_map
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
@@ -112,7 +114,8 @@ class SmallLake:
     def runs(self) -> list[RunSpec]:
         """What is stored of runs, whether or not there is a Job."""
         found = self.cluster.list(CONFIG_MAPS, "ns")
-        return [parse_run(v) for m in found for k, v in (m.get("data") or {}).items() if k.endswith(RUN_KEY)]
+        stored = [v for m in found for k, v in (m.get("data") or {}).items() if k.endswith(RUN_KEY)]
+        return [parse_run(_whole(text)) for text in stored]
 
     def end(self, job: Document) -> None:
         """Let a Job's run do its work: promote what of its batches is not promoted yet, remember the requests of its group and
@@ -150,7 +153,7 @@ class SmallLake:
             for r in requests
         ]
         result = a_result(run, requests=told, attempt=run.attempt)
-        data = {run.run_id[:KEY_PREFIX_LENGTH] + RESULT_KEY: result.to_json()}
+        data = {run.run_id[:KEY_PREFIX_LENGTH] + RESULT_KEY: for_config_map(result, run.table)}
         self.cluster.patch(CONFIG_MAPS, "ns", shared("flights"), {"data": data})
 
     # --- Restatements -------------------------------------------------------------------------------------------------
@@ -167,3 +170,12 @@ class SmallLake:
     def status(self) -> Document:
         found: Document = self.cluster.get(DATASETS, "ns", "flights")["status"]
         return found
+
+
+def _whole(text: str) -> str:
+    """A document, or what its pointer names."""
+    if not is_pointer(json.loads(text)):
+        return text
+    content = run_documents.read(RunPointer.model_validate_json(text))
+    assert content is not None
+    return content.decode()

@@ -360,6 +360,16 @@ def test_an_event_for_each_member_is_posted_for_small_groups_only() -> None:
     assert told(21) == []
 
 
+def test_what_happened_to_very_many_at_once_is_told_by_events_of_some_of_them() -> None:
+    many = [a_restatement(f"r{n:03}", batchIds=[f"b{n}"]) for n in range(300)]
+    failed = ended(30, *many, state=AttemptState.FAILED, exit_code=10)
+
+    actions = decided(*many, runs=(failed,))
+
+    assert len(actions.restatement_statuses) == 300
+    assert len([e for e in actions.events if e.kind == "Restatement"]) == 100
+
+
 def test_thousands_are_queued_in_time_that_grows_with_them() -> None:
     """Looking through the others for each of them took minutes."""
     many = [a_replay(f"b{n}", f"c{n}", f"r{n:05}") for n in range(5000)]

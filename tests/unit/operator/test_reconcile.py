@@ -6,10 +6,11 @@ import pytest
 from lethe.ledger.ledger import BatchState
 from lethe.plan.digest import BufferDigest
 from lethe.table import tracking
-from lethe_operator.kube import DATASETS, JOBS, Away
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, Away
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import observe
+from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
 
 from tests.builders import a_batch
@@ -232,3 +233,20 @@ def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once
     lake.commit(a_batch("Q", rows=5))
     reconcile(FLIGHTS)
     assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (1, 7)
+
+
+def test_a_group_that_no_config_map_could_hold_has_an_end_for_each(lake: SmallLake) -> None:
+    """Neither what its run is told nor what it answers fits: both lie beside the table."""
+    granted, refused = [f"a{n}" for n in range(250)], [f"r{n}" for n in range(250)]
+    lake.ask(*granted)
+    lake.ask(*refused, reason="refuse")
+    lake.operator()(FLIGHTS)
+    (job,) = lake.jobs()
+    lake.end(job)
+
+    lake.operator()(FLIGHTS)
+
+    assert lake.phases() == {**dict.fromkeys(granted, "Succeeded"), **dict.fromkeys(refused, "Failed")}
+    (config_map,) = lake.cluster.list(CONFIG_MAPS, "ns")
+    assert sum(map(len, config_map["data"].values())) < 64 * 1024
+    assert [j["metadata"]["labels"][LABEL_KIND] for j in lake.jobs()] == ["Restatement", "Consolidation"]
