@@ -1,8 +1,9 @@
 """Actions -> the world. I/O. One act that fails does not keep the others from being done."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from lethe.buffer import open_buffer
@@ -13,6 +14,7 @@ from lethe_operator.apply import events, status
 from lethe_operator.apply.intent import NoPlaceForRun
 from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
+from lethe_operator.apply.status_pool import write_all
 from lethe_operator.build import names
 from lethe_operator.build.sharing import company
 from lethe_operator.decide import policy_status
@@ -24,6 +26,7 @@ from lethe_operator.kube import (
     RESTATEMENTS,
     VACUUM_POLICIES,
     ApiError,
+    Document,
     Kube,
     NotFound,
 )
@@ -38,12 +41,20 @@ log = logging.getLogger(__name__)
 
 
 def carry_out(
-    kube: Kube, dataset: Dataset, world: World, actions: Actions, settings: Settings, offers: Offers, now: datetime
+    kube: Kube,
+    dataset: Dataset,
+    world: World,
+    actions: Actions,
+    settings: Settings,
+    offers: Offers,
+    now: datetime,
+    written: Callable[[Document], None],
 ) -> None:
     """Do everything that was decided for a Dataset. Statuses first: a Job is cleaned up only after its outcome is shown.
 
     Args:
         offers: Where a run that may share a driver waits for company.
+        written: Hears of each Restatement whose status was written, as it is then.
     Raises: the first ApiError, after all else was tried, so that the reconcile is repeated with a pause.
     """
     failures: list[Exception] = []
@@ -59,7 +70,10 @@ def carry_out(
             log.warning("%s/%s: %s", namespace, name, e)
             failures.append(e)
 
-    write_statuses(kube, namespace, world.restatements, actions, attempt)
+    failed = write_statuses(kube, namespace, world.restatements, actions, written)
+    if failed is not None:
+        log.warning("%s/%s: %s", namespace, name, failed)
+        failures.append(failed)
     new = actions.dataset_status
     if new is not None:
         attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new))
@@ -106,14 +120,19 @@ def carry_out(
 def write_statuses(
     kube: Kube,
     namespace: str,
-    restatements: tuple[Restatement, ...],
+    restatements: Iterable[Restatement],
     actions: Actions,
-    attempt: Callable[[Callable[[], Any]], None],
-) -> None:
-    by_name = {r.meta.name: r for r in restatements}
-    for name, new in actions.restatement_statuses.items():
-        old = by_name[name].status
-        attempt(lambda n=name, o=old, s=new: status.write(kube, RESTATEMENTS, namespace, n, o, s))  # type: ignore[misc]
+    written: Callable[[Document], None],
+) -> ApiError | None:
+    """The statuses of Restatements; the first error, after the others were tried."""
+    old = {r.meta.name: r.status for r in restatements}
+
+    def write(name: str, new: Mapping[str, Any]) -> None:
+        body = status.write(kube, RESTATEMENTS, namespace, name, old[name], new)
+        if body is not None:
+            written(body)
+
+    return write_all([partial(write, name, new) for name, new in actions.restatement_statuses.items()])
 
 
 def delete_restatements(

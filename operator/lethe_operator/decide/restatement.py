@@ -9,7 +9,7 @@ from lethe.plan.places import overlap
 from lethe.run import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
-from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find
+from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find, parsed_time
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
 from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.trials import Trial
@@ -135,7 +135,7 @@ def finished_before(restatement: Restatement) -> Standing | None:
         stalled=condition["status"] == FALSE and condition.get("reason") != Reason.CANCELLED,
         result=restatement.status.get("result"),
         plan=restatement.status.get("plan"),
-        finished_time=_time(condition.get("lastTransitionTime")),
+        finished_time=parsed_time(condition.get("lastTransitionTime")),
         is_told=True,
     )
 
@@ -150,7 +150,7 @@ def _in_ledger(restatement: Restatement, world: World) -> Standing | None:
         result = RequestResult.model_validate(dict(entry.result))
     except ValidationError:
         result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
-    since = _time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
         return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
     return succeeded(result, len(restatement.spec.batch_ids), since)
@@ -298,7 +298,3 @@ def _stalled(reason: str, message: str, final: bool = False) -> Standing:
     if final:
         return Standing("Failed", FALSE, reason, message, stalled=True)
     return Standing("Pending", UNKNOWN, reason, message, stalled=True)
-
-
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None

@@ -100,7 +100,10 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
             *changed.events,
         ),
         look_again=earliest(
-            turns.look_again, changed.look_again, *(at for at in expiries.values() if at is not None and at > now)
+            turns.look_again,
+            world.next_expiry,
+            changed.look_again,
+            *(at for at in expiries.values() if at is not None and at > now),
         ),
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
@@ -12,7 +13,7 @@ from lethe.plan.digest import EMPTY_BUFFER, BufferDigest
 from lethe.plan.events import Written
 from lethe.run import Progress, RestatementRequest, RunKind, RunResult, RunSpec
 
-from lethe_operator.resources.common import FOR_HEAD
+from lethe_operator.resources.common import FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -25,6 +26,16 @@ class Unavailable:
     reason: str
     message: str
     transient: bool = True
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A resource whose spec cannot be read; `message` names the field."""
+
+    kind: str
+    meta: Meta
+    status: Mapping[str, Any]
+    message: str
 
 
 @dataclass(frozen=True)
@@ -170,13 +181,14 @@ class World:
     """Everything a decision about one Dataset looks at, besides the Dataset and the clock. Jobs are observed before the
     table, so that the outcome of a Job that is seen finished is in the ledger that is seen."""
 
-    restatements: tuple[Restatement, ...] = ()
+    restatements: tuple[Restatement, ...] = ()  # those that something may be left to do or to say of
     policies: tuple[VacuumPolicy, ...] = ()
     runs: tuple[Run, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
     neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace
     events: EventsView | None = None  # None: the Dataset asks for none
+    next_expiry: datetime | None = None  # when the time to live of a Restatement is over that is not among these
 
     @cached_property
     def restatements_by_name(self) -> Mapping[str, Restatement]:
