@@ -218,6 +218,9 @@ class RequestResult(Document):
     key: str
     name: str
     succeeded: bool
+    again: bool = (
+        False  # of one that did not succeed: it was kept out for now and may succeed as it is; else refused for good
+    )
     reason: str = ""
     message: str = ""
     snapshot_id: int | None = None

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 TERMINATION_LOG: Final = "/dev/termination-log"
 TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
+LARGEST: Final = INLINE_BYTES_AT_MOST
 TRIES: Final = 5
 
 
@@ -66,7 +67,7 @@ def for_config_map(result: RunResult, table: TableRef | None) -> str:
     """The result as JSON, or a pointer to it when it is too large to lie beside others in a ConfigMap. Never raises: what
     cannot be laid beside the table is cut."""
     whole = result.to_json()
-    if table is not None and len(whole.encode()) > INLINE_BYTES_AT_MOST:
+    if table is not None and len(whole.encode()) > LARGEST:
         try:
             folder = run_documents.folder(catalogs.load(table.catalog).load_table(table.name).location())
             uri = f"{folder}/{result.run_id}-result-{result.attempt}.json"
@@ -84,9 +85,9 @@ def for_config_map(result: RunResult, table: TableRef | None) -> str:
 def bounded(result: RunResult) -> str:
     """The result as JSON that fits beside others in a ConfigMap: lists are cut, counts stay. Pure."""
     whole = result.to_json()
-    if len(whole.encode()) <= INLINE_BYTES_AT_MOST:
+    if len(whole.encode()) <= LARGEST:
         return whole
     cut = result.model_copy(
         update={"requests": result.requests[:LISTED_AT_MOST], "refused": result.refused[:LISTED_AT_MOST]}
     )
-    return cut.to_json() if len(cut.to_json().encode()) <= INLINE_BYTES_AT_MOST else result.compact()
+    return cut.to_json() if len(cut.to_json().encode()) <= LARGEST else result.compact()

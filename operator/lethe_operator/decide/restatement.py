@@ -278,15 +278,20 @@ def _running(attempt: Attempt, members: int, before: str) -> Standing:
 def _ended(
     restatement: Restatement, trial: Trial, attempt: Attempt, undoes: str, now: datetime, settings: Settings
 ) -> Standing:
-    """The pod said 0, and the ledger does not know the request: either the run refused it, or something is odd."""
+    """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
+    odd."""
     mine = trial.answer(restatement.key)
-    if mine is not None and not mine.succeeded:
+    if mine is not None and not mine.succeeded and not mine.again:
         return _stalled(mine.reason, mine.message, final=True)
-    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(attempt.number, settings))
-    message = f"{attempt.job} ended well, but the table does not know this request."
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings))
+    if mine is not None and mine.again:
+        reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
+    else:
+        reason = str(Reason.COMMIT_NOT_SEEN)
+        message = f"{attempt.job} ended well, but the table does not know this request."
     if at > now:
-        return Standing("Queued", UNKNOWN, Reason.COMMIT_NOT_SEEN, message, look_again=at)
-    return _queued(trial, at, undoes, Reason.COMMIT_NOT_SEEN, message)
+        return Standing("Queued", UNKNOWN, reason, message, look_again=at)
+    return _queued(trial, at, undoes, reason, message)
 
 
 def _queued(trial: Trial, since: datetime, undoes: str, reason: str, message: str) -> Standing:

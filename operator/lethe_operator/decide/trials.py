@@ -17,12 +17,14 @@ from lethe_operator.settings import Settings
 @dataclass(frozen=True)
 class Trial:
     """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
-    many may share the next one, None for as many as there are; `undoes`: what an Undo was told to take back."""
+    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `undoes`: what an Undo was
+    told to take back."""
 
     verdict: Verdict
     run: Run | None = None
     going: Attempt | None = None
     at_most: int | None = None
+    tries: int = 0
     undoes: str = ""
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
@@ -86,7 +88,8 @@ class Trials:
         verdict = judge(latest, generation, self._settings, uid)
         result = latest.last.result if latest.last is not None else None
         answers = {r.key: r for r in result.requests} if result is not None else {}
-        found = Trial(verdict, latest, going, at_most(runs, generation), _answers=answers)
+        tries = sum(r.last.number for r in runs if r.last is not None)
+        found = Trial(verdict, latest, going, at_most(runs, generation), tries, _answers=answers)
         if found.at_most is not None and found.at_most < found.members:
             return replace(found, verdict=_halved(verdict, found.at_most))
         return found

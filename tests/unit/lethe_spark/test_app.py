@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from lethe.errors import ConflictError, InputError, LetheError
 from lethe.run import (
-    INLINE_BYTES_AT_MOST,
     RequestResult,
     ResultPointer,
     RunKind,
@@ -174,7 +173,7 @@ def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
 
     small = RunResult.model_validate_json(result.bounded(long))
     assert (len(small.refused), small.reason) == (20, "TableNotFound")
-    assert len(result.bounded(long).encode()) <= INLINE_BYTES_AT_MOST
+    assert len(result.bounded(long).encode()) <= result.LARGEST
 
 
 def test_a_large_result_lies_beside_the_table_with_the_answer_to_each_request(

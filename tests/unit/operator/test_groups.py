@@ -225,6 +225,29 @@ def test_each_member_has_the_end_that_the_run_told_of_it() -> None:
     assert members(actions) == ["r3"]
 
 
+@pytest.mark.parametrize(("attempt", "pause_seconds"), [(1, 10), (2, 20), (3, 40)])
+def test_one_that_the_run_kept_out_for_now_is_tried_again_after_growing_pauses(
+    attempt: int, pause_seconds: float
+) -> None:
+    """Its replacement could not be read, say; the others of its group are done."""
+    kept_out = RequestResult(
+        key=R[1].key, name="ns/r1", succeeded=False, again=True, reason="StorageAway", message="It is away."
+    )
+    ledger = {"table": a_table(a_ledger(requests=[a_request_entry(R[0].key)]))}
+
+    def after(seconds: float) -> Actions:
+        result = a_result(a_group(*R[:2]), requests=[kept_out], attempt=attempt)
+        run = ended(seconds, *R[:2], number=attempt, result=result)
+        return decided(*R[:2], runs=(run,), world=dict(ledger))
+
+    early, in_time = after(pause_seconds - 1), after(pause_seconds)
+
+    assert (members(early), members(in_time)) == ([], ["r1"])
+    assert early.look_again == NOW + timedelta(seconds=1)
+    assert condition(early.restatement_statuses["r1"], "Ready") == ("False", "StorageAway")
+    assert condition(early.restatement_statuses["r1"], "Succeeded")[0] == "Unknown"
+
+
 def test_one_that_is_cancelled_in_a_group_does_not_stop_the_others() -> None:
     """Whether it came too late is known at the end: what the ledger then holds has succeeded."""
     cancelled = a_restatement("r0", batchIds=["b0"], cancel=True)
