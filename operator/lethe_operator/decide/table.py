@@ -63,7 +63,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
-    group = restatements_launch(dataset, world, queued)
+    group = None if _committing(world) else restatements_launch(dataset, world, queued)
     turns = _turns(dataset, world, standings, queued, group, consolidation, vacuum, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
@@ -157,8 +157,7 @@ def _turns(
     # Consolidation does not take the turn of Restatements that are being collected: it may take long.
     collected = start(queued, dataset, ended, now)
     collecting = collected if collected is not None and collected > now else None
-    active = any(r.active for r in world.runs if r.kind in COMMITTING)
-    if committing is not None and pause is None and collecting is None and not active:
+    if committing is not None and pause is None and collecting is None and not _committing(world):
         launches.append(committing)
     if vacuum.launch is not None:
         launches.append(vacuum.launch)
@@ -168,6 +167,11 @@ def _turns(
     verdicts = (consolidation, vacuum, reanchor)
     times = (collecting or pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
     return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
+
+
+def _committing(world: World) -> bool:
+    """Whether a run is under way that commits."""
+    return any(r.active for r in world.runs if r.kind in COMMITTING)
 
 
 def _commit_ended(world: World) -> datetime | None:
@@ -208,7 +212,7 @@ def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
 
 
 def _orphaned(world: World, standings: Standings, group: Launch | None) -> frozenset[str]:
-    """Stored intents without a Job that nothing comes of: another group goes instead, or none of theirs is left."""
+    """Stored intents without a Job that nothing comes of: another group goes instead, or none of their members is left."""
     unfinished = {r.key for r, s in standings if not s.finished}
     stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
     if group is None:

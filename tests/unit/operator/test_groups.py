@@ -221,6 +221,8 @@ def test_each_member_has_the_end_that_the_run_told_of_it() -> None:
         "r3": ("Queued", "Unknown"),
     }
     assert condition(actions.restatement_statuses["r1"], "Stalled") == ("True", "AlreadyReplaced")
+    (told,) = actions.dataset_status["runs"]  # type: ignore[index]
+    assert told["message"] == "2 of 3 Restatements carried out, 0 rows deleted, 0 rows added."
     assert actions.restatement_statuses["r0"]["result"]["groupSize"] == 2
     assert members(actions) == ["r3"]
 
