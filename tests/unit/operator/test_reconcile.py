@@ -18,7 +18,7 @@ from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import observe
-from lethe_operator.reconcile import utc_now
+from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
 
@@ -322,3 +322,28 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
     assert at_first == {"Succeeded": 40, "Queued": 60}
     assert 40 < len(asked) <= 40 + status_pool.THREADS
     assert set(lake.phases().values()) == {"Succeeded"}
+
+
+def test_those_that_are_done_are_told_of_a_rollback(lake: SmallLake) -> None:
+    """They are not looked at otherwise."""
+    lake.commit(lake.promoted("A"), lake.promoted("B"))
+    older = lake.table.current_snapshot()
+    assert older is not None
+    lake.ask("a", "b")
+    operator = lake.operator()
+    operator(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    operator(FLIGHTS)
+    assert lake.phases() == {"a": "Succeeded", "b": "Succeeded"}
+    assert names_of(operator) == []
+
+    lake.table.manage_snapshots().rollback_to_snapshot(older.snapshot_id).commit()
+    operator(FLIGHTS)
+
+    assert lake.phases() == {"a": "RolledBack", "b": "RolledBack"}
+    assert names_of(operator) == ["a", "b"]
+
+
+def names_of(operator: Reconciler) -> list[str]:
+    """Those that it looks at each time."""
+    return [r.meta.name for r in operator.restatements.of(operator.kube, "ns", "flights", utc_now()).restatements]
