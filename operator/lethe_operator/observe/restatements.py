@@ -6,6 +6,7 @@ carried out twice is carried out once. It is never older than what the operator 
 """
 
 import json
+import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -88,32 +89,14 @@ class Restatements:
     def list(self, kube: Kube, namespace: str) -> dict[str, str]:
         """Look at all of a namespace, and forget those that are gone. Their versions by UID. Raises: ApiError."""
         with self._listing:
-            with self._lock:
-                before = {_uid(h): name for (n, name), h in self._all() if n == namespace}
-                self._gone = set()
-            versions: dict[str, str] = {}
-            try:
-                for page in kube.pages(RESTATEMENTS, namespace):
-                    with self._lock:
-                        for body in page:
-                            metadata = body["metadata"]
-                            versions[metadata["uid"]] = metadata.get("resourceVersion", "")
-                            if metadata["uid"] not in self._gone:
-                                self._put(body)
-                with self._lock:
-                    for uid, name in before.items():
-                        if uid not in versions:
-                            self._drop(namespace, name, uid)
-                    self._listed.add(namespace)
-            finally:
-                with self._lock:
-                    self._gone = None
-            return versions
+            return self._list(kube, namespace)
 
     def of(self, kube: Kube, namespace: str, dataset: str, now: datetime) -> Found:
         """Those of a Dataset that a decision may look at. The first time, all of the namespace are listed. Raises: ApiError."""
         if namespace not in self._listed:
-            self.list(kube, namespace)
+            with self._listing:
+                if namespace not in self._listed:  # else somebody has just listed it
+                    self._list(kube, namespace)
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
             found = [r for r in known.open.values() if isinstance(r, Restatement)]
@@ -135,6 +118,29 @@ class Restatements:
         """The Datasets that Restatements of a namespace name, there or not."""
         with self._lock:
             return frozenset(name for n, name in self._datasets if n == namespace)
+
+    def _list(self, kube: Kube, namespace: str) -> dict[str, str]:
+        with self._lock:
+            before = {_uid(h): name for (n, name), h in self._all() if n == namespace}
+            self._gone = set()
+        versions: dict[str, str] = {}
+        try:
+            for page in kube.pages(RESTATEMENTS, namespace):
+                with self._lock:
+                    for body in page:
+                        metadata = body["metadata"]
+                        versions[metadata["uid"]] = metadata.get("resourceVersion", "")
+                        if metadata["uid"] not in self._gone:
+                            self._put(body)
+            with self._lock:
+                for uid, name in before.items():
+                    if uid not in versions:
+                        self._drop(namespace, name, uid)
+                self._listed.add(namespace)
+        finally:
+            with self._lock:
+                self._gone = None
+        return versions
 
     def _all(self) -> Iterator[tuple[tuple[str, str], _Held]]:
         for (namespace, _), known in self._datasets.items():
@@ -181,7 +187,8 @@ class Restatements:
 def _taken(body: Body) -> _Held:
     # Annotations hold the whole object a second time, and nobody looks at them here.
     metadata = {k: v for k, v in body["metadata"].items() if k not in ("annotations", "labels", "managedFields")}
-    lean = {"metadata": metadata, "spec": dict(body.get("spec") or {}), "status": dict(body.get("status") or {})}
+    status = _shared(body.get("status") or {})
+    lean = {"metadata": metadata, "spec": dict(body.get("spec") or {}), "status": status}
     try:
         restatement = parse_restatement(lean)
     except InvalidSpec as e:
@@ -193,6 +200,15 @@ def _taken(body: Body) -> _Held:
     expires = at + timedelta(seconds=ttl) if ttl is not None and at is not None else None
     packed = zlib.compress(json.dumps(lean, separators=(",", ":")).encode(), 1)
     return _Done(restatement.meta.uid, restatement.meta.resource_version, expires, packed)
+
+
+def _shared(value: Any) -> Any:
+    """The same, of strings that all of them share: thousands that wait say the same in the same words."""
+    if isinstance(value, Mapping):
+        return {sys.intern(key): _shared(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_shared(inner) for inner in value]
+    return sys.intern(value) if isinstance(value, str) else value
 
 
 def _is_done(restatement: Restatement) -> bool:

@@ -1,8 +1,11 @@
 """What the operator knows of Restatements: as the watch told it last, and never older than what it wrote itself."""
 
+import json
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -77,6 +80,23 @@ def test_what_the_watch_told_before_the_listing_is_no_reason_to_leave_it_out() -
     story.tell(story.server.get(RESTATEMENTS, "ns", "b"))
 
     assert sorted(names(story.found())) == ["a", "b"]
+
+
+def test_two_datasets_that_are_looked_at_together_are_one_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    story, other_asks = Story("a"), threading.Event()
+    pages = story.client.pages
+
+    def slow(*arguments: Any) -> Any:
+        assert other_asks.wait(10)
+        return pages(*arguments)
+
+    monkeypatch.setattr(story.client, "pages", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(story.found)
+        second = pool.submit(lambda: (other_asks.set(), story.found("trains"))[1])
+
+    assert (names(first.result()), names(second.result())) == (["a"], [])
+    assert story.client.requests == ["list Restatement"]
 
 
 def test_each_dataset_has_its_own() -> None:
@@ -258,3 +278,23 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
     assert held < 2000 * count
     assert took < 10 * count * 0.00001
     assert len(known.done("ns", "flights")) == count
+
+
+def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
+    """As the API server sends them, each has words of its own, and takes more than 6 kB."""
+    count, known = 1000, Restatements()
+    known.list(Cluster(), "ns")  # type: ignore[arg-type]
+    waits = restatement_status.status(a_restatement(), Standing("Queued", "Unknown", "Queued", "It waits."), NOW)
+    sent = [
+        json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))
+        for n in range(count)
+    ]
+    tracemalloc.start()
+    try:
+        for text in sent:
+            known.heard(deleted=False, body=json.loads(text))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 5300 * count
