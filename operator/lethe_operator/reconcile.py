@@ -10,7 +10,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.plan.tracking import Totals
 
 from lethe_operator.apply import events, status
-from lethe_operator.apply.carry_out import carry_out, delete_restatements, write_statuses
+from lethe_operator.apply.carry_out import carry_out, delete_restatement, to_delete, write_statuses
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.share import start_gathered
 from lethe_operator.decide import conditions, policy_status, run_history
@@ -156,7 +156,8 @@ class Reconciler:
         failed = write_statuses(self.kube, key.namespace, found.restatements, actions, self.restatements.wrote)
         if failed is not None:
             raise failed
-        delete_restatements(self.kube, key.namespace, found.restatements, actions.delete_restatements, _now)
+        for restatement in to_delete(found.restatements, actions):
+            delete_restatement(self.kube, restatement)
         uids = {("Restatement", r.meta.name): r.meta.uid for r in found.restatements}
         events.post(self.kube, key.namespace, actions.events, uids)
         return actions.look_again
@@ -173,7 +174,3 @@ class Reconciler:
         body = status.write(self.kube, kind, namespace, invalid.meta.name, invalid.status, document)
         if body is not None and kind is RESTATEMENTS:
             self.restatements.wrote(body)
-
-
-def _now(act: Callable[[], Any]) -> None:
-    act()

@@ -10,7 +10,7 @@ import pytest
 from lethe.ledger.ledger import BatchState
 from lethe.plan.digest import BufferDigest
 from lethe.table import tracking
-from lethe_operator.apply import status_pool
+from lethe_operator.apply import launch, status_pool
 from lethe_operator.decide import restatement_status
 from lethe_operator.decide.restatement import Standing
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, Kind
@@ -322,6 +322,38 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
     assert at_first == {"Succeeded": 40, "Queued": 60}
     assert 40 < len(asked) <= 40 + status_pool.THREADS
     assert set(lake.phases().values()) == {"Succeeded"}
+
+
+def test_the_next_run_starts_before_the_members_of_the_last_one_are_told(lake: SmallLake) -> None:
+    """There may be thousands of them, and a driver takes its time to start."""
+    lake.ask("a")
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    lake.ask("b")
+    client = Client(lake.cluster)
+
+    lake.operator(client)(FLIGHTS)
+
+    assert client.requests.index("create Job") < client.requests.index("patch Restatement")
+    assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
+
+
+def test_a_run_that_cannot_be_stored_keeps_nobody_from_being_told(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ask("a")
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    lake.ask("b")
+
+    def away(*_: Any) -> str:
+        raise ConnectionError("S3")
+
+    monkeypatch.setattr(launch.intent, "document", away)
+    with pytest.raises(ConnectionError):
+        lake.operator()(FLIGHTS)
+
+    assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
 
 
 def test_those_that_are_done_are_told_of_a_rollback(lake: SmallLake) -> None:
