@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from lethe_operator.resources.common import is_newer
+
 # A change that the API server listed and no watch told of: after this long the watch is dead.
 WATCH_LAG_SECONDS: Final = 120.0
 # A reconcile is bounded by the time limits of everything in it; one this long hangs.
 RECONCILE_SECONDS: Final = 900.0
 RESYNC_GRACE_SECONDS: Final = 120.0
+RESTATEMENTS: Final = "restatements"  # there may be too many to list them every time
+
+
+@dataclass
+class _Watch:
+    """Of what is listed together, by UID: the version that was heard last, and since when one is listed that was not."""
+
+    seen: dict[str, str] = field(default_factory=dict)
+    unheard: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -20,29 +31,36 @@ class Health:
 
     clock: Callable[[], float]
     resync_seconds: float
-    _seen: dict[str, str] = field(default_factory=dict)
-    _unheard: dict[str, float] = field(default_factory=dict)
+    _watches: dict[str, _Watch] = field(default_factory=dict)
     _resynced: float | None = None
 
-    def heard(self, uid: str, version: str) -> None:
-        """A watch told of an object."""
-        self._seen[uid] = version
-        self._unheard.pop(uid, None)
+    def heard(self, uid: str, version: str, of: str = "") -> None:
+        """A watch told of an object.
 
-    def listed(self, objects: Iterable[tuple[str, str]]) -> None:
-        """The resync listed objects, as UID and version: what differs from what was heard must be heard of soon."""
+        Args:
+            of: What is listed together with it, "" for all that is listed every time.
+        """
+        watch = self._watches.setdefault(of, _Watch())
+        watch.seen[uid] = version
+        watch.unheard.pop(uid, None)
+
+    def listed(self, objects: Iterable[tuple[str, str]], of: str = "") -> None:
+        """The resync listed objects, as UID and version: what is newer than what was heard must be heard of soon."""
         now = self.clock()
+        watch = self._watches.setdefault(of, _Watch())
         there = dict(objects)
         for uid, version in there.items():
-            if self._seen.get(uid) == version:
-                self._unheard.pop(uid, None)
+            seen = watch.seen.get(uid)
+            if seen is not None and not is_newer(version, seen):
+                watch.unheard.pop(uid, None)
             else:
-                self._unheard.setdefault(uid, now)
-        for uid in [u for u in self._unheard if u not in there]:
-            del self._unheard[uid]
-        for uid in [u for u in self._seen if u not in there]:
-            del self._seen[uid]
-        self._resynced = now
+                watch.unheard.setdefault(uid, now)
+        for uid in [u for u in watch.unheard if u not in there]:
+            del watch.unheard[uid]
+        for uid in [u for u in watch.seen if u not in there]:
+            del watch.seen[uid]
+        if not of:
+            self._resynced = now
 
     def trouble(self, longest_reconcile_seconds: float, started: float) -> str | None:
         """What is wrong, in a sentence; None when all is well. `started`: when the operator was, on the same clock."""
@@ -52,7 +70,7 @@ class Health:
         quiet = now - (self._resynced if self._resynced is not None else started)
         if quiet > 3 * self.resync_seconds + RESYNC_GRACE_SECONDS:
             return f"The last listing of all resources was {quiet:.0f} seconds ago."
-        lag = max((now - since for since in self._unheard.values()), default=0.0)
+        lag = max((now - since for w in self._watches.values() for since in w.unheard.values()), default=0.0)
         if lag > WATCH_LAG_SECONDS:
             return f"A change that is {lag:.0f} seconds old was listed, but no watch told of it."
         return None

@@ -5,7 +5,7 @@ Documents and not the client's models: a status must keep 64-bit numbers and fie
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -102,15 +102,18 @@ class Kube:
         return self._request("GET", kind.path(namespace, name))
 
     def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
-        """Every object of a kind, page by page. Raises: Refused, Away."""
-        items: list[Document] = []
+        """Every object of a kind. Raises: Refused, Away."""
+        return [item for page in self.pages(kind, namespace, labels) for item in page]
+
+    def pages(self, kind: Kind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
+        """The same for more than one wants to hold at once. Raises: Refused, Away, at any page."""
         query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
         while True:
             page = self._request("GET", kind.path(namespace), query)
-            items += page.get("items") or ()
+            yield page.get("items") or ()
             more = (page.get("metadata") or {}).get("continue")
             if not more:
-                return items
+                return
             query["continue"] = more
 
     def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:

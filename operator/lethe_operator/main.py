@@ -19,6 +19,7 @@ from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
 from lethe_operator.metrics import Metrics
+from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
@@ -42,6 +43,7 @@ class Runtime:
     queue: WorkQueue
     tables: Tables
     offers: Offers
+    restatements: Restatements
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -58,7 +60,14 @@ def registry() -> kopf.OperatorRegistry:
         runtime.offers.told = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
         for source in (runtime.tables.listings, runtime.tables.events):
             source.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
-        pulse = resync(runtime.queue, runtime.health, runtime.kube, settings.watch_namespaces, settings.resync_seconds)
+        pulse = resync(
+            runtime.queue,
+            runtime.health,
+            runtime.kube,
+            runtime.restatements,
+            settings.watch_namespaces,
+            settings.resync_seconds,
+        )
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
 
     @kopf.on.login(registry=found)
@@ -88,8 +97,9 @@ def registry() -> kopf.OperatorRegistry:
         resources.dataset(memo.runtime.queue, memo.runtime.health, body)
 
     @kopf.on.event(GROUP, VERSION, "restatements", registry=found)
-    async def on_restatement(body: kopf.Body, memo: Any, **_: Any) -> None:
-        resources.restatement(memo.runtime.queue, memo.runtime.health, body)
+    async def on_restatement(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
+        runtime: Runtime = memo.runtime
+        resources.restatement(runtime.queue, runtime.health, runtime.restatements, type == "DELETED", body)
 
     @kopf.on.event(GROUP, VERSION, "vacuumpolicies", registry=found)
     async def on_vacuum_policy(body: kopf.Body, memo: Any, **_: Any) -> None:
@@ -132,10 +142,11 @@ def runtime_of(settings: Settings) -> Runtime:
     tables = Tables()
     tables.events.counted = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
     offers = Offers()
-    reconcile = Reconciler(kube, tables, settings, metrics, offers)
+    restatements = Restatements()
+    reconcile = Reconciler(kube, tables, settings, metrics, offers, restatements)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
     health = Health(time.monotonic, settings.resync_seconds)
-    return Runtime(settings, kube, health, queue, tables, offers, time.monotonic())
+    return Runtime(settings, kube, health, queue, tables, offers, restatements, time.monotonic())
 
 
 def main() -> None:

@@ -121,7 +121,11 @@ class Reason(StrEnum):
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
     CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."
-    CANCELLED = "Cancelled", "spec.cancel was set before it was committed; nothing was changed."
+    CANCELLED = (
+        "Cancelled",
+        "spec.cancel was set before it was committed; nothing was changed. Succeeded is False, and Ready True: what was "
+        "asked for last is so, and nobody has to act.",
+    )
     DATASET_NOT_FOUND = "DatasetNotFound", "There is no Dataset of that name in the namespace; it is waited for."
     ROLLED_BACK = (
         "RolledBack",

@@ -10,7 +10,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.plan.tracking import Totals
 
 from lethe_operator.apply import events, status
-from lethe_operator.apply.carry_out import carry_out, delete_restatements, write_statuses
+from lethe_operator.apply.carry_out import carry_out, delete_restatement, to_delete, write_statuses
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.share import start_gathered
 from lethe_operator.decide import conditions, policy_status, run_history
@@ -28,13 +28,14 @@ from lethe_operator.kube import (
     NotFound,
 )
 from lethe_operator.metrics import Metrics, numbers_of
+from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.shared import shared_jobs
 from lethe_operator.observe.tables import Tables
-from lethe_operator.observe.world import Invalid, Observed, observe
+from lethe_operator.observe.world import Observed, observe
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec, parse_meta
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, TableView, Unavailable
+from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import SHARED_RUNS, Key
@@ -57,6 +58,7 @@ class Reconciler:
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
     offers: Offers = field(default_factory=Offers)
+    restatements: Restatements = field(default_factory=Restatements)
     clock: Callable[[], datetime] = utc_now
 
     def __call__(self, key: Key) -> datetime | None:
@@ -81,7 +83,7 @@ class Reconciler:
 
     def dataset(self, key: Key) -> datetime | None:
         """With the Dataset in one hand, see `Offers.reconciling`."""
-        found = observe(self.kube, self.tables, key.namespace, key.name)
+        found = observe(self.kube, self.tables, self.restatements, key.namespace, key.name, self.clock())
         now = self.clock()
         for invalid in found.invalid:
             self._say_invalid(key.namespace, invalid, now)
@@ -95,7 +97,16 @@ class Reconciler:
         batches, behind = self._batches(found.dataset, found.world.table)
         numbers = numbers_of(status_now, oldest, listing, found.world.events, now, behind)
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
-        carry_out(self.kube, found.dataset, found.world, actions, self.settings, self.offers, now)
+        carry_out(
+            self.kube,
+            found.dataset,
+            found.world,
+            actions,
+            self.settings,
+            self.offers,
+            now,
+            self.restatements.wrote,
+        )
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)
         return actions.look_again
@@ -142,11 +153,14 @@ class Reconciler:
         self.tables.forget(f"{key.namespace}/{key.name}")
         self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)
-        write_statuses(self.kube, key.namespace, found.restatements, actions, _now)
-        delete_restatements(self.kube, key.namespace, found.restatements, actions.delete_restatements, _now)
+        failed = write_statuses(self.kube, key.namespace, found.restatements, actions, self.restatements.wrote)
+        if failed is not None:
+            raise failed
+        for restatement in to_delete(found.restatements, actions):
+            delete_restatement(self.kube, restatement)
         uids = {("Restatement", r.meta.name): r.meta.uid for r in found.restatements}
         events.post(self.kube, key.namespace, actions.events, uids)
-        return None
+        return actions.look_again
 
     def _say_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
         generation = invalid.meta.generation
@@ -156,8 +170,7 @@ class Reconciler:
             "observedGeneration": generation,
             "conditions": conditions.as_status(invalid.status.get("conditions") or (), said, generation, now),
         }
-        status.write(self.kube, _KINDS[invalid.kind], namespace, invalid.meta.name, invalid.status, document)
-
-
-def _now(act: Callable[[], Any]) -> None:
-    act()
+        kind = _KINDS[invalid.kind]
+        body = status.write(self.kube, kind, namespace, invalid.meta.name, invalid.status, document)
+        if body is not None and kind is RESTATEMENTS:
+            self.restatements.wrote(body)

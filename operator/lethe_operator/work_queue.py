@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 WORKERS: Final = 8
 # Causes come in bursts (a Job, its pod, a ConfigMap, a status); the first waits this long for the others.
 GATHER_SECONDS: Final = 0.3
+# One that takes longer than this is not repeated at once: while causes keep coming it is at work half of the time.
+LONG_SECONDS: Final = 1.0
+REST_AT_MOST_SECONDS: Final = 5.0
 # The kind of a key that stands for no resource but for all runs of a namespace that wait for company; its name is empty.
 SHARED_RUNS: Final = "SharedRuns"
 
@@ -40,6 +43,12 @@ class _Entry:
     due: float | None = None
     running_since: float | None = None
     failures: int = 0
+    rests_until: float = 0.0
+
+    @property
+    def starts(self) -> float | None:
+        """When it may start; None: nobody asked for it, or it is under way."""
+        return None if self.due is None or self.running_since is not None else max(self.due, self.rests_until)
 
 
 @dataclass
@@ -50,6 +59,7 @@ class WorkQueue:
     base_seconds: float = 1.0
     max_seconds: float = 60.0
     gather_seconds: float = GATHER_SECONDS
+    long_seconds: float = LONG_SECONDS
     workers: int = WORKERS
     _entries: dict[Key, _Entry] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -100,7 +110,8 @@ class WorkQueue:
         for key, entry in list(self._entries.items()):
             if len(self._tasks) >= self.workers:
                 return
-            if entry.due is not None and entry.due <= now and entry.running_since is None:
+            starts = entry.starts
+            if starts is not None and starts <= now:
                 entry.due = None
                 entry.running_since = now
                 self._tasks.add(asyncio.get_running_loop().create_task(self._work(key, entry)))
@@ -109,10 +120,11 @@ class WorkQueue:
         if len(self._tasks) >= self.workers:
             return None
         now = time.monotonic()
-        waits = [e.due - now for e in self._entries.values() if e.due is not None and e.running_since is None]
+        waits = [starts - now for e in self._entries.values() if (starts := e.starts) is not None]
         return max(min(waits), 0.0) if waits else None
 
     async def _work(self, key: Key, entry: _Entry) -> None:
+        began = time.monotonic()
         try:
             again = await asyncio.get_running_loop().run_in_executor(self._pool, self.reconcile, key)
         except Exception as e:
@@ -126,10 +138,13 @@ class WorkQueue:
             entry.running_since = None
             if again is not None:
                 self.add(key, (again - datetime.now(UTC)).total_seconds())
-            elif entry.due is None:
+            elif entry.due is None and time.monotonic() - began <= self.long_seconds:
                 self._entries.pop(key, None)
         finally:
             entry.running_since = None
+            took = time.monotonic() - began
+            rest = min(took, REST_AT_MOST_SECONDS) if took > self.long_seconds else 0.0
+            entry.rests_until = time.monotonic() + rest
             # Before the loop is woken, or it would still count this one and go back to sleep.
             task = asyncio.current_task()
             assert task is not None

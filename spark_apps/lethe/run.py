@@ -16,6 +16,8 @@ TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
 SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
 FAILED = "Failed"  # the outcome of a run that ended with an error
+# A ConfigMap holds 1 MiB, and all runs of a Dataset share one: what is larger lies beside the table.
+INLINE_BYTES_AT_MOST = 64 * 1024
 LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
@@ -148,12 +150,19 @@ class RunSpec(Document):
 
 
 class RunPointer(Document):
-    """What the ConfigMap holds instead of a `run.json` of over 256 KiB: where it lies and how to know it."""
+    """What the ConfigMap holds instead of a `run.json` that is too large for it: where it lies and how to know it."""
 
     api_version: str = CONTRACT_VERSION
     catalog: str  # whose FileIO properties open the URI
     uri: str
     sha256: str
+
+
+class ResultPointer(RunPointer):
+    """The same instead of a `result.json`, and which attempt's it is."""
+
+    run_id: str
+    attempt: int
 
 
 class RunMember(Document):

@@ -136,7 +136,7 @@ def understood(error: Exception) -> LetheError:
 def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:
     crash_point("before-result")
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
-    result.deliver(done, environ)
+    result.deliver(done, environ, spec.table)
     if code == EXIT_INPUT:
         log.error("run %s will not be tried again as it is: %s", spec.run_id, done.reason)
 

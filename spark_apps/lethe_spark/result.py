@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from lethe.errors import EXIT_INPUT, LetheError
-from lethe.run import FAILED, LISTED_AT_MOST, RunResult, RunSpec
+from lethe.run import FAILED, INLINE_BYTES_AT_MOST, LISTED_AT_MOST, ResultPointer, RunResult, RunSpec, TableRef
+from lethe.table import catalogs, run_documents
 
 from lethe_spark.kube import StatusConfigMap
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 TERMINATION_LOG: Final = "/dev/termination-log"
 TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
-LARGEST: Final = 256 * 1024  # a ConfigMap holds 1 MiB, and one Dataset's runs share it
+LARGEST: Final = INLINE_BYTES_AT_MOST
 TRIES: Final = 5
 
 
@@ -35,8 +36,12 @@ def failed(spec: RunSpec, error: LetheError) -> RunResult:
     )
 
 
-def deliver(result: RunResult, environ: Mapping[str, str]) -> None:
-    """Tell the result wherever somebody listens. Never raises: the table already holds the truth."""
+def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | None = None) -> None:
+    """Tell the result wherever somebody listens. Never raises: the table already holds the truth.
+
+    Args:
+        table: Beside which a large result is laid; without one its lists are cut.
+    """
     log_file = Path(environ.get(TERMINATION_LOG_ENV, TERMINATION_LOG))
     if log_file.exists():
         try:
@@ -47,7 +52,7 @@ def deliver(result: RunResult, environ: Mapping[str, str]) -> None:
     if config_map is None:
         print(result.to_json(), flush=True)
         return
-    document = bounded(result)
+    document = for_config_map(result, table)
     for attempt in range(1, TRIES + 1):
         try:
             config_map.put("result.json", document)
@@ -56,6 +61,25 @@ def deliver(result: RunResult, environ: Mapping[str, str]) -> None:
             log.warning("try %d of %d to report the result: %s", attempt, TRIES, e)
             if attempt < TRIES:
                 time.sleep(attempt)
+
+
+def for_config_map(result: RunResult, table: TableRef | None) -> str:
+    """The result as JSON, or a pointer to it when it is too large to lie beside others in a ConfigMap. Never raises: what
+    cannot be laid beside the table is cut."""
+    whole = result.to_json()
+    if table is not None and len(whole.encode()) > LARGEST:
+        try:
+            folder = run_documents.folder(catalogs.load(table.catalog).load_table(table.name).location())
+            uri = f"{folder}/{result.run_id}-result-{result.attempt}.json"
+            digest = run_documents.write(table.catalog, uri, whole)
+        except Exception as e:
+            log.warning("the result could not be laid beside the table and is cut: %s", type(e).__name__)
+        else:
+            pointer = ResultPointer(
+                catalog=table.catalog, uri=uri, sha256=digest, run_id=result.run_id, attempt=result.attempt
+            )
+            return pointer.to_json()
+    return bounded(result)
 
 
 def bounded(result: RunResult) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 from lethe.table import catalogs
-from lethe_operator.decide.table import PAUSE_BETWEEN_COMMITS
+from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS
 from lethe_spark.session import make_session
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException

@@ -1,8 +1,9 @@
 """Actions -> the world. I/O. One act that fails does not keep the others from being done."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from lethe.buffer import open_buffer
@@ -13,10 +14,11 @@ from lethe_operator.apply import events, status
 from lethe_operator.apply.intent import NoPlaceForRun
 from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
+from lethe_operator.apply.status_pool import write_all
 from lethe_operator.build import names
 from lethe_operator.build.sharing import company
 from lethe_operator.decide import policy_status
-from lethe_operator.decide.actions import Actions, Event
+from lethe_operator.decide.actions import Actions, Event, Launch
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -24,6 +26,7 @@ from lethe_operator.kube import (
     RESTATEMENTS,
     VACUUM_POLICIES,
     ApiError,
+    Document,
     Kube,
     NotFound,
 )
@@ -38,37 +41,74 @@ log = logging.getLogger(__name__)
 
 
 def carry_out(
-    kube: Kube, dataset: Dataset, world: World, actions: Actions, settings: Settings, offers: Offers, now: datetime
+    kube: Kube,
+    dataset: Dataset,
+    world: World,
+    actions: Actions,
+    settings: Settings,
+    offers: Offers,
+    now: datetime,
+    written: Callable[[Document], None],
 ) -> None:
-    """Do everything that was decided for a Dataset. Statuses first: a Job is cleaned up only after its outcome is shown.
+    """Do everything that was decided for a Dataset. What starts does not wait for the statuses of Restatements, of which there
+    may be thousands; a Job is cleaned up only after its outcome is shown.
 
     Args:
         offers: Where a run that may share a driver waits for company.
+        written: Hears of each Restatement whose status was written, as it is then.
     Raises: the first ApiError, after all else was tried, so that the reconcile is repeated with a pause.
     """
-    failures: list[Exception] = []
+    unshown: list[Exception] = []
     namespace, name = dataset.meta.namespace, dataset.meta.name
     uids = {("Dataset", name): dataset.meta.uid}
     uids |= {("Restatement", r.meta.name): r.meta.uid for r in world.restatements}
-    extra: list[Event] = []
 
-    def attempt(act: Callable[[], Any]) -> None:
+    def attempt(act: Callable[[], Any], failures: list[Exception]) -> None:
         try:
             act()
         except ApiError as e:
             log.warning("%s/%s: %s", namespace, name, e)
             failures.append(e)
 
-    write_statuses(kube, namespace, world.restatements, actions, attempt)
     new = actions.dataset_status
     if new is not None:
-        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new))
+        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new), unshown)
     for policy, entry in actions.policy_entries.items():
-        attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e))  # type: ignore[misc]
-    events.post(kube, namespace, actions.events, uids)
-    shown = not failures
+        attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e), unshown)  # type: ignore[misc]
+    started, failures = _start(kube, dataset, world, actions.launches, settings, offers, now)
+    failed = write_statuses(kube, namespace, world.restatements, actions, written)
+    if failed is not None:
+        log.warning("%s/%s: %s", namespace, name, failed)
+        unshown.append(failed)
+    events.post(kube, namespace, (*actions.events, *started), uids)
+    if actions.sweep:
+        _sweep(dataset, actions.sweep)
+    if not unshown:
+        attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
+        shared = {a.job for r in world.runs for a in r.attempts if a.shared}
+        for job in actions.delete_jobs:
+            attempt(lambda j=job: _delete_job(kube, dataset, j, j in shared), failures)  # type: ignore[misc]
+        for restatement in to_delete(world.restatements, actions):
+            attempt(lambda r=restatement: delete_restatement(kube, r), failures)  # type: ignore[misc]
+    for failure in (*unshown, *failures):
+        raise failure
+
+
+def _start(
+    kube: Kube,
+    dataset: Dataset,
+    world: World,
+    launches: Iterable[Launch],
+    settings: Settings,
+    offers: Offers,
+    now: datetime,
+) -> tuple[list[Event], list[Exception]]:
+    """Start runs, or offer them to company; what is to be told of it, and what went wrong."""
+    namespace, name = dataset.meta.namespace, dataset.meta.name
+    told: list[Event] = []
+    failures: list[Exception] = []
     offered = False
-    for wanted in actions.launches:
+    for wanted in launches:
         try:
             prepared = prepare(kube, dataset, wanted, world.table, settings)
             with_whom = company(
@@ -81,52 +121,48 @@ def carry_out(
             launched = launch(kube, prepared, settings)
             if launched.created:
                 text = f"{wanted.run.kind.value} {launched.job} started: {wanted.why}."
-                extra.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+                told.append(Event("Dataset", name, Reason.RUN_STARTED, text))
         except (NameTaken, NoPlaceForRun) as e:
-            extra.append(Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True))
+            told.append(Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True))
             failures.append(e)
         except ApiError as e:
-            extra.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
+            told.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
+            failures.append(e)
+        except Exception as e:  # the storage, say: what is known of others is told all the same
             failures.append(e)
     if not offered:
         offers.withdraw(namespace, name)
-    events.post(kube, namespace, extra, uids)
-    if actions.sweep:
-        _sweep(dataset, actions.sweep)
-    if shown:
-        attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys))
-        shared = {a.job for r in world.runs for a in r.attempts if a.shared}
-        for job in actions.delete_jobs:
-            attempt(lambda j=job: _delete_job(kube, dataset, j, j in shared))  # type: ignore[misc]
-        delete_restatements(kube, namespace, world.restatements, actions.delete_restatements, attempt)
-    if failures:
-        raise failures[0]
+    return told, failures
 
 
 def write_statuses(
     kube: Kube,
     namespace: str,
-    restatements: tuple[Restatement, ...],
+    restatements: Iterable[Restatement],
     actions: Actions,
-    attempt: Callable[[Callable[[], Any]], None],
-) -> None:
-    by_name = {r.meta.name: r for r in restatements}
-    for name, new in actions.restatement_statuses.items():
-        old = by_name[name].status
-        attempt(lambda n=name, o=old, s=new: status.write(kube, RESTATEMENTS, namespace, n, o, s))  # type: ignore[misc]
+    written: Callable[[Document], None],
+) -> ApiError | None:
+    """The statuses of Restatements; the first error, after the others were tried."""
+    old = {r.meta.name: r.status for r in restatements}
+
+    def write(name: str, new: Mapping[str, Any]) -> None:
+        body = status.write(kube, RESTATEMENTS, namespace, name, old[name], new)
+        if body is not None:
+            written(body)
+
+    return write_all([partial(write, name, new) for name, new in actions.restatement_statuses.items()])
 
 
-def delete_restatements(
-    kube: Kube,
-    namespace: str,
-    restatements: tuple[Restatement, ...],
-    wanted: tuple[str, ...],
-    attempt: Callable[[Callable[[], Any]], None],
-) -> None:
+def to_delete(restatements: Iterable[Restatement], actions: Actions) -> tuple[Restatement, ...]:
+    """Those whose time to live is over."""
+    wanted = set(actions.delete_restatements)
+    return tuple(r for r in restatements if r.meta.name in wanted)
+
+
+def delete_restatement(kube: Kube, restatement: Restatement) -> None:
     """By UID: one of the same name that was created meanwhile is another request."""
-    uids = {r.meta.name: r.meta.uid for r in restatements}
-    for name in wanted:
-        attempt(lambda n=name: kube.delete(RESTATEMENTS, namespace, n, uid=uids[n]))  # type: ignore[misc]
+    meta = restatement.meta
+    kube.delete(RESTATEMENTS, meta.namespace, meta.name, uid=meta.uid)
 
 
 def _set_entry(kube: Kube, namespace: str, policy: str, entry: Mapping[str, Any]) -> None:

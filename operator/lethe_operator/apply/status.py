@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lethe_operator.apply.merge_patch import merge_patch
-from lethe_operator.kube import Conflict, Kind, Kube, NotFound
+from lethe_operator.kube import Conflict, Document, Kind, Kube, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -13,17 +13,19 @@ TRIES: Final = 5
 Status = Mapping[str, Any]
 
 
-def write(kube: Kube, kind: Kind, namespace: str, name: str, old: Status, new: Status) -> bool:
-    """Make the status `new`; whether anything was written. Only one reconcile writes this status, so that no version is
-    compared. An object that was deleted meanwhile is fine. Raises: Refused, Away."""
+def write(kube: Kube, kind: Kind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
+    """Make the status `new`; the object as it is then, None when nothing was written.
+
+    Only one reconcile writes this status, so that no version is compared. An object that was deleted meanwhile is fine.
+    Raises: Refused, Away.
+    """
     patch = merge_patch(old, new)
     if not patch:
-        return False
+        return None
     try:
-        kube.patch(kind, namespace, name, {"status": patch}, "status")
+        return kube.patch(kind, namespace, name, {"status": patch}, "status")
     except NotFound:
-        return False
-    return True
+        return None
 
 
 def change(kube: Kube, kind: Kind, namespace: str, name: str, transaction: Callable[[Status], Status]) -> bool:

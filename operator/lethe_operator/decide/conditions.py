@@ -33,6 +33,11 @@ def timestamp(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def parsed_time(text: Any) -> datetime | None:
+    """A time as a status holds it; None for none."""
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
+
+
 def as_status(
     old: Iterable[Mapping[str, Any]], new: Sequence[Condition], generation: int, now: datetime
 ) -> list[dict[str, Any]]:

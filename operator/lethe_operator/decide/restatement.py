@@ -3,31 +3,46 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from lethe.plan.places import overlap
 from lethe.run import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
-from lethe_operator.decide import run_specs
-from lethe_operator.decide.actions import Launch
-from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find
-from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
+from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find, parsed_time
+from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
 from lethe_operator.decide.rollback import rolled_back
+from lethe_operator.decide.trials import Trial
 from lethe_operator.decide.undo import undone
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, NoTable, Run, TableView, World
+from lethe_operator.resources.observed import Attempt, NoTable, TableView, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
+
+# Of a run with more members none shows its progress: their statuses would be written again every few seconds.
+SHOWN_ONE_BY_ONE: Final = 20
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A Restatement may be a member of the next run. `since`: when it first might; `undoes`: the key of the request that an Undo
+    takes back; `after`: the id of the run that it was a member of last, "" for none; `at_most`: so many may share the next one,
+    None for as many as there are."""
+
+    since: datetime
+    undoes: str = ""
+    after: str = ""
+    at_most: int | None = None
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `launch` may start
-    when its turn comes; `cancel_job`: a run to stop; `waits`: others may depend on it and it will go on by itself; `undoes`:
-    the key of the request that an Undo takes back."""
+    """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
+    when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: a run to stop; `waits`: others may
+    depend on it and it will go on by itself; `undoes`: the key of the request that an Undo takes back; `is_told`: the
+    status says just this."""
 
     phase: str
     succeeded: str
@@ -37,11 +52,13 @@ class Standing:
     result: Mapping[str, Any] | None = None
     plan: Mapping[str, Any] | None = None
     progress: str = ""
-    launch: Launch | None = None
+    ready: Ready | None = None
+    position: int | None = None
     look_again: datetime | None = None
     cancel_job: str | None = None
     finished_time: datetime | None = None
     undoes: str = ""
+    is_told: bool = False
 
     @property
     def finished(self) -> bool:
@@ -68,7 +85,7 @@ def stand(
     dataset: Dataset,
     world: World,
     blocker: Blocker | None,
-    run: Run | None,
+    trial: Trial,
     now: datetime,
     settings: Settings,
 ) -> Standing:
@@ -83,9 +100,9 @@ def stand(
     unsupported = unsupported_field(restatement)
     if unsupported:
         return _stalled(Reason.NOT_SUPPORTED, unsupported)
-    going = next((a for a in run.attempts if a.state == "Active"), None) if run else None
+    going = trial.going
     if restatement.spec.cancel:
-        return _cancelled(restatement, going.job if going else None, run)
+        return _cancelled(restatement, trial)
     if going is None and restatement.spec.suspend:
         return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
     if going is None and blocker is not None:
@@ -95,10 +112,10 @@ def stand(
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
-        return _by_run(restatement, dataset, world, run, now, settings)
-    target = undone(restatement, world, run)
+        return _by_run(restatement, trial, "", now, settings)
+    target = undone(restatement, world, trial.undoes)
     if target.key or going is not None:
-        return _undoing(_by_run(restatement, dataset, world, run, now, settings), target.key)
+        return replace(_by_run(restatement, trial, target.key, now, settings), undoes=target.key)
     if target.waits:
         return Standing("Queued", UNKNOWN, target.reason, target.message)
     return _stalled(target.reason, target.message, target.final)
@@ -115,10 +132,11 @@ def finished_before(restatement: Restatement) -> Standing | None:
         succeeded=str(condition["status"]),
         reason=str(condition.get("reason", "")),
         message=str(condition.get("message") or ready.get("message") or ""),
-        stalled=condition["status"] == FALSE,
+        stalled=condition["status"] == FALSE and condition.get("reason") != Reason.CANCELLED,
         result=restatement.status.get("result"),
         plan=restatement.status.get("plan"),
-        finished_time=_time(condition.get("lastTransitionTime")),
+        finished_time=parsed_time(condition.get("lastTransitionTime")),
+        is_told=True,
     )
 
 
@@ -132,7 +150,7 @@ def _in_ledger(restatement: Restatement, world: World) -> Standing | None:
         result = RequestResult.model_validate(dict(entry.result))
     except ValidationError:
         result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
-    since = _time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
         return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
     return succeeded(result, len(restatement.spec.batch_ids), since)
@@ -189,17 +207,22 @@ def _rolled_back(dataset: Dataset, world: World, final: Standing) -> Standing | 
     )
 
 
-def _cancelled(restatement: Restatement, job: str | None, run: Run | None) -> Standing:
-    if job is not None:
-        return Standing("Running", UNKNOWN, Reason.CANCELLING, f"The run {job} is being stopped.", cancel_job=job)
-    ended = run.last if run else None
+def _cancelled(restatement: Restatement, trial: Trial) -> Standing:
+    """Given up, once it is known that it was not committed. A run that others share goes on for them."""
+    going = trial.going
+    if going is not None and trial.members > 1:
+        text = f"The run {going.job} goes on for the others of its group; when it ends it is known whether this came too late."
+        return Standing("Running", UNKNOWN, Reason.CANCELLING, text)
+    if going is not None:
+        text = f"The run {going.job} is being stopped."
+        return Standing("Running", UNKNOWN, Reason.CANCELLING, text, cancel_job=going.job)
+    ended = trial.run.last if trial.run is not None else None
     why = f" Its last run was {ended.job}." if ended else ""
     return Standing(
         "Cancelled",
         FALSE,
         Reason.CANCELLED,
         f"Restatement {restatement.meta.name} was cancelled before it was committed; nothing was changed.{why}",
-        stalled=True,
     )
 
 
@@ -223,84 +246,60 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
     return None
 
 
-def _by_run(
-    restatement: Restatement, dataset: Dataset, world: World, run: Run | None, now: datetime, settings: Settings
-) -> Standing:
-    uid, generation = restatement.meta.uid, dataset.meta.generation
-    verdict = judge(run, generation, settings, uid) if run else Fresh(1)
-    match verdict:
+def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, settings: Settings) -> Standing:
+    match trial.verdict:
         case Going(attempt, failures, _, before):
-            done = attempt.progress
-            tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
-            phase = f"{done.phase} {tasks}".strip() if done else "Starting"
-            text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
-            text += f" Before that: {before}" if failures else ""
-            return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
+            return _running(attempt, trial.members, before if failures else "")
         case Ended(attempt):
-            return _ended(restatement, dataset, world, attempt, now, settings)
+            return _ended(restatement, trial, attempt, undoes, now, settings)
         case GivenUp(_, reason, message, permanent):
             return _stalled(reason, message, final=permanent)
-        case Again(at, number, reason, message):
-            again = f"{message} Attempt {number} follows at {at:%H:%M:%SZ}."
+        case Again(at, _, reason, message):
+            again = f"{message} It is tried again at {at:%H:%M:%SZ}."
             if at > now:
                 return Standing("Queued", UNKNOWN, reason, again, look_again=at)
-            return _queued(restatement, dataset, world, number, reason, again)
-        case Fresh(number):
-            return _queued(restatement, dataset, world, number, Reason.QUEUED, "It waits for its turn.")
+            return _queued(trial, at, undoes, reason, again)
+        case Fresh():
+            return _queued(trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
+
+
+def _running(attempt: Attempt, members: int, before: str) -> Standing:
+    if members > SHOWN_ONE_BY_ONE:
+        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is."
+        return Standing("Running", UNKNOWN, Reason.RUNNING, text)
+    done = attempt.progress
+    tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
+    phase = f"{done.phase} {tasks}".strip() if done else "Starting"
+    text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
+    text += f" Before that: {before}" if before else ""
+    return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
 
 
 def _ended(
-    restatement: Restatement, dataset: Dataset, world: World, attempt: Attempt, now: datetime, settings: Settings
+    restatement: Restatement, trial: Trial, attempt: Attempt, undoes: str, now: datetime, settings: Settings
 ) -> Standing:
-    """The pod said 0, and the ledger does not know the request: either the run refused it, or something is odd."""
-    requests = attempt.result.requests if attempt.result else ()
-    mine = next((r for r in requests if r.key == restatement.key), None)
-    if mine is not None and not mine.succeeded:
+    """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
+    odd."""
+    mine = trial.answer(restatement.key)
+    if mine is not None and not mine.succeeded and not mine.again:
         return _stalled(mine.reason, mine.message, final=True)
-    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(attempt.number, settings))
-    message = f"{attempt.job} ended well, but the table does not know this request."
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings))
+    if mine is not None and mine.again:
+        reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
+    else:
+        reason = str(Reason.COMMIT_NOT_SEEN)
+        message = f"{attempt.job} ended well, but the table does not know this request."
     if at > now:
-        return Standing("Queued", UNKNOWN, Reason.COMMIT_NOT_SEEN, message, look_again=at)
-    return _queued(restatement, dataset, world, attempt.number + 1, Reason.COMMIT_NOT_SEEN, message)
+        return Standing("Queued", UNKNOWN, reason, message, look_again=at)
+    return _queued(trial, at, undoes, reason, message)
 
 
-def _queued(
-    restatement: Restatement, dataset: Dataset, world: World, number: int, reason: str, message: str
-) -> Standing:
-    run = run_specs.restatement(dataset, restatement).model_copy(update={"attempt": number})
-    spec = restatement.spec
-    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {len(spec.batch_ids)} batches"
-    launch = Launch(
-        run,
-        bytes=_bytes(restatement, world),
-        generation=dataset.meta.generation,
-        why=f"Restatement {restatement.meta.name}: {what}, attempt {number}",
-        for_uid=restatement.meta.uid,
-    )
-    return Standing("Queued", UNKNOWN, reason, message, launch=launch)
-
-
-def _undoing(standing: Standing, key: str) -> Standing:
-    """With the request to take back told to whatever starts."""
-    launch = standing.launch
-    if launch is not None:
-        launch = replace(launch, run=run_specs.undoing(launch.run, key))
-    return replace(standing, launch=launch, undoes=key)
-
-
-def _bytes(restatement: Restatement, world: World) -> int:
-    """A replacement is about as large as what it replaces; a Revert reads nothing."""
-    if restatement.spec.replacement is None or not isinstance(world.table, TableView):
-        return 0
-    batches = world.table.ledger.batches
-    return sum(batches[i].bytes or 0 for i in restatement.spec.batch_ids if i in batches)
+def _queued(trial: Trial, since: datetime, undoes: str, reason: str, message: str) -> Standing:
+    after = trial.run.run_id if trial.run is not None else ""
+    return Standing("Queued", UNKNOWN, reason, message, ready=Ready(since, undoes, after, trial.at_most))
 
 
 def _stalled(reason: str, message: str, final: bool = False) -> Standing:
     if final:
         return Standing("Failed", FALSE, reason, message, stalled=True)
     return Standing("Pending", UNKNOWN, reason, message, stalled=True)
-
-
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None

@@ -1,10 +1,9 @@
 """In which order the Restatements of a Dataset go: `lethe.plan.order` says it. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from lethe.plan import order
 
-from lethe_operator.decide.restatement import Standing
 from lethe_operator.resources.restatement import Restatement
 
 
@@ -18,17 +17,3 @@ def _place(restatement: Restatement) -> order.Place:
     spec, name = restatement.spec, restatement.meta.name
     made = spec.replacement.batch_id if spec.replacement else None
     return order.place(restatement.created, name, name, spec.batch_ids, made, spec.undoes.name if spec.undoes else None)
-
-
-def depends_on(restatement: Restatement, earlier: Sequence[tuple[Restatement, Standing]]) -> Restatement | None:
-    """The Restatement before this one whose replacement this one restates, while it still waits or runs."""
-    return next(
-        (
-            other
-            for other, standing in earlier
-            if standing.waits
-            and other.spec.replacement
-            and other.spec.replacement.batch_id in restatement.spec.batch_ids
-        ),
-        None,
-    )

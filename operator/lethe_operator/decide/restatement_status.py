@@ -1,8 +1,9 @@
 """The status of a Restatement from how it stands, and the events of its changes. Pure."""
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Event
@@ -10,6 +11,45 @@ from lethe_operator.decide.conditions import Condition
 from lethe_operator.decide.restatement import Standing
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
+
+# Of those that merely wait or run, so many at a time are told so: what they are told is soon over, and whoever has ended is not
+# to wait for it.
+COURTESIES_AT_ONCE: Final = 200
+COURTESIES_AGAIN_AFTER: Final = timedelta(seconds=5)
+# An event for each member of a larger group says nothing that its status does not say.
+EVENTS_FOR_GROUPS_UP_TO: Final = 20
+EVENTS_AT_ONCE: Final = 100  # of whatever happened to thousands in one moment, the statuses tell the rest
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Statuses to write, by name; `look_again`: when those are told that had to wait."""
+
+    statuses: Mapping[str, dict[str, Any]]
+    events: tuple[Event, ...]
+    look_again: datetime | None = None
+
+
+def changes(standings: Iterable[tuple[Restatement, Standing]], now: datetime) -> Changes:
+    """What is to be written of these, in their order, and the events of it."""
+    statuses: dict[str, dict[str, Any]] = {}
+    told: list[Event] = []
+    courtesies, waiting = 0, False
+    for restatement, standing in standings:
+        old = restatement.status
+        if standing.is_told and old.get("observedGeneration") == restatement.meta.generation:
+            continue
+        new = status(restatement, standing, now)
+        if new == old:
+            continue
+        if standing.waits and standing.cancel_job is None:
+            courtesies += 1
+            if courtesies > COURTESIES_AT_ONCE:
+                waiting = True
+                continue
+        statuses[restatement.meta.name] = new
+        told += events(restatement.meta.name, old, new)
+    return Changes(statuses, tuple(told[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None)
 
 
 def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[str, Any]:
@@ -24,6 +64,8 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     }
     if standing.progress:
         document["progress"] = standing.progress
+    if standing.position is not None:
+        document["queuePosition"] = _position(old.get("queuePosition"), standing.position)
     undoes = standing.undoes or old.get("undoesKey")
     if undoes:
         document["undoesKey"] = undoes
@@ -33,9 +75,15 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     return document
 
 
+def _position(told: Any, position: int) -> int:
+    """A place in the queue is told again when it has halved: thousands may wait, and each of them moves with every run."""
+    return told if isinstance(told, int) and told / 2 < position <= told else position
+
+
 def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]:
     reason, message = standing.reason, standing.message
-    if standing.succeeded == conditions.TRUE:
+    # A cancelled one is what its author wants: nobody has to act, and whoever deploys it is not held up.
+    if standing.finished and not standing.stalled:
         found = list(conditions.healthy(reason, message))
     elif standing.stalled:
         found = list(conditions.stalled(reason, message))
@@ -55,6 +103,8 @@ def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[E
         return ()
     stalled = conditions.find(new, conditions.STALLED)["status"] == conditions.TRUE
     ended = conditions.find(new, conditions.SUCCEEDED)["status"] != conditions.UNKNOWN
+    if ended and not stalled and (new.get("result") or {}).get("groupSize", 1) > EVENTS_FOR_GROUPS_UP_TO:
+        return ()
     if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
         return ()
     return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)

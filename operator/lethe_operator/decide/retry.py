@@ -12,6 +12,9 @@ from lethe_operator.settings import Settings
 
 # A run that was killed for its memory is tried again twice: other pods' needs vary. Then somebody has to give it more.
 OOM_ATTEMPTS: Final = 3
+# What a run says that broke and does not know why.
+_OWN_FAULT: Final = frozenset({"SparkFailed", "UnexpectedError"})
+_TAKEN_AWAY: Final = frozenset({None, 128 + 9, 128 + 15})  # exit codes: nobody knows, SIGKILL, SIGTERM
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Again:
     reason: str
     message: str
     failures: int
+    attempt: Attempt
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,20 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
         hint = f"{message} It was tried {OOM_ATTEMPTS} times. Raise spec.runTemplate.driver.memory of the Dataset."
         return GivenUp(last, reason, hint, permanent=False)
     if not same_generation:
-        return Again(ended, number, reason, message, failures=0)
+        return Again(ended, number, reason, message, 0, last)
     failures = last.number - same_generation[0].number + 1
-    return Again(ended + timedelta(seconds=back_off_seconds(failures, settings)), number, reason, message, failures)
+    at = ended + timedelta(seconds=back_off_seconds(failures, settings))
+    return Again(at, number, reason, message, failures, last)
+
+
+def failed_outside(attempt: Attempt) -> bool:
+    """Whether an attempt failed for what lies outside of it: its pod was taken away, a service did not answer, another writer
+    was faster. The same may happen to whatever it is to do."""
+    if attempt.oom or attempt.job_reason == "DeadlineExceeded":
+        return False
+    if attempt.result is not None and attempt.result.reason:
+        return attempt.result.reason not in _OWN_FAULT
+    return attempt.exit_code in _TAKEN_AWAY
 
 
 def failure(attempt: Attempt) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lethe.run import Phase, RunKind, RunResult
+from lethe.run import Phase, RequestResult, RunKind, RunResult
 
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
@@ -103,12 +103,19 @@ def outcome(result: RunResult | None) -> str:
     done = {
         RunKind.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
         f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",
-        RunKind.RESTATEMENT: f"{sum(r.rows_deleted for r in result.requests)} rows deleted, "
-        f"{sum(r.rows_added for r in result.requests)} rows added",
+        RunKind.RESTATEMENT: _of_group(result.requests),
         RunKind.VACUUM: f"{result.tombstones_purged} tombstones purged, {result.files_rewritten} files rewritten, "
         f"{result.files_deleted} files deleted, {result.snapshots_expired} snapshots expired",
     }[result.kind]
     return f"{done}." if result.outcome != "AlreadyCommitted" else f"Committed by an earlier attempt: {done}."
+
+
+def _of_group(requests: Sequence[RequestResult]) -> str:
+    done = [r for r in requests if r.succeeded]
+    rows = f"{sum(r.rows_deleted for r in done)} rows deleted, {sum(r.rows_added for r in done)} rows added"
+    if len(requests) <= 1:
+        return rows
+    return f"{len(done)} of {len(requests)} Restatements carried out, {rows}"
 
 
 def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -53,13 +53,21 @@ def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
 
 
 def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
+    """Of a Restatement that is alone."""
     return run_id(dataset.meta.uid, RunKind.RESTATEMENT, [restatement.key])
 
 
-def restatement(dataset: Dataset, restatement: Restatement) -> RunSpec:
-    """A run for one Restatement: a group of size one."""
+def restatements(dataset: Dataset, group: Iterable[tuple[Restatement, str]]) -> RunSpec:
+    """A run for a group of Restatements, each with the key of the request that it takes back, "" unless it is an Undo. Its id
+    follows from who they are, in whatever order."""
+    requests = tuple(_request(r, undoes) for r, undoes in group)
+    run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
+    return run.model_copy(update={"restatement": RestatementSpec(requests=requests)})
+
+
+def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
     spec = restatement.spec
-    request = RestatementRequest(
+    return RestatementRequest(
         key=restatement.key,
         name=restatement.meta.full_name,
         operation=spec.operation,
@@ -67,19 +75,11 @@ def restatement(dataset: Dataset, restatement: Restatement) -> RunSpec:
         replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
         if spec.replacement
         else None,
+        undoes=undoes,
         reason=spec.reason,
         creation_time=restatement.created,
         evict_by_seconds=spec.evict_by_seconds,
     )
-    group = RestatementSpec(requests=(request,))
-    return _run(dataset, RunKind.RESTATEMENT, [restatement.key]).model_copy(update={"restatement": group})
-
-
-def undoing(run: RunSpec, key: str) -> RunSpec:
-    """The run of an Undo, told the key of the request that it takes back."""
-    assert run.restatement is not None
-    requests = tuple(r.model_copy(update={"undoes": key}) for r in run.restatement.requests)
-    return run.model_copy(update={"restatement": RestatementSpec(requests=requests)})
 
 
 def vacuum(dataset: Dataset, policy: str, expire_snapshots: bool, key: str) -> RunSpec:

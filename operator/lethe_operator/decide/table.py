@@ -6,7 +6,7 @@ before consolidation; a vacuum may run beside either.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from lethe.plan.digest import BufferDigest
@@ -16,12 +16,14 @@ from lethe.run import RunKind
 from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
+from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
+from lethe_operator.decide.launches import bytes_of, restatements_launch
 from lethe_operator.decide.reanchor import decide_reanchor
 from lethe_operator.decide.restatement import Standing, finished_before, stand
-from lethe_operator.decide.restatement_order import depends_on, in_order
+from lethe_operator.decide.restatement_order import in_order
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
-from lethe_operator.decide.run_specs import restatement_run_id
 from lethe_operator.decide.run_specs import vacuum as vacuum_run
+from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker
 from lethe_operator.reasons import Reason
@@ -32,10 +34,6 @@ from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
 COMMITTING: Final = frozenset({RunKind.CONSOLIDATION, RunKind.RESTATEMENT})
-# Every commit of ours makes another writer's attempt fail that has begun before it, and such a writer tries a few times only.
-# Between two runs it shall have the table for itself for longer than an append takes, however fast runs start.
-PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
-Standings = Sequence[tuple[Restatement, Standing]]
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,19 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         Blocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
     )
     held = stops or paused
-    standings = _standings(dataset, world, held, now, settings)
+    trials = Trials(dataset, world.runs, settings)
+    standings = [
+        (r, stand(r, dataset, world, held, trials.of(r), now, settings))
+        for r in in_order(r for r in world.restatements if not r.meta.deleting)
+    ]
+    queued = queue(dataset, standings, lambda r: bytes_of(r, world))
+    standings = [(r, _in_queue(r, s, queued)) for r, s in standings]
     consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
-    turns = _turns(world, standings, consolidation, vacuum, reanchor, may_start, now)
+    group = None if _committing(world) else restatements_launch(dataset, world, queued)
+    turns = _turns(dataset, world, standings, queued, group, consolidation, vacuum, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -68,20 +73,20 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     latest = (consolidation.latest, vacuum.latest, reanchor.latest)
     told = _told(consolidation, turns, may_start)
     status = dataset_status.status(dataset, world, stops, latest, told, runs, now)
-    statuses = {r.meta.name: restatement_status.status(r, s, now) for r, s in standings}
+    changed = restatement_status.changes(standings, now)
 
-    orphaned = _orphaned(dataset, world, standings)
+    orphaned = _orphaned(world, standings, group)
     abandoned = frozenset({*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *orphaned})
     if isinstance(world.table, Unavailable):  # then nobody can say what is done with
         abandoned = frozenset()
     prunable = run_history.prunable(
-        world.runs, old_runs, _needed(dataset, world, standings, (consolidation, reanchor), vacuum.latest)
+        world.runs, old_runs, _needed(dataset, world, trials, standings, (consolidation, reanchor), vacuum.latest)
     )
     expiries = {r.meta.name: restatement_status.expires(r, s, now) for r, s in standings}
     expired = tuple(name for name, at in expiries.items() if at is not None and at <= now)
     return Actions(
         dataset_status=status,
-        restatement_statuses=statuses,
+        restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
         launches=turns.launches,
         sweep=sweep.delete,
@@ -92,55 +97,50 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
             *_dataset_events(dataset, status),
             *_accepted(dataset, status),
             *run_history.events(dataset.meta.name, old_runs, runs),
-            *(e for r, _ in standings for e in restatement_status.events(r.meta.name, r.status, statuses[r.meta.name])),
+            *changed.events,
         ),
-        look_again=earliest(turns.look_again, *(at for at in expiries.values() if at is not None and at > now)),
+        look_again=earliest(
+            turns.look_again,
+            world.next_expiry,
+            changed.look_again,
+            *(at for at in expiries.values() if at is not None and at > now),
+        ),
     )
 
 
 def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
     """What Restatements of a Dataset that is not there are told. They wait for it."""
     text = f"There is no Dataset {name} in this namespace. It is waited for; correct spec.datasetRef.name otherwise."
-    statuses: dict[str, Any] = {}
-    events: list[Event] = []
-    for r in restatements:
-        if r.spec.cancel:
-            standing = Standing(
-                "Cancelled", conditions.FALSE, Reason.CANCELLED, "It was cancelled before it was started.", stalled=True
-            )
-        else:
-            standing = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
-        final = finished_before(r)
-        if final is None:
-            statuses[r.meta.name] = restatement_status.status(r, standing, now)
-            events += restatement_status.events(r.meta.name, r.status, statuses[r.meta.name])
-    expired = tuple(
-        r.meta.name
-        for r in restatements
-        if (final := finished_before(r)) and (at := restatement_status.expires(r, final, now)) and at <= now
+    waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+    early = "It was cancelled before it was started."
+    cancelled = Standing("Cancelled", conditions.FALSE, Reason.CANCELLED, early)
+    standings = [(r, finished_before(r) or (cancelled if r.spec.cancel else waits)) for r in restatements]
+    changed = restatement_status.changes(standings, now)
+    expiries = ((r.meta.name, restatement_status.expires(r, s, now)) for r, s in standings)
+    return Actions(
+        restatement_statuses=changed.statuses,
+        delete_restatements=tuple(name for name, at in expiries if at is not None and at <= now),
+        events=changed.events,
+        look_again=changed.look_again,
     )
-    return Actions(restatement_statuses=statuses, delete_restatements=expired, events=tuple(events))
 
 
-def _standings(
-    dataset: Dataset, world: World, held: Blocker | None, now: datetime, settings: Settings
-) -> list[tuple[Restatement, Standing]]:
-    by_id = {r.run_id: r for r in world.runs if r.kind is RunKind.RESTATEMENT}
-    standings: list[tuple[Restatement, Standing]] = []
-    for r in in_order(r for r in world.restatements if not r.meta.deleting):
-        run = by_id.get(restatement_run_id(dataset, r))
-        standing = stand(r, dataset, world, held, run, now, settings)
-        first = depends_on(r, standings) if standing.launch else None
-        if first is not None:
-            text = f"It restates the replacement of Restatement {first.meta.name}, which goes first."
-            standing = Standing("Queued", conditions.UNKNOWN, Reason.WAITING_FOR_RESTATEMENT, text)
-        standings.append((r, standing))
-    return standings
+def _in_queue(restatement: Restatement, standing: Standing, queued: Queue) -> Standing:
+    """With its place, and whom it waits for."""
+    name = restatement.meta.name
+    first = queued.waits_for.get(name)
+    if first is not None:
+        text = f"It restates the replacement of Restatement {first}, which goes first."
+        standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
+    return replace(standing, position=queued.positions[name]) if name in queued.positions else standing
 
 
 def _turns(
+    dataset: Dataset,
     world: World,
     standings: Standings,
+    queued: Queue,
+    group: Launch | None,
     consolidation: ConsolidationVerdict,
     vacuum: VacuumVerdict,
     reanchor: ConsolidationVerdict,
@@ -150,25 +150,34 @@ def _turns(
     if not may_start:
         return _Turns((), None)
     launches: list[Launch] = []
-    first = next((s.launch for _, s in standings if s.launch), None)
-    committing = first or consolidation.launch
-    pause = _pause_after(world, now) if committing or reanchor.launch else None
-    if committing is not None and pause is None and not any(r.active for r in world.runs if r.kind in COMMITTING):
+    committing = group or consolidation.launch
+    ended = _commit_ended(world)
+    until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
+    pause = until if until > now and (committing or reanchor.launch) else None
+    # Consolidation does not take the turn of Restatements that are being collected: it may take long.
+    collected = start(queued, dataset, ended, now)
+    collecting = collected if collected is not None and collected > now else None
+    if committing is not None and pause is None and collecting is None and not _committing(world):
         launches.append(committing)
     if vacuum.launch is not None:
         launches.append(vacuum.launch)
-    if reanchor.launch is not None and pause is None and not launches and not any(r.active for r in world.runs):
+    quiet = pause is None and collecting is None and not launches
+    if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, reanchor)
-    times = (pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
+    times = (collecting or pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
     return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
 
 
-def _pause_after(world: World, now: datetime) -> datetime | None:
-    """Until when nothing of ours commits, since a run that does has just ended; None: it may."""
-    ended = [a.finished for r in world.runs if r.kind in COMMITTING for a in r.attempts if a.finished is not None]
-    until = max(ended) + PAUSE_BETWEEN_COMMITS if ended else now
-    return until if until > now else None
+def _committing(world: World) -> bool:
+    """Whether a run is under way that commits."""
+    return any(r.active for r in world.runs if r.kind in COMMITTING)
+
+
+def _commit_ended(world: World) -> datetime | None:
+    """When the last run ended that commits, however it ended; None: none is remembered."""
+    ends = (a.finished for r in world.runs if r.kind in COMMITTING for a in r.attempts)
+    return max((at for at in ends if at is not None), default=None)
 
 
 def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> Outcome | None:
@@ -202,24 +211,26 @@ def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
     return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
 
 
-def _orphaned(dataset: Dataset, world: World, standings: Standings) -> frozenset[str]:
-    """Stored intents of Restatements that are gone or finished, for which no Job is there."""
-    wanted = {restatement_run_id(dataset, r) for r, s in standings if not s.finished}
-    return frozenset(
-        r.run_id for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts and r.run_id not in wanted
-    )
+def _orphaned(world: World, standings: Standings, group: Launch | None) -> frozenset[str]:
+    """Stored intents without a Job that nothing comes of: another group goes instead, or none of their members is left."""
+    unfinished = {r.key for r, s in standings if not s.finished}
+    stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
+    if group is None:
+        return frozenset(r.run_id for r in stored if unfinished.isdisjoint(q.key for q in r.requests))
+    return frozenset(r.run_id for r in stored if r.run_id != group.run.run_id)
 
 
 def _needed(
     dataset: Dataset,
     world: World,
+    trials: Trials,
     standings: Standings,
     consolidations: Sequence[ConsolidationVerdict],
     vacuum: Verdict | None,
 ) -> frozenset[str]:
     """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
     unsettled = Again | GivenUp | Fresh
-    needed = {restatement_run_id(dataset, r) for r, _ in standings if finished_before(r) is None}
+    needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in trials.runs_of(r)}
     needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
     vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
     if vacuums and isinstance(vacuum, unsettled):

@@ -1,11 +1,10 @@
 """Which request an Undo takes back, or why not yet. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, find
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.observed import Run, TableView, World
+from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 
@@ -21,21 +20,17 @@ class Undone:
     final: bool = False
 
 
-def undone_by(restatement: Restatement, among: Sequence[Restatement]) -> Restatement | None:
-    """The Restatement that an Undo names."""
-    undoes = restatement.spec.undoes
-    if undoes is None:
-        return None
-    return next((r for r in among if r.meta.name == undoes.name and r is not restatement), None)
+def undone(restatement: Restatement, world: World, told: str = "") -> Undone:
+    """What the named Restatement is to the table. One that was deleted after this Undo first met it is remembered.
 
-
-def undone(restatement: Restatement, world: World, run: Run | None) -> Undone:
-    """What the named Restatement is to the table. One that was deleted after this Undo first met it is remembered."""
+    Args:
+        told: The key of the request that an earlier run of it was told to take back.
+    """
     assert restatement.spec.undoes is not None
     undo, name = restatement.meta.name, restatement.spec.undoes.name
-    named = undone_by(restatement, world.restatements)
-    if named is None:
-        met = str(restatement.status.get("undoesKey") or "") or _told(run)
+    named = world.restatements_by_name.get(name)
+    if named is None or name == undo:
+        met = str(restatement.status.get("undoesKey") or "") or told
         if met:
             return Undone(met)
         return Undone(
@@ -57,10 +52,3 @@ def undone(restatement: Restatement, world: World, run: Run | None) -> Undone:
         f"({ended.get('reason') or 'it failed'}), so there is nothing to take back.",
         final=True,
     )
-
-
-def _told(run: Run | None) -> str:
-    """What an earlier attempt was told."""
-    if run is None or run.intent is None or run.intent.restatement is None:
-        return ""
-    return run.intent.restatement.requests[0].undoes

@@ -2,15 +2,29 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Protocol
 
-from lethe_operator.health import Health
-from lethe_operator.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, ApiError, Kube
-from lethe_operator.resources.restatement import dataset_name_of
+from lethe_operator.health import RESTATEMENTS, Health
+from lethe_operator.kube import DATASETS, VACUUM_POLICIES, ApiError, Kube
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
 log = logging.getLogger(__name__)
+
+# There may be tens of thousands of them. Their watch tells of each change; a listing finds what it forgot.
+RESTATEMENTS_LISTED_EVERY_SECONDS: Final = 300.0
+
+
+class Restatements(Protocol):
+    """Whoever keeps what is told of them."""
+
+    def list(self, kube: Kube, namespace: str) -> Mapping[str, str]:
+        """Look at all of them; their versions by UID."""
+
+    def datasets(self, namespace: str) -> Iterable[str]:
+        """The Datasets that they name."""
 
 
 @dataclass(frozen=True)
@@ -19,28 +33,34 @@ class Listing:
     objects: tuple[tuple[str, str], ...]  # UID and version
 
 
-def list_everything(kube: Kube, namespaces: Sequence[str]) -> Listing:
-    """Raises: ApiError."""
+def list_everything(kube: Kube, known: Restatements, namespaces: Sequence[str]) -> Listing:
+    """All but Restatements, which are known. Raises: ApiError."""
     keys: dict[Key, None] = {}
     objects: list[tuple[str, str]] = []
     for namespace in namespaces:
         keys[Key(SHARED_RUNS, namespace, "")] = None
-        for kind in (DATASETS, RESTATEMENTS, VACUUM_POLICIES):
+        for kind in (DATASETS, VACUUM_POLICIES):
             for body in kube.list(kind, namespace):
                 metadata = body["metadata"]
                 objects.append((metadata["uid"], metadata["resourceVersion"]))
-                if kind is not RESTATEMENTS:
-                    keys[Key(kind.name, namespace, metadata["name"])] = None
-                elif name := dataset_name_of(body):
-                    keys[Key("Dataset", namespace, name)] = None
+                keys[Key(kind.name, namespace, metadata["name"])] = None
+        for name in known.datasets(namespace):
+            keys[Key("Dataset", namespace, name)] = None
     return Listing(tuple(keys), tuple(objects))
 
 
-async def resync(queue: WorkQueue, health: Health, kube: Kube, namespaces: Sequence[str], seconds: float) -> None:
+async def resync(
+    queue: WorkQueue, health: Health, kube: Kube, known: Restatements, namespaces: Sequence[str], seconds: float
+) -> None:
     """Until cancelled."""
+    listed: float | None = None
     while True:
         try:
-            found = await asyncio.to_thread(list_everything, kube, namespaces)
+            if listed is None or time.monotonic() - listed >= RESTATEMENTS_LISTED_EVERY_SECONDS:
+                versions = await asyncio.to_thread(_list_restatements, kube, known, namespaces)
+                health.listed(versions.items(), RESTATEMENTS)
+                listed = time.monotonic()
+            found = await asyncio.to_thread(list_everything, kube, known, namespaces)
         except ApiError as e:
             log.warning("resync: %s", e)
         else:
@@ -48,3 +68,7 @@ async def resync(queue: WorkQueue, health: Health, kube: Kube, namespaces: Seque
             for key in found.keys:
                 queue.add(key)
         await asyncio.sleep(seconds)
+
+
+def _list_restatements(kube: Kube, known: Restatements, namespaces: Sequence[str]) -> dict[str, str]:
+    return {uid: version for n in namespaces for uid, version in known.list(kube, n).items()}

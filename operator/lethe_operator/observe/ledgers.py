@@ -38,9 +38,9 @@ def asked_by(
     for r in restatements:
         if r.spec.replacement is not None:  # whose size follows from what it replaces
             batch_ids |= set(r.spec.batch_ids)
-    for intent in (r.intent for r in runs if r.intent is not None):
-        batch_ids |= set(intent.consolidation.batch_ids if intent.consolidation else ())
-        keys |= {request.key for request in (intent.restatement.requests if intent.restatement else ())}
+    for run in runs:
+        batch_ids |= set(run.intent.consolidation.batch_ids if run.intent and run.intent.consolidation else ())
+        keys |= {request.key for request in run.requests}
     return Asked(frozenset(batch_ids), frozenset(keys))
 
 

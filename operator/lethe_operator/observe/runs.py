@@ -1,17 +1,17 @@
 """Runs from Jobs, their pods and the Dataset's ConfigMap. Pure, but for reading documents that lie beside the table."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
-from lethe.run import FAILED, Progress, RunKind, RunPointer, RunResult, RunSpec, is_pointer
+from lethe.run import FAILED, Progress, ResultPointer, RunKind, RunPointer, RunResult, RunSpec, is_pointer
 from lethe.run import Document as RunDocument
 from pydantic import ValidationError
 
+from lethe_operator.observe.documents import Documents
 from lethe_operator.resources.common import (
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
@@ -48,14 +48,14 @@ def runs_of(
     jobs: Iterable[Json],
     pods: Iterable[Json],
     data: Mapping[str, str],
-    read: Callable[[RunPointer], bytes],
+    documents: Documents,
 ) -> tuple[Run, ...]:
     """Every run of a Dataset that left a Job, a part of one or an intent, each with its attempts.
 
     Args:
         uid: The Dataset's.
         data: Of the Dataset's ConfigMap.
-        read: Reads the document that a pointer names; what it raises is passed on.
+        documents: Those that lie beside the table; what reading them raises is passed on.
     """
     drivers: dict[str, Json] = {}
     executors: dict[tuple[str, str], list[Json]] = {}
@@ -71,19 +71,19 @@ def runs_of(
         members = members_of(job["metadata"])
         if members:
             for member in (m for m in members if m.uid == uid):
-                part = part_of(job, member, len(members), drivers.get(job["metadata"]["name"]), data)
+                part = part_of(job, member, len(members), drivers.get(job["metadata"]["name"]), data, documents)
                 attempts.setdefault(part.run_id, []).append(part)
             continue
         if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunKind):
             continue
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
-        attempt = attempt_of(job, drivers.get(job["metadata"]["name"]), helpers, data)
+        attempt = attempt_of(job, drivers.get(job["metadata"]["name"]), helpers, data, documents)
         attempts.setdefault(attempt.run_id, []).append(attempt)
     by_prefix = {i[:KEY_PREFIX_LENGTH]: i for i in attempts}
     intents = {}
     for key, text in data.items():
         if key.endswith(RUN_KEY):
-            intent = _intent(text, read)
+            intent = _inline_or(RunPointer, RunSpec, text, documents)
             if intent is not None:
                 intents[intent.run_id] = intent
                 by_prefix.setdefault(intent.run_id[:KEY_PREFIX_LENGTH], intent.run_id)
@@ -101,14 +101,16 @@ def runs_of(
     return tuple(found)
 
 
-def attempt_of(job: Json, pod: Json | None, executors: Iterable[Json], data: Mapping[str, str]) -> Attempt:
+def attempt_of(
+    job: Json, pod: Json | None, executors: Iterable[Json], data: Mapping[str, str], documents: Documents
+) -> Attempt:
     """One Job, with what its pod and the ConfigMap say of it."""
     metadata, status = job["metadata"], job.get("status") or {}
     labels, annotations = metadata["labels"], metadata.get("annotations") or {}
     number = int(labels.get(LABEL_ATTEMPT, 1))
     state, ended, reason, message = state_of(status)
     terminated = _terminated(pod)
-    progress, result = _told(data, labels[LABEL_RUN_ID], number)
+    progress, result = _told(data, labels[LABEL_RUN_ID], number, documents)
     if result is None:
         result = _document(RunResult, terminated.get("message"))
     return Attempt(
@@ -132,7 +134,9 @@ def attempt_of(job: Json, pod: Json | None, executors: Iterable[Json], data: Map
     )
 
 
-def part_of(job: Json, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str]) -> Attempt:
+def part_of(
+    job: Json, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str], documents: Documents
+) -> Attempt:
     """One Dataset's part of a Job that several share. How the driver ended tells of those parts only that it left open, and
     that it ran out of memory only of the one it was at.
 
@@ -141,7 +145,7 @@ def part_of(job: Json, member: Member, datasets: int, pod: Json | None, data: Ma
     """
     metadata = job["metadata"]
     state, ended, reason, message = state_of(job.get("status") or {})
-    progress, result = _told(data, member.run_id, member.attempt)
+    progress, result = _told(data, member.run_id, member.attempt, documents)
     part = Attempt(
         job=metadata["name"],
         run_id=member.run_id,
@@ -173,11 +177,13 @@ def part_of(job: Json, member: Member, datasets: int, pod: Json | None, data: Ma
     )
 
 
-def _told(data: Mapping[str, str], run_id: str, number: int) -> tuple[Progress | None, RunResult | None]:
+def _told(
+    data: Mapping[str, str], run_id: str, number: int, documents: Documents
+) -> tuple[Progress | None, RunResult | None]:
     """What an attempt has written into the ConfigMap; what another one of the same run left there does not count."""
     prefix = run_id[:KEY_PREFIX_LENGTH]
     progress = _document(Progress, data.get(prefix + PROGRESS_KEY))
-    result = _document(RunResult, data.get(prefix + RESULT_KEY))
+    result = _inline_or(ResultPointer, RunResult, data.get(prefix + RESULT_KEY), documents, number)
     return (
         progress if progress is not None and progress.attempt == number else None,
         result if result is not None and result.attempt == number else None,
@@ -227,18 +233,21 @@ def _why_pending(pod: Json) -> str:
     return ""
 
 
-def _intent(text: str, read: Callable[[RunPointer], bytes]) -> RunSpec | None:
+def _inline_or(
+    pointer: type[RunPointer], model: type[D], text: str | None, documents: Documents, attempt: int | None = None
+) -> D | None:
+    """A document that the ConfigMap holds, or that lies where its pointer says. What a pointer of another attempt names is not
+    asked for."""
     try:
-        document = json.loads(text)
-        if not isinstance(document, dict) or not is_pointer(document):
-            return RunSpec.model_validate_json(text)
-        pointer = RunPointer.model_validate_json(text)
-    except (ValueError, ValidationError):
+        found = json.loads(text or "null")
+    except ValueError:
         return None
-    content = read(pointer)
-    if hashlib.sha256(content).hexdigest() != pointer.sha256:
+    if not isinstance(found, dict) or not is_pointer(found):
+        return _document(model, text)
+    where = _document(pointer, text)
+    if where is None or (attempt is not None and isinstance(where, ResultPointer) and where.attempt != attempt):
         return None
-    return _document(RunSpec, content.decode())
+    return documents.get(model, where)
 
 
 def _document(model: type[D], text: str | None) -> D | None:

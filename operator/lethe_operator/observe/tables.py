@@ -19,12 +19,12 @@ from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.ledger.parts import apart
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunPointer
-from lethe.table import catalogs, facts, ledger_store, tracking
+from lethe.table import catalogs, facts, ledger_store, run_documents, tracking
 from lethe.table.tracking import Shown
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io import load_file_io
 
+from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.ledgers import Asked, Lookup
@@ -64,6 +64,7 @@ class Tables:
         self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
         self.listings = listings or Listings()
         self.events = events or EventSources(self.listings)
+        self.documents = Documents(self._read)
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
         """The table now; its ledger is yet to be read, see `known`. Never raises: what went wrong is part of what is
@@ -165,15 +166,8 @@ class Tables:
             properties = catalogs.properties(dataset.spec.table.catalog)
         return self.events.view(dataset, entries, properties, others)
 
-    def read_pointer(self, pointer: RunPointer) -> bytes:
-        """The document that a pointer names. Raises whatever the store raises."""
-        properties = catalogs.properties(pointer.catalog)
-
-        def read() -> bytes:
-            with load_file_io(dict(properties), pointer.uri).new_input(pointer.uri).open() as stream:
-                return bytes(stream.read())
-
-        return self._limiter.call(f"run {pointer.uri}", TABLE_SECONDS, read)
+    def _read(self, pointer: RunPointer) -> bytes | None:
+        return self._limiter.call(f"run {pointer.uri}", TABLE_SECONDS, lambda: run_documents.read(pointer))
 
     def forget(self, dataset: str) -> None:
         """A Dataset, as `namespace/name`, is gone."""

@@ -4,45 +4,46 @@ The order matters: Jobs before the ConfigMap and both before the table, so that 
 what it wrote.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunKind
 
 from lethe_operator.build import names
+from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.validation import other_reader
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,
     PODS,
-    RESTATEMENTS,
     VACUUM_POLICIES,
     Kube,
     NotFound,
 )
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.ledgers import asked_by
+from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.members import member_label
-from lethe_operator.resources.observed import Attempt, AttemptState, NotListed, Run, TableView, Unavailable, World
-from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
+from lethe_operator.resources.observed import (
+    Attempt,
+    AttemptState,
+    Invalid,
+    NotListed,
+    Run,
+    TableView,
+    Unavailable,
+    World,
+)
+from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
-
-
-@dataclass(frozen=True)
-class Invalid:
-    """A resource whose spec cannot be read; `message` names the field."""
-
-    kind: str
-    meta: Meta
-    status: Mapping[str, Any]
-    message: str
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ class Observed:
     restatements: tuple[Restatement, ...] = ()
 
 
-def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
+def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, name: str, now: datetime) -> Observed:
     """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
-    restatements, invalid = _restatements(kube, namespace, name)
+    known = store.of(kube, namespace, name, now)
+    restatements, invalid = known.restatements, list(known.invalid)
     try:
         body = kube.get(DATASETS, namespace, name)
     except NotFound:
@@ -72,9 +74,13 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
     if isinstance(found, Unavailable):
         table: Any = found
         runs: tuple[Run, ...] = ()
-        return Observed(dataset, World(restatements, policies, runs, table), tuple(invalid))
+        world = World(restatements, policies, runs, table, next_expiry=known.next_expiry)
+        return Observed(dataset, world, tuple(invalid))
     runs = found
     table = tables.view(dataset)
+    if isinstance(table, TableView) and rolled_back(dataset, table):  # what has succeeded may be untrue now
+        there = {r.meta.name for r in restatements}
+        restatements = (*restatements, *(r for r in store.done(namespace, name) if r.meta.name not in there))
     neighbours = _neighbours(kube, dataset.meta)
     other = other_reader(dataset, neighbours)
     events = tables.notifications(dataset, table, other.meta.name if other else "")
@@ -91,7 +97,7 @@ def observe(kube: Kube, tables: Tables, namespace: str, name: str) -> Observed:
         buffer = buffer.as_of(table.ledger.batches)
         if rest_seconds:
             tables.listings.settle(dataset, table.ledger.batches)
-    world = World(restatements, policies, runs, table, buffer, neighbours, events)
+    world = World(restatements, policies, runs, table, buffer, neighbours, events, known.next_expiry)
     return Observed(dataset, world, (*invalid, *unreadable))
 
 
@@ -114,19 +120,6 @@ def _did_all(attempt: Attempt) -> bool:
 
 def _mirrored(dataset: Dataset, job: str) -> bool:
     return any(e.get("name") == job and e.get("finishTime") for e in dataset.status.get("runs") or ())
-
-
-def _restatements(kube: Kube, namespace: str, name: str) -> tuple[tuple[Restatement, ...], list[Invalid]]:
-    found: list[Restatement] = []
-    invalid: list[Invalid] = []
-    for body in kube.list(RESTATEMENTS, namespace):
-        if dataset_name_of(body) != name:
-            continue
-        try:
-            found.append(parse_restatement(body))
-        except InvalidSpec as e:
-            invalid.append(Invalid("Restatement", parse_meta(body), body.get("status") or {}, str(e)))
-    return tuple(found), invalid
 
 
 def _neighbours(kube: Kube, of: Meta) -> tuple[Dataset, ...]:
@@ -165,6 +158,6 @@ def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Una
     owners = {o.get("uid") for o in (config_map.get("metadata") or {}).get("ownerReferences") or ()}
     data = config_map.get("data") or {} if uid in owners else {}
     try:
-        return runs_of(uid, jobs, pods, data, tables.read_pointer)
+        return runs_of(uid, jobs, pods, data, tables.documents)
     except Exception as e:
         return unavailable(e, "The document of a run", {}, storage=True)

@@ -93,6 +93,11 @@ class Meta(Spec):
 S = TypeVar("S", bound=Spec)
 
 
+def is_newer(version: str, than: str) -> bool:
+    """Versions of one object are numbers in all API servers that count; of others, what comes later is newer."""
+    return int(version) > int(than) if version.isdigit() and than.isdigit() else version != than
+
+
 def parse_meta(body: Mapping[str, Any]) -> Meta:
     return Meta.model_validate(body.get("metadata") or {})
 

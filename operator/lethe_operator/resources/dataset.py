@@ -45,6 +45,11 @@ class BufferSpec(Spec):
     events: EventsSpec | None = None
 
 
+class RestatementsSpec(Spec):
+    window_seconds: int = 10
+    max_per_commit: int = 5000
+
+
 class ConsolidationSpec(Spec):
     mode: str = "Rewrite"
     min_bytes: Bytes = 128 * MIB
@@ -90,6 +95,7 @@ class DatasetSpec(Spec):
     batch_column: str
     buffer: BufferSpec
     schema_evolution: SchemaEvolution = "Refuse"
+    restatements: RestatementsSpec = RestatementsSpec()
     consolidation: ConsolidationSpec = ConsolidationSpec()
     batch_tracking: BatchTrackingSpec = BatchTrackingSpec()
     deletes: str = "Ledger"

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
+from typing import Any
 
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.digest import EMPTY_BUFFER, BufferDigest
 from lethe.plan.events import Written
-from lethe.run import Progress, RunKind, RunResult, RunSpec
+from lethe.run import Progress, RestatementRequest, RunKind, RunResult, RunSpec
 
-from lethe_operator.resources.common import FOR_HEAD
+from lethe_operator.resources.common import FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -24,6 +26,16 @@ class Unavailable:
     reason: str
     message: str
     transient: bool = True
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A resource whose spec cannot be read; `message` names the field."""
+
+    kind: str
+    meta: Meta
+    status: Mapping[str, Any]
+    message: str
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,7 @@ class TableView:
         if run.intent is None:
             return False
         batches = run.intent.consolidation.batch_ids if run.intent.consolidation else ()
-        requests = run.intent.restatement.requests if run.intent.restatement else ()
-        known = (*map(self.ledger.batches.get, batches), *(self.ledger.requests.get(r.key) for r in requests))
+        known = (*map(self.ledger.batches.get, batches), *(self.ledger.requests.get(r.key) for r in run.requests))
         return any(entry is not None and entry.run == run.run_id for entry in known)
 
 
@@ -149,6 +160,11 @@ class Run:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def requests(self) -> tuple[RestatementRequest, ...]:
+        """Whose group it carries out, as far as its document is known."""
+        return self.intent.restatement.requests if self.intent is not None and self.intent.restatement else ()
+
+    @property
     def reanchors(self) -> bool:
         """Whether it only gives a bare head a ledger of its own: a consolidation of no batches."""
         if self.intent is not None and self.intent.consolidation is not None:
@@ -165,10 +181,15 @@ class World:
     """Everything a decision about one Dataset looks at, besides the Dataset and the clock. Jobs are observed before the
     table, so that the outcome of a Job that is seen finished is in the ledger that is seen."""
 
-    restatements: tuple[Restatement, ...] = ()
+    restatements: tuple[Restatement, ...] = ()  # those that something may be left to do or to say of
     policies: tuple[VacuumPolicy, ...] = ()
     runs: tuple[Run, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
     neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace
     events: EventsView | None = None  # None: the Dataset asks for none
+    next_expiry: datetime | None = None  # when the time to live of a Restatement is over that is not among these
+
+    @cached_property
+    def restatements_by_name(self) -> Mapping[str, Restatement]:
+        return {r.meta.name: r for r in self.restatements}

@@ -52,13 +52,16 @@ def a_dataset(name: str = "flights", **changes: Any) -> Dataset:
     return parse_dataset(a_dataset_body(name, **changes))
 
 
-def a_restatement(name: str = "revert-a", status: Any = None, meta: Any = None, **spec: Any) -> Restatement:
-    body = {
+def a_restatement_body(name: str = "revert-a", status: Any = None, meta: Any = None, **spec: Any) -> dict[str, Any]:
+    return {
         "metadata": _metadata(name, **(meta or {})),
         "spec": {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchIds": ["A"], **spec},
         "status": status or {},
     }
-    return parse_restatement(body)
+
+
+def a_restatement(name: str = "revert-a", **changes: Any) -> Restatement:
+    return parse_restatement(a_restatement_body(name, **changes))
 
 
 def a_replay(old: str, new: str, name: str = "", **changes: Any) -> Restatement:
@@ -162,7 +165,12 @@ def a_consolidation(*batches: BufferedBatch, dataset: Dataset | None = None) -> 
 
 
 def a_restatement_run(restatement: Restatement, dataset: Dataset | None = None) -> RunSpec:
-    return run_specs.restatement(dataset or a_dataset(), restatement)
+    return run_specs.restatements(dataset or a_dataset(), [(restatement, "")])
+
+
+def a_group(*restatements: Restatement) -> RunSpec:
+    """The run of several."""
+    return run_specs.restatements(a_dataset(), [(r, "") for r in restatements])
 
 
 def a_vacuum(key: str = "7423456789012345678", policy: str = "ns/air") -> RunSpec:

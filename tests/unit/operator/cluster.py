@@ -1,7 +1,7 @@
 """A Kubernetes API server of a few lines: it stores documents and merges patches, and knows nothing of what they mean."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,7 @@ class Cluster:
 
     def __init__(self, *objects: tuple[Kind, Document]) -> None:
         self.objects: dict[tuple[str, str, str], Document] = {}
+        self.version = 1  # that of the builders' objects
         for kind, document in objects:
             self.create(kind, document["metadata"]["namespace"], document)
 
@@ -29,25 +30,35 @@ class Cluster:
         found = [o for (k, n, _), o in self.objects.items() if (k, n) == (kind.name, namespace)]
         return [_copy(o) for o in found if _selects(labels, o["metadata"].get("labels") or {})]
 
+    def pages(self, kind: Kind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
+        found = self.list(kind, namespace, labels)
+        yield from (found[n : n + 500] for n in range(0, len(found), 500))
+
     def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
         key = (kind.name, namespace, document["metadata"]["name"])
         if key in self.objects:
             raise AlreadyExists(409, "AlreadyExists", str(key))
         created = (NOW + timedelta(seconds=len(self.objects))).isoformat()
-        defaults = {"uid": f"uid-{key[2]}", "creationTimestamp": created, "resourceVersion": "1"}
+        defaults = {"uid": f"uid-{key[2]}", "creationTimestamp": created, "resourceVersion": self._version()}
         self.objects[key] = _copy({**document, "metadata": {**defaults, **document["metadata"]}})
         return _copy(self.objects[key])
 
     def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
         assert subresource in ("", "status")
         old = self.get(kind, namespace, name)
-        self.objects[kind.name, namespace, name] = _merged(old, patch)
+        new = _merged(old, patch)
+        new["metadata"]["resourceVersion"] = self._version()
+        self.objects[kind.name, namespace, name] = new
         return self.get(kind, namespace, name)
 
     def delete(self, kind: Kind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
         assert policy in ("Background", "Foreground")
         assert not uid or self.get(kind, namespace, name)["metadata"]["uid"] == uid
         self.objects.pop((kind.name, namespace, name), None)
+
+    def _version(self) -> str:
+        self.version += 1
+        return str(self.version)
 
 
 def _selects(selector: str, labels: Mapping[str, str]) -> bool:
@@ -78,6 +89,9 @@ class Client:
 
     def list(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("list", kind, *args, **kwargs)
+
+    def pages(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+        return iter([self._ask("list", kind, *args, **kwargs)])
 
     def create(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("create", kind, *args, **kwargs)

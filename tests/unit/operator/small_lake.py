@@ -1,31 +1,34 @@
 """A Dataset with a real table and a real buffer, on SQLite and local files, and an API server in memory. What runs do is
 stood in for by commits of a ledger."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from lethe import names
 from lethe.buffer import open_buffer
-from lethe.ledger.ledger import BatchEntry, Delta
+from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.plan.batches import BufferedBatch
-from lethe.run import RunSpec, parse_run
-from lethe.table import ledger_store
+from lethe.run import RequestResult, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.table import ledger_store, run_documents
 from lethe.table.facts import observe
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, Document
+from lethe_operator.build.names import shared
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler, utc_now
-from lethe_operator.resources.common import LABEL_RUN_ID, RUN_KEY
+from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
+from lethe_spark.result import for_config_map
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import RUN, a_batch
+from tests.builders import RUN, a_batch, a_request_entry
 from tests.unit.lethe.table.lake import SCHEMA, catalog_in, new_table, summary_of
-from tests.unit.operator.builders import a_dataset_body
+from tests.unit.operator.builders import a_dataset_body, a_restatement_body, a_result
 from tests.unit.operator.cluster import Client, Cluster
 
 FLIGHTS = Key("Dataset", "ns", "flights")
@@ -95,10 +98,13 @@ class SmallLake:
         keys = summary_of(table, Delta(run, set_batches=entries), kind="Consolidation")
         table.append(SCHEMA.empty_table(), snapshot_properties=keys)
 
-    def states(self) -> dict[str, str]:
+    @property
+    def ledger(self) -> Ledger:
         table = self.table
-        ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
-        return {i: str(b.state) for i, b in ledger.batches.items()}
+        return ledger_store.load(table.io, observe(table, "batch_id")).ledger
+
+    def states(self) -> dict[str, str]:
+        return {i: str(b.state) for i, b in self.ledger.batches.items()}
 
     # --- operators and runs -------------------------------------------------------------------------------------------
 
@@ -112,21 +118,68 @@ class SmallLake:
     def runs(self) -> list[RunSpec]:
         """What is stored of runs, whether or not there is a Job."""
         found = self.cluster.list(CONFIG_MAPS, "ns")
-        return [parse_run(v) for m in found for k, v in (m.get("data") or {}).items() if k.endswith(RUN_KEY)]
+        stored = [v for m in found for k, v in (m.get("data") or {}).items() if k.endswith(RUN_KEY)]
+        return [parse_run(_whole(text)) for text in stored]
 
     def end(self, job: Document) -> None:
-        """Let a Job's run do its work: promote what of its batches is not promoted yet. It ended a minute ago."""
+        """Let a Job's run do its work: promote what of its batches is not promoted yet, remember the requests of its group and
+        refuse those whose reason is "refuse". It ended a minute ago."""
         (run,) = [r for r in self.runs() if r.run_id == job["metadata"]["labels"][LABEL_RUN_ID]]
-        assert run.consolidation is not None
-        known = self.states()
-        left = [i for i in run.consolidation.batch_ids if i not in known]
-        if left:
-            self.commit(*(self.promoted(i, run.run_id) for i in left), run=run.run_id)
+        if run.consolidation is not None:
+            known = self.states()
+            left = [i for i in run.consolidation.batch_ids if i not in known]
+            if left:
+                self.commit(*(self.promoted(i, run.run_id) for i in left), run=run.run_id)
+        else:
+            self._restate(run)
         ended = (utc_now() - timedelta(minutes=1)).isoformat()
         complete = {"type": "Complete", "status": "True", "lastTransitionTime": ended}
         status = {"succeeded": 1, "completionTime": ended, "conditions": [complete]}
         self.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": status})
 
+    def _restate(self, run: RunSpec) -> None:
+        assert run.restatement is not None
+        requests = run.restatement.requests
+        granted = [r for r in requests if r.reason != "refuse"]
+        known = self.ledger.requests
+        entries = [
+            replace(a_request_entry(r.key, group_size=len(granted)), run=run.run_id)
+            for r in granted
+            if r.key not in known
+        ]
+        if entries:
+            keys = summary_of(self.table, Delta(run.run_id, set_requests=tuple(entries)))
+            self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+        told = [
+            RequestResult(
+                key=r.key, name=r.name, succeeded=r in granted, reason="" if r in granted else "AlreadyReplaced"
+            )
+            for r in requests
+        ]
+        result = a_result(run, requests=told, attempt=run.attempt)
+        data = {run.run_id[:KEY_PREFIX_LENGTH] + RESULT_KEY: for_config_map(result, run.table)}
+        self.cluster.patch(CONFIG_MAPS, "ns", shared("flights"), {"data": data})
+
+    # --- Restatements -------------------------------------------------------------------------------------------------
+
+    def ask(self, *names: str, **spec: Any) -> None:
+        """Restatements that each revert a batch of their own name, unless it says otherwise."""
+        for name in names:
+            self.cluster.create(RESTATEMENTS, "ns", a_restatement_body(name, **{"batchIds": [name], **spec}))
+
+    def phases(self) -> dict[str, str]:
+        found = self.cluster.list(RESTATEMENTS, "ns")
+        return {r["metadata"]["name"]: (r.get("status") or {}).get("phase", "") for r in found}
+
     def status(self) -> Document:
         found: Document = self.cluster.get(DATASETS, "ns", "flights")["status"]
         return found
+
+
+def _whole(text: str) -> str:
+    """A document, or what its pointer names."""
+    if not is_pointer(json.loads(text)):
+        return text
+    content = run_documents.read(RunPointer.model_validate_json(text))
+    assert content is not None
+    return content.decode()

@@ -72,7 +72,8 @@ class Tenant:
     def revert(self, name: str, batch: str) -> None:
         metadata = {"namespace": "ns", "name": "r", "uid": "uid-r", "generation": 1, "creationTimestamp": ENDED_AT}
         spec = {"datasetRef": {"name": name}, "operation": "Revert", "batchIds": [batch]}
-        self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
+        created = self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
+        self.reconcile.restatements.heard(deleted=False, body=created)
 
     def look_at(self, *datasets: str) -> None:
         for name in datasets:

@@ -183,3 +183,53 @@ def test_two_operators_that_look_at_different_moments_leave_each_batch_to_be_pro
         before = len(client.requests)
         held(FLIGHTS)
         assert not [r for r in client.requests[before:] if r.startswith(("create", "delete"))], at
+
+
+# --- groups of Restatements ----------------------------------------------------------------------------------------------
+
+
+def asked(lake: SmallLake) -> Counter[str]:
+    """How many of the stored runs have each Restatement as a member."""
+    return Counter(r.name for run in lake.runs() if run.restatement for r in run.restatement.requests)
+
+
+def test_an_operator_killed_after_any_write_of_a_groups_launch_leaves_it_as_it_is_to_its_successor(
+    begin: Begin,
+) -> None:
+    """One that comes meanwhile does not make a stored group another one: it goes into the next."""
+    told: list[tuple[str, int, int]] = []
+    for lake, write in crashed(begin, lambda lake: lake.ask("a", "b")):
+        told.append((write, len(lake.runs()), len(lake.jobs())))
+        stored = bool(lake.runs())
+        lake.ask("c")
+        lake.operator()(FLIGHTS)
+
+        assert len(lake.jobs()) == 1, write
+        assert asked(lake) == Counter(["ns/a", "ns/b"] if stored else ["ns/a", "ns/b", "ns/c"]), write
+        assert len(settle(lake)) == (2 if stored else 1), write
+        assert lake.phases() == dict.fromkeys("abc", "Succeeded"), write
+        sizes = {k.split("/")[1]: r.result["groupSize"] for k, r in lake.ledger.requests.items()}
+        assert sizes == ({"a": 2, "b": 2, "c": 1} if stored else dict.fromkeys("abc", 3)), write
+    assert ("patch ConfigMap", 1, 0) in told  # the intent and no Job
+    assert ("create Job", 1, 1) in told
+
+
+def test_an_operator_killed_after_any_write_that_follows_a_groups_commit_leaves_the_ends_to_its_successor(
+    begin: Begin,
+) -> None:
+    """Each has its own, and none is carried out again: also the one that was refused, of which the ledger knows nothing."""
+
+    def commit(lake: SmallLake) -> None:
+        lake.ask("a", "b")
+        lake.ask("refused", reason="refuse")
+        lake.operator()(FLIGHTS)
+        lake.end(lake.jobs()[0])
+
+    told = []
+    for lake, write in crashed(begin, commit):
+        told.append((write, sorted(lake.phases().values())))
+        assert len(settle(lake)) == 1, write
+        assert lake.phases() == {"a": "Succeeded", "b": "Succeeded", "refused": "Failed"}, write
+        lake.operator()(FLIGHTS)
+        assert len(lake.jobs()) == 1, write
+    assert ("patch Restatement", ["Queued", "Queued", "Succeeded"]) in told  # one of three was told

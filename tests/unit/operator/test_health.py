@@ -75,3 +75,22 @@ def test_a_reconcile_that_never_ends_is_trouble() -> None:
     health.listed([])
 
     assert "A reconcile has been running" in (health.trouble(901, 0) or "")
+
+
+def test_what_is_listed_seldom_is_neither_forgotten_nor_waited_for_meanwhile() -> None:
+    health, clock = a_health()
+    health.heard("r", "7", "seldom")
+    health.listed([("r", "6")], "seldom")  # its page was read before the watch told of the newer one
+
+    for n in range(1, 20):
+        clock.now = n * 15
+        health.listed([("u", "1")])
+        health.heard("u", "1")
+
+    assert health.trouble(0, 0) is None
+    health.listed([("r", "8")], "seldom")
+    clock.now += 121
+    health.listed([("u", "1")])
+    assert "no watch told of it" in (health.trouble(0, 0) or "")
+    health.heard("r", "8", "seldom")
+    assert health.trouble(0, 0) is None

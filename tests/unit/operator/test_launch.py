@@ -71,12 +71,13 @@ def test_a_job_of_somebody_else_is_not_taken_for_the_run() -> None:
 def test_rights_that_somebody_widened_are_put_right_before_the_next_run(kind: Any, changed: dict[str, Any]) -> None:
     server = Cluster()
     start(server)
-    before = server.get(kind, "ns", "flights-runs")
+    (field,) = changed
+    before = server.get(kind, "ns", "flights-runs")[field]
     server.patch(kind, "ns", "flights-runs", changed)
 
     start(server)
 
-    assert server.get(kind, "ns", "flights-runs") == before
+    assert server.get(kind, "ns", "flights-runs")[field] == before
 
 
 def test_two_datasets_of_a_namespace_share_no_account_no_rights_and_no_config_map() -> None:

@@ -1,18 +1,30 @@
 """A reconcile of a Dataset whose table and buffer are real, on SQLite and local files."""
 
+import threading
+import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lethe.ledger.ledger import BatchState
 from lethe.plan.digest import BufferDigest
 from lethe.table import tracking
-from lethe_operator.kube import DATASETS, JOBS, Away
+from lethe_operator.apply import launch, status_pool
+from lethe_operator.decide import restatement_status
+from lethe_operator.decide.restatement import Standing
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, Kind
 from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.world import observe
+from lethe_operator.reconcile import Reconciler, utc_now
+from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
 
-from tests.builders import a_batch
+from tests.builders import NOW, a_batch
+from tests.unit.operator.builders import a_restatement, a_restatement_body
+from tests.unit.operator.cluster import Client
 from tests.unit.operator.small_lake import FLIGHTS, SmallLake
 
 
@@ -33,7 +45,7 @@ def lake(bare: SmallLake) -> SmallLake:
 
 
 def seen(lake: SmallLake, tables: Tables) -> World:
-    return observe(lake.cluster, tables, "ns", "flights").world  # type: ignore[arg-type]
+    return observe(lake.cluster, tables, Restatements(), "ns", "flights", utc_now()).world  # type: ignore[arg-type]
 
 
 def told(world: World) -> tuple[list[str], int, list[str]]:
@@ -198,7 +210,7 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(l
     def away(*_: str) -> None:
         raise Away(0, "NoAnswer", "gone")
 
-    lake.cluster.list = away  # type: ignore[assignment, method-assign]
+    lake.cluster.get = away  # type: ignore[assignment, method-assign]
     with pytest.raises(Away):
         reconcile(FLIGHTS)
     assert value("lethe_reconciles_total", {"kind": "Dataset"}) == 5
@@ -232,3 +244,138 @@ def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once
     lake.commit(a_batch("Q", rows=5))
     reconcile(FLIGHTS)
     assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (1, 7)
+
+
+def test_a_group_that_no_config_map_could_hold_has_an_end_for_each(lake: SmallLake) -> None:
+    """Neither what its run is told nor what it answers fits: both lie beside the table."""
+    granted, refused = [f"a{n}" for n in range(250)], [f"r{n}" for n in range(250)]
+    lake.ask(*granted)
+    lake.ask(*refused, reason="refuse")
+    lake.operator()(FLIGHTS)
+    (job,) = lake.jobs()
+    lake.end(job)
+
+    lake.operator()(FLIGHTS)
+
+    assert lake.phases() == {**dict.fromkeys(granted, "Succeeded"), **dict.fromkeys(refused, "Failed")}
+    (config_map,) = lake.cluster.list(CONFIG_MAPS, "ns")
+    assert sum(map(len, config_map["data"].values())) < 64 * 1024
+    assert [j["metadata"]["labels"][LABEL_KIND] for j in lake.jobs()] == ["Restatement", "Consolidation"]
+
+
+def test_of_fifteen_thousand_restatements_only_those_that_change_cost_anything(lake: SmallLake) -> None:
+    """All of them are read once; then a reconcile asks for none and writes of those only that are new."""
+    for n in range(15_000):
+        lake.cluster.create(RESTATEMENTS, "ns", a_restatement_body(f"r{n}", batchIds=[f"b{n}"], status=succeeded()))
+    client = Client(lake.cluster)
+    reconcile = lake.operator(client)
+    reconcile(FLIGHTS)
+    asked = client.requests.count("list Restatement")
+    client.requests.clear()
+    lake.ask("new")
+    reconcile.restatements.heard(deleted=False, body=lake.cluster.get(RESTATEMENTS, "ns", "new"))
+    began = time.process_time()
+
+    reconcile(FLIGHTS)
+
+    assert time.process_time() - began < 1
+    assert asked == 1
+    assert [r for r in client.requests if r.endswith(" Restatement")] == ["patch Restatement"]
+
+
+def succeeded() -> dict[str, Any]:
+    standing = Standing("Succeeded", "True", "Succeeded", "3 rows deleted.")
+    return restatement_status.status(a_restatement(), standing, NOW)
+
+
+def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_when_nobody_answers(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"a{n:03}" for n in range(100)]
+    lake.ask(*names)
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    patch, lock, together = lake.cluster.patch, threading.Lock(), threading.Barrier(status_pool.THREADS, timeout=60)
+    answers = iter([True] * 40)
+    asked: list[str] = []
+
+    def written(kind: Kind, namespace: str, name: str, *args: Any) -> Any:
+        if kind is not RESTATEMENTS:
+            return patch(kind, namespace, name, *args)
+        with lock:
+            asked.append(name)
+            first = len(asked) <= status_pool.THREADS
+        if first:
+            together.wait()
+        with lock:
+            if not next(answers, False):
+                raise Away(0, "NoAnswer", "PATCH")
+            return patch(kind, namespace, name, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake.cluster, "patch", written)
+        with pytest.raises(Away):
+            lake.operator()(FLIGHTS)
+    at_first = Counter(lake.phases().values())
+    lake.operator()(FLIGHTS)
+
+    assert at_first == {"Succeeded": 40, "Queued": 60}
+    assert 40 < len(asked) <= 40 + status_pool.THREADS
+    assert set(lake.phases().values()) == {"Succeeded"}
+
+
+def test_the_next_run_starts_before_the_members_of_the_last_one_are_told(lake: SmallLake) -> None:
+    """There may be thousands of them, and a driver takes its time to start."""
+    lake.ask("a")
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    lake.ask("b")
+    client = Client(lake.cluster)
+
+    lake.operator(client)(FLIGHTS)
+
+    assert client.requests.index("create Job") < client.requests.index("patch Restatement")
+    assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
+
+
+def test_a_run_that_cannot_be_stored_keeps_nobody_from_being_told(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ask("a")
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    lake.ask("b")
+
+    def away(*_: Any) -> str:
+        raise ConnectionError("S3")
+
+    monkeypatch.setattr(launch.intent, "document", away)
+    with pytest.raises(ConnectionError):
+        lake.operator()(FLIGHTS)
+
+    assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
+
+
+def test_those_that_are_done_are_told_of_a_rollback(lake: SmallLake) -> None:
+    """They are not looked at otherwise."""
+    lake.commit(lake.promoted("A"), lake.promoted("B"))
+    older = lake.table.current_snapshot()
+    assert older is not None
+    lake.ask("a", "b")
+    operator = lake.operator()
+    operator(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    operator(FLIGHTS)
+    assert lake.phases() == {"a": "Succeeded", "b": "Succeeded"}
+    assert names_of(operator) == []
+
+    lake.table.manage_snapshots().rollback_to_snapshot(older.snapshot_id).commit()
+    operator(FLIGHTS)
+
+    assert lake.phases() == {"a": "RolledBack", "b": "RolledBack"}
+    assert names_of(operator) == ["a", "b"]
+
+
+def names_of(operator: Reconciler) -> list[str]:
+    """Those that it looks at each time."""
+    return [r.meta.name for r in operator.restatements.of(operator.kube, "ns", "flights", utc_now()).restatements]

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from lethe.run import Phase, Progress, RequestResult
 from lethe_operator.decide import restatement_status
+from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.restatement import Standing, stand
 from lethe_operator.decide.restatement_order import in_order
+from lethe_operator.decide.table import decide
+from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.resources.observed import AttemptState, NoTable, Run, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
@@ -37,7 +40,14 @@ def standing(
     blocker: Blocker | None = None,
 ) -> Standing:
     world = a_world(table=table or a_table(), restatements=(r,))
-    return stand(r, a_dataset(), world, blocker, run, NOW, SETTINGS)
+    trials = Trials(a_dataset(), [run] if run else [], SETTINGS)
+    return stand(r, a_dataset(), world, blocker, trials.of(r), NOW, SETTINGS)
+
+
+def started(r: Restatement = REVERT, run: Run | None = None, table: TableView | None = None) -> Launch:
+    world = a_world(table=table or a_table(), restatements=(r,), runs=(run,) if run else ())
+    (launch,) = decide(a_dataset(), world, NOW, SETTINGS).launches
+    return launch
 
 
 def of(r: Restatement, state: AttemptState = AttemptState.FAILED, **changes: Any) -> Run:
@@ -51,15 +61,13 @@ def committed(r: Restatement, **result: Any) -> TableView:
 
 
 def test_one_that_is_new_waits_for_its_turn_with_a_run_of_its_own() -> None:
-    found = standing()
+    found, launch = standing(), started()
 
     assert (found.phase, found.succeeded, found.reason) == ("Queued", "Unknown", "Queued")
-    assert found.launch is not None
-    assert (REVERT.meta.uid, 1, ("A",)) == (
-        found.launch.for_uid,
-        found.launch.run.attempt,
-        found.launch.run.restatement.requests[0].batch_ids,  # type: ignore[union-attr]
-    )
+    assert found.ready is not None
+    assert launch.run.restatement is not None
+    (request,) = launch.run.restatement.requests
+    assert (REVERT.meta.uid, 1, ("A",)) == (launch.for_uid, launch.run.attempt, request.batch_ids)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +84,7 @@ def test_one_that_is_new_waits_for_its_turn_with_a_run_of_its_own() -> None:
 def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: Run | None) -> None:
     found = standing(run=run, table=committed(REVERT, snapshot_id=8642949070972100074, rows_deleted=3, group_size=1))
 
-    assert (found.phase, found.succeeded, found.launch) == ("Succeeded", "True", None)
+    assert (found.phase, found.succeeded, found.ready) == ("Succeeded", "True", None)
     assert (found.result["snapshotId"], found.result["rowsDeleted"]) == (8642949070972100074, 3)  # type: ignore[index]
 
 
@@ -107,7 +115,7 @@ def test_what_is_not_supported_is_refused_by_field(spec: dict[str, Any], field: 
 
     found = standing(a_restatement(**spec))
 
-    assert (found.reason, found.stalled, found.launch) == ("NotSupported", True, None)
+    assert (found.reason, found.stalled, found.ready) == ("NotSupported", True, None)
     assert field in found.message
 
 
@@ -118,7 +126,7 @@ def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
 
     found = standing(inside)
 
-    assert (found.phase, found.succeeded, found.reason, found.launch) == (
+    assert (found.phase, found.succeeded, found.reason, found.ready) == (
         "Failed",
         "False",
         "ReplacementInBuffer",
@@ -142,13 +150,13 @@ def test_it_waits_for_the_table_to_be_created() -> None:
     found = standing(table=NoTable())
 
     assert _told(found) == ("Pending", "TableNotFound", False)
-    assert None is found.launch
+    assert None is found.ready
 
 
 def test_suspend_holds_it_and_a_run_under_way_goes_on() -> None:
     suspended = a_restatement(suspend=True)
 
-    assert (standing(suspended).phase, standing(suspended).launch) == ("Suspended", None)
+    assert (standing(suspended).phase, standing(suspended).ready) == ("Suspended", None)
     assert standing(suspended, of(suspended, AttemptState.ACTIVE)).phase == "Running"
 
 
@@ -156,6 +164,20 @@ def test_cancel_before_a_run_changes_nothing_and_ends_it() -> None:
     found = standing(a_restatement(cancel=True))
 
     assert (found.phase, found.succeeded, found.reason) == ("Cancelled", "False", "Cancelled")
+
+
+def test_a_cancelled_one_is_as_its_author_wants_it_and_stalls_nobody_now_or_at_the_next_look() -> None:
+    """Whoever deploys it waits for Ready, and would wait for ever; a warning would ask somebody to act."""
+    cancelled = a_restatement(cancel=True)
+
+    first = restatement_status.status(cancelled, standing(cancelled), NOW)
+    seen = a_restatement(cancel=True, status=first)
+    again = restatement_status.status(seen, standing(seen), NOW)
+
+    types = ("Ready", "Reconciling", "Stalled", "Succeeded")
+    assert [condition(first, t)[0] for t in types] == ["True", "False", "False", "False"]
+    assert first == again
+    assert [(e.reason, e.warning) for e in restatement_status.events("revert-a", {}, first)] == [("Cancelled", False)]
 
 
 def test_cancel_stops_the_run_first() -> None:
@@ -182,7 +204,7 @@ def test_a_failed_run_is_repeated_unless_it_failed_for_good(
 ) -> None:
     found = standing(run=of(REVERT, **changes))
 
-    assert (phase, reason, starts) == (found.phase, found.reason, found.launch is not None)
+    assert (phase, reason, starts) == (found.phase, found.reason, found.ready is not None)
 
 
 def test_out_of_memory_three_times_stalls_but_does_not_fail_it() -> None:
@@ -200,9 +222,10 @@ def test_out_of_memory_three_times_stalls_but_does_not_fail_it() -> None:
 def test_the_failure_of_an_earlier_object_of_the_name_is_not_held_against_it() -> None:
     again = a_restatement(meta={"uid": "another"})
 
-    found = standing(again, of(REVERT, exit_code=10))
+    failed = of(REVERT, exit_code=10)
 
-    assert found.launch.run.attempt == 2  # type: ignore[union-attr]
+    assert standing(again, failed).ready is not None
+    assert started(again, failed).run.attempt == 2
 
 
 def test_a_request_that_the_run_refused_fails_with_its_reason() -> None:
@@ -219,10 +242,11 @@ def test_a_request_that_the_run_refused_fails_with_its_reason() -> None:
 
 def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> None:
     early = standing(run=of(REVERT, AttemptState.SUCCEEDED, finished_seconds=5))
-    late = standing(run=of(REVERT, AttemptState.SUCCEEDED, finished_seconds=30))
 
-    assert ("CommitNotSeen", None, ago(seconds=-5)) == (early.reason, early.launch, early.look_again)
-    assert late.launch.run.attempt == 2  # type: ignore[union-attr]
+    late = started(run=of(REVERT, AttemptState.SUCCEEDED, finished_seconds=30))
+
+    assert ("CommitNotSeen", None, ago(seconds=-5)) == (early.reason, early.ready, early.look_again)
+    assert late.run.attempt == 2
 
 
 @pytest.mark.parametrize(
@@ -242,7 +266,7 @@ def test_what_has_ended_stays_ended(status: str, table: Any) -> None:
         found.phase,
         found.succeeded,
         found.reason,
-        found.launch,
+        found.ready,
         found.result,
     )
 
@@ -250,8 +274,8 @@ def test_what_has_ended_stays_ended(status: str, table: Any) -> None:
 def test_a_replay_is_about_as_large_as_what_it_replaces() -> None:
     table = a_table(a_ledger(batches=[a_batch("A", bytes=500)]))
 
-    assert standing(a_replay("A", "A2"), table=table).launch.bytes == 500  # type: ignore[union-attr]
-    assert standing(table=table).launch.bytes == 0  # type: ignore[union-attr]
+    assert started(a_replay("A", "A2"), table=table).bytes == 500
+    assert started(table=table).bytes == 0
 
 
 def named(*restatements: Restatement) -> list[str]:

@@ -269,4 +269,4 @@ def test_a_forgotten_restatement_is_not_carried_out_again_unasked() -> None:
     actions = decided(saw(2), at(2), a_restatement("done", status=forgotten))
 
     assert [x.run.restatement.requests[0].name for x in actions.launches if x.run.restatement] == ["ns/new"]
-    assert actions.restatement_statuses["done"] == forgotten
+    assert "done" not in actions.restatement_statuses  # it says what it said

@@ -4,9 +4,10 @@ import hashlib
 from typing import Any
 
 import pytest
-from lethe.run import Phase, Progress, RunPointer
+from lethe.run import Phase, Progress, ResultPointer, RunPointer
 from lethe_operator.build.job import job
 from lethe_operator.build.sizing import size
+from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState, Run
@@ -20,8 +21,11 @@ PREFIX = SPEC.run_id[:12]
 UID = SPEC.dataset.uid
 
 
-def never(_: RunPointer) -> bytes:
+def no_pointer(_: RunPointer) -> bytes:
     raise AssertionError("no pointer here")
+
+
+never = Documents(no_pointer)
 
 
 def a_job(number: int = 1, **status: Any) -> dict[str, Any]:
@@ -130,15 +134,56 @@ def test_an_intent_without_a_job_is_a_run() -> None:
     assert Run(SPEC.run_id, SPEC.kind, SPEC, (), (f"{PREFIX}.run.json",)) == run
 
 
-@pytest.mark.parametrize("honest", [True, False])
-def test_a_pointer_is_followed_and_its_content_compared(honest: bool) -> None:
-    content = SPEC.to_json().encode()
-    pointer = RunPointer(catalog="main", uri="s3://lake/r.json", sha256=hashlib.sha256(content).hexdigest())
-    data = {f"{PREFIX}.run.json": pointer.to_json()}
+def a_pointer(text: str, **changes: Any) -> Any:
+    kind = ResultPointer if changes else RunPointer
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return kind(catalog="main", uri="s3://lake/r.json", sha256=digest, **changes)
 
-    (run,) = runs_of(UID, [a_job()], [], data, lambda _: content if honest else b"{}")
 
-    assert (SPEC if honest else None) == run.intent
+def test_a_pointer_is_followed_once() -> None:
+    """Whatever lies there later: it names what it was made for."""
+    asked: list[RunPointer] = []
+
+    def read(pointer: RunPointer) -> bytes:
+        asked.append(pointer)
+        return SPEC.to_json().encode()
+
+    documents, data = Documents(read), {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
+    for _ in range(3):
+        (run,) = runs_of(UID, [a_job()], [], data, documents)
+        assert run.intent == SPEC
+
+    assert asked == [a_pointer(SPEC.to_json())]
+
+
+@pytest.mark.parametrize("content", [None, b"{}", b"["], ids=["gone", "another document", "no document"])
+def test_what_a_pointer_does_not_lead_to_is_not_known_and_stops_nothing(content: bytes | None) -> None:
+    data = {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
+
+    (run,) = runs_of(UID, [a_job()], [], data, Documents(lambda _: content))
+
+    assert (run.intent, len(run.attempts)) == (None, 1)
+
+
+def test_a_storage_that_is_away_is_no_missing_document() -> None:
+    def away(_: RunPointer) -> bytes:
+        raise ConnectionError("S3")
+
+    with pytest.raises(ConnectionError):
+        runs_of(UID, [], [], {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}, Documents(away))
+
+
+def test_a_large_result_is_found_where_its_pointer_says_and_that_of_another_attempt_is_not_asked_for() -> None:
+    result = a_result(SPEC, attempt=2)
+    pointer = a_pointer(result.to_json(), run_id=SPEC.run_id, attempt=2)
+    data = {f"{PREFIX}.result.json": pointer.to_json()}
+    documents = Documents(lambda _: result.to_json().encode())
+
+    (second,) = runs_of(UID, [a_job(2, **complete())], [], data, documents)
+    (third,) = runs_of(UID, [a_job(3, **complete())], [], data, never)
+
+    assert second.attempts[0].result == result
+    assert third.attempts[0].result is None
 
 
 def test_jobs_of_others_are_not_ours() -> None:

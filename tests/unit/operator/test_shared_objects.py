@@ -12,6 +12,7 @@ from lethe_operator.build.sizing import size
 from lethe_operator.decide.retry import failure
 from lethe_operator.decide.run_history import entry
 from lethe_operator.handlers.runs import datasets_of
+from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.members import member_label, members_of, needed_by
@@ -119,8 +120,11 @@ def test_an_event_wakes_every_dataset_that_the_object_belongs_to(metadata: Any, 
 # --- a member's part ------------------------------------------------------------------------------------------------
 
 
-def never(_: RunPointer) -> bytes:
+def no_pointer(_: RunPointer) -> bytes:
     raise AssertionError("no pointer here")
+
+
+never = Documents(no_pointer)
 
 
 def part(job: dict[str, Any], data: dict[str, str] | None = None, *pods: Any, of: RunSpec = B) -> Attempt:

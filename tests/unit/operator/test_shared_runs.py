@@ -4,7 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from lethe_operator.decide.table import PAUSE_BETWEEN_COMMITS
+from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, ROLE_BINDINGS, Away, Document, Kind, Refused
 from lethe_operator.resources.members import ANNOTATION_MEMBERS, member_label, members_of, needed_by
 from pyiceberg.catalog import Catalog

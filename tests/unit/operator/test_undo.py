@@ -15,7 +15,6 @@ from tests.unit.operator.builders import (
     SETTINGS,
     a_dataset,
     a_restatement,
-    a_restatement_run,
     a_run,
     a_table,
     a_world,
@@ -77,7 +76,7 @@ def test_it_cannot_name_itself() -> None:
 
 def test_what_it_met_before_may_be_deleted() -> None:
     """By its time to live, say, while the Undo waits for its turn or for its next attempt."""
-    spec = run_specs.undoing(a_restatement_run(an_undo()), REVERT.key)
+    spec = run_specs.restatements(a_dataset(), [(an_undo(), REVERT.key)])
     failed = an_attempt(spec, AttemptState.FAILED, exit_code=20, for_uid="uid-undo")
 
     by_status = decided(an_undo(status={"undoesKey": REVERT.key}))

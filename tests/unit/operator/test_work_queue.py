@@ -1,7 +1,9 @@
 """The queue: one reconcile of a key at a time, bursts gathered, pauses after errors, timers."""
 
 import asyncio
+import itertools
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -178,3 +180,25 @@ def test_another_thread_may_ask_for_a_reconcile_also_when_the_operator_has_ended
     kept[0](B)
 
     assert reconciles.calls == [A]
+
+
+def test_one_that_takes_long_rests_as_long_however_many_causes_come() -> None:
+    """Thousands of events would keep a core busy with it otherwise, and the runs on it waiting."""
+    began: list[float] = []
+    work_seconds = 0.1
+
+    def reconcile(_: Key) -> None:
+        began.append(time.monotonic())
+        while time.monotonic() < began[-1] + work_seconds:
+            pass
+
+    queue = WorkQueue(reconcile, gather_seconds=0.0, long_seconds=0.05)
+
+    async def story() -> None:
+        while len(began) < 4:
+            queue.add(A)
+            await asyncio.sleep(0)
+
+    played(queue, story)
+
+    assert all(later - earlier >= 2 * work_seconds for earlier, later in itertools.pairwise(began))

@@ -1,0 +1,42 @@
+"""The run of a group of Restatements, ready to start. Pure."""
+
+from lethe_operator.decide import run_specs
+from lethe_operator.decide.actions import Launch
+from lethe_operator.decide.groups import Queue
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.restatement import Restatement
+
+
+def restatements_launch(dataset: Dataset, world: World, queued: Queue) -> Launch | None:
+    """One run for all members of the group; None: there is none."""
+    members = [r for r, _ in queued.group]
+    if not members:
+        return None
+    run = run_specs.restatements(dataset, ((r, ready.undoes) for r, ready in queued.group))
+    tried = [a.number for known in world.runs if known.run_id == run.run_id for a in known.attempts]
+    run = run.model_copy(update={"attempt": max(tried, default=0) + 1})
+    return Launch(
+        run,
+        bytes=sum(bytes_of(r, world) for r in members),
+        generation=dataset.meta.generation,
+        why=f"{_what(members)}, attempt {run.attempt}",
+        for_uid=members[0].meta.uid if len(members) == 1 else "",
+    )
+
+
+def bytes_of(restatement: Restatement, world: World) -> int:
+    """A replacement is about as large as what it replaces; a Revert reads nothing."""
+    if restatement.spec.replacement is None or not isinstance(world.table, TableView):
+        return 0
+    batches = world.table.ledger.batches
+    return sum(batches[i].bytes or 0 for i in restatement.spec.batch_ids if i in batches)
+
+
+def _what(members: list[Restatement]) -> str:
+    spec = members[0].spec
+    if len(members) > 1:
+        batches = sum(len(r.spec.batch_ids) for r in members)
+        return f"{len(members)} Restatements of {batches} batches, the first of them {members[0].meta.name}"
+    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {len(spec.batch_ids)} batches"
+    return f"Restatement {members[0].meta.name}: {what}"

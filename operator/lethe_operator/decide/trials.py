@@ -1,0 +1,109 @@
+"""What the runs of a Dataset say of each of its Restatements: many may have been members of one run. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from lethe.run import RequestResult, RestatementRequest, RunKind
+
+from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict, judge
+from lethe_operator.decide.run_specs import restatement_run_id
+from lethe_operator.decide.suspicion import at_most
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
+    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `undoes`: what an Undo was
+    told to take back."""
+
+    verdict: Verdict
+    run: Run | None = None
+    going: Attempt | None = None
+    at_most: int | None = None
+    tries: int = 0
+    undoes: str = ""
+    _answers: Mapping[str, RequestResult] = field(default_factory=dict)
+
+    @property
+    def members(self) -> int:
+        """Of the run."""
+        return max(1, len(self.run.requests)) if self.run is not None else 0
+
+    def answer(self, key: str) -> RequestResult | None:
+        """What the last attempt said became of a request."""
+        return self._answers.get(key)
+
+
+NEVER_TRIED = Trial(Fresh(1))
+
+
+class Trials:
+    """Each run is judged once, however many were its members."""
+
+    def __init__(self, dataset: Dataset, runs: Iterable[Run], settings: Settings) -> None:
+        self._dataset, self._settings = dataset, settings
+        self._by_key: dict[str, list[Run]] = {}
+        self._requests: dict[str, dict[str, RestatementRequest]] = {}
+        self._without_intent: dict[str, Run] = {}
+        self._judged: dict[tuple[str, str, bool], Trial] = {}
+        for run in sorted((r for r in runs if r.kind is RunKind.RESTATEMENT), key=_age):
+            self._requests[run.run_id] = {r.key: r for r in run.requests}
+            for key in self._requests[run.run_id]:
+                self._by_key.setdefault(key, []).append(run)
+            if not run.requests:
+                self._without_intent[run.run_id] = run
+
+    def runs_of(self, restatement: Restatement) -> tuple[Run, ...]:
+        """Those that had it as a member, as far as they are remembered, oldest first."""
+        found = tuple(self._by_key.get(restatement.key, ()))
+        if self._without_intent:  # of these it is known only when it was alone
+            alone = self._without_intent.get(restatement_run_id(self._dataset, restatement))
+            found = found if alone is None else tuple(sorted((*found, alone), key=_age))
+        return found
+
+    def of(self, restatement: Restatement) -> Trial:
+        runs = self.runs_of(restatement)
+        if not runs:
+            return NEVER_TRIED
+        latest = next((r for r in reversed(runs) if r.active), runs[-1])
+        request = self._requests[latest.run_id].get(restatement.key)
+        grouped = len(latest.requests) > 1
+        # One of the same name and spec that was created anew starts anew: alone it is known by its UID, as a member by its age.
+        same = request is None or not grouped or request.creation_time == restatement.created
+        of = (latest.run_id, "" if grouped else restatement.meta.uid, same)
+        if of not in self._judged:
+            self._judged[of] = self._judge(latest, runs, of[1], same)
+        trial = self._judged[of]
+        return replace(trial, undoes=request.undoes) if request is not None and request.undoes else trial
+
+    def _judge(self, latest: Run, runs: tuple[Run, ...], uid: str, same: bool) -> Trial:
+        generation = self._dataset.meta.generation
+        going = next((a for a in latest.attempts if a.state is AttemptState.ACTIVE), None)
+        if not same and going is None:
+            return Trial(Fresh(latest.last.number + 1 if latest.last else 1))
+        verdict = judge(latest, generation, self._settings, uid)
+        result = latest.last.result if latest.last is not None else None
+        answers = {r.key: r for r in result.requests} if result is not None else {}
+        tries = sum(r.last.number for r in runs if r.last is not None)
+        found = Trial(verdict, latest, going, at_most(runs, generation), tries, _answers=answers)
+        if found.at_most is not None and found.at_most < found.members:
+            return replace(found, verdict=_halved(verdict, found.at_most))
+        return found
+
+
+def _halved(verdict: Verdict, members: int) -> Verdict:
+    """A smaller group is another run: it starts without the pause that what is tried again as it was has to make."""
+    if (isinstance(verdict, GivenUp) and verdict.permanent) or not isinstance(verdict, Again | GivenUp):
+        return verdict
+    last = verdict.attempt
+    text = f"{verdict.message} At most {members} of its group are tried together next."
+    return Again(last.finished or last.created, 1, verdict.reason, text, 0, last)
+
+
+def _age(run: Run) -> float:
+    """An intent without a Job is the latest: it is stored when the ones before it have ended."""
+    return run.last.created.timestamp() if run.last else float("inf")
