@@ -149,7 +149,7 @@ def digest(
         now: When the listing began.
     """
     made = _Fold(run_takes, retention_seconds, now)
-    for piece in _pieces(folders):
+    for piece in pieces(folders):
         entries = look_up([f.id for f in piece if isinstance(f, BufferedBatch)])
         for found in piece:
             if isinstance(found, NoBatch):
@@ -159,7 +159,8 @@ def digest(
     return made.result()
 
 
-def _pieces(folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[list[BufferedBatch | NoBatch]]:
+def pieces(folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[list[BufferedBatch | NoBatch]]:
+    """The listing in pieces of about so many objects, each worth one look into the ledger."""
     piece: list[BufferedBatch | NoBatch] = []
     objects = 0
     for found in folders:

@@ -4,19 +4,14 @@ The listing goes by folder by folder. Kept are the batches that were asked for a
 a run needs does not grow with what lies in the buffer.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeAlias
 
 from lethe.ledger.ledger import BatchEntry
 from lethe.plan.batches import BufferedBatch, NoBatch
+from lethe.plan.digest import LookUp, pieces
 from lethe.plan.refusals import is_left
 from lethe.plan.tracking import BUFFERED_AT_MOST, BatchRow, buffered_row
-
-FOLDERS_PER_LOOK_UP = 1000
-
-LookUp: TypeAlias = Callable[[Iterable[str]], Mapping[str, BatchEntry]]
 
 
 @dataclass
@@ -73,16 +68,12 @@ def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], loo
         look_up: Those of some ids that the ledger knows, with their entries; asked once for each piece of the listing.
     """
     found = Found()
-    for piece in _pieces(b for b in folders if isinstance(b, BufferedBatch)):
-        entries = look_up([b.id for b in piece])
-        for batch in piece:
+    for piece in pieces(folders):
+        batches = [f for f in piece if isinstance(f, BufferedBatch)]
+        entries = look_up([b.id for b in batches])
+        for batch in batches:
             found._add(batch, entries.get(batch.id), batch.id in wanted)
     return found
-
-
-def _pieces(batches: Iterator[BufferedBatch]) -> Iterator[list[BufferedBatch]]:
-    while piece := list(islice(batches, FOLDERS_PER_LOOK_UP)):
-        yield piece
 
 
 def _age(row: BatchRow) -> tuple[object, str]:
