@@ -31,9 +31,9 @@ from lethe.table import catalogs
 from lethe_spark.context import RunContext
 from lethe_spark.jobs import restate
 from lethe_spark.jvm.commit import Append, Change
+from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import each_of
-from lethe_spark.jvm.rewrite import DataFile
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.progress import Reporter
 from lethe_spark.session import make_session
@@ -73,15 +73,15 @@ class Lake:
         }
         return cls(home, make_session(CATALOG, wanted | (confs or {})))
 
-    def load(self, name: str) -> IcebergTable | None:
-        return IcebergTable.load(self.spark, CATALOG, name)
+    def load(self, name: str) -> SparkTable | None:
+        return SparkTable.load(self.spark, CATALOG, name)
 
     def create(
         self, name: str, *, version: int = 2, ordered: bool = True, properties: dict[str, str] | None = None
-    ) -> IcebergTable:
+    ) -> SparkTable:
         """An empty table for flights; `ordered`: with the batch column as sort order."""
         wanted = CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,), format_version=version)
-        table = IcebergTable.create(self.spark, CATALOG, name, wanted, METRICS | (properties or {}))
+        table = SparkTable.create(self.spark, CATALOG, name, wanted, METRICS | (properties or {}))
         if ordered:
             table.ensure_layout(BATCH_COLUMN)
         return table
@@ -100,7 +100,7 @@ class Lake:
         )
         reporter = Reporter(spec, nobody)
         try:
-            yield RunContext(self.spark, spec, reporter, catalogs.properties(CATALOG))
+            yield RunContext(spec, reporter, catalogs.properties(CATALOG), spark=self.spark)
         finally:
             reporter.close(Phase.SUCCEEDED)
 
@@ -113,13 +113,13 @@ def our_properties() -> dict[str, str]:
     return {names.CLAIM: DATASET.claim, names.LEDGER_SINCE: "0"}
 
 
-def files_of(table: IcebergTable) -> tuple[DataFile, ...]:
+def files_of(table: SparkTable) -> tuple[DataFile, ...]:
     """The live data files, with their metrics."""
     planned = each_of(table.java.newScan().includeColumnStats().planFiles())
     return tuple(DataFile.of(task.file().copy()) for task in planned)
 
 
-def append_files(table: IcebergTable, files: Iterable[DataFile]) -> None:
+def append_files(table: SparkTable, files: Iterable[DataFile]) -> None:
     """Name existing data files in a table, as any writer would; without a ledger."""
     update = table.java.newAppend()
     for file in files:
@@ -128,7 +128,7 @@ def append_files(table: IcebergTable, files: Iterable[DataFile]) -> None:
     table.refresh()
 
 
-def promote(lake: Lake, table: IcebergTable, size: Size, files: Sequence[DataFile]) -> None:
+def promote(lake: Lake, table: SparkTable, size: Size, files: Sequence[DataFile]) -> None:
     """The same as a consolidation leaves behind: the files, and every batch in the ledger."""
     entries = [entry(size.batch_id(i), BatchState.PROMOTED, size.rows, size.month(i)) for i in range(size.all_batches)]
     commit(lake, table, Append(tuple(files)), lambda run: Delta(run, set_batches=tuple(entries)))
@@ -147,7 +147,7 @@ def entry(batch_id: str, state: BatchState, rows: int, month: int = 1) -> BatchE
     )
 
 
-def commit(lake: Lake, table: IcebergTable, change: Change, delta: Any) -> int:
+def commit(lake: Lake, table: SparkTable, change: Change, delta: Any) -> int:
     """One commit through the product's own path; `delta` makes the Delta of a run id."""
     with lake.context(RunKind.RESTATEMENT, table.name) as context:
         run = context.spec.run_id

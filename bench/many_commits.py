@@ -11,9 +11,10 @@ from lethe.run import CreateTable, RunKind, SnapshotLimits
 from lethe_spark.context import RunContext
 from lethe_spark.jobs.tidying import tidy
 from lethe_spark.jvm.commit import Append
+from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import jvm
-from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Intent, commit_on_ledger
 
 from bench import producer
@@ -27,7 +28,7 @@ LIMITS = SnapshotLimits()  # as a Dataset has them when it says nothing
 def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
     """Each commit adds a data file and a batch through the product's commit path, and tidies up as every run does."""
     wanted = CreateTable(table_schema=producer.SCHEMA, partition_by=(producer.PARTITION,))
-    table = IcebergTable.create(lake.spark, CATALOG, "run.commits", wanted, METRICS | our_properties())
+    table = SparkTable.create(lake.spark, CATALOG, "run.commits", wanted, METRICS | our_properties())
     table.ensure_layout(producer.BATCH_COLUMN)
     file = _a_file(lake, table)
     commits: list[float] = []
@@ -48,7 +49,7 @@ def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {"window": scale.window, "results": results}
 
 
-def _window(table: IcebergTable, commits: list[float], tidying: list[float], count: int, size: int) -> dict[str, Any]:
+def _window(table: SparkTable, commits: list[float], tidying: list[float], count: int, size: int) -> dict[str, Any]:
     last = [round(s, 4) for s in commits[-size:]]
     metadata = Path("/" + table.metadata_location.removeprefix("file:").lstrip("/"))
     document = json.loads(metadata.read_text())
@@ -61,17 +62,17 @@ def _window(table: IcebergTable, commits: list[float], tidying: list[float], cou
     }
 
 
-def _commit(context: RunContext, table: IcebergTable, file: DataFile, number: int) -> None:
+def _commit(context: RunContext, table: SparkTable, file: DataFile, number: int) -> None:
     delta = Delta(context.run_id, set_batches=(entry(producer.batch_id(number), BatchState.PROMOTED, file.records),))
     commit_on_ledger(context, table, lambda _: Intent(delta, Append((file,)), None))
 
 
-def _a_file(lake: Lake, table: IcebergTable) -> DataFile:
+def _a_file(lake: Lake, table: SparkTable) -> DataFile:
     rows = producer.rows_of(0).append_column(producer.BATCH_COLUMN, [["x"] * producer.rows_of(0).num_rows])
     return write_uncommitted(table, lake.spark.createDataFrame(rows.to_pandas(), producer.SCHEMA), "bench")[0]
 
 
-def _named(lake: Lake, table: IcebergTable, file: DataFile, number: int) -> DataFile:
+def _named(lake: Lake, table: SparkTable, file: DataFile, number: int) -> DataFile:
     """The same file under a name of its own; nobody reads it."""
     builder = jvm(lake.spark).org.apache.iceberg.DataFiles.builder(table.java.spec()).copy(file.java)
     return DataFile.of(builder.withPath(file.path.replace(".parquet", f"-{number}.parquet")).build())

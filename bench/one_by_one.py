@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lethe.ids import batch_folder
 from lethe.run import CreateTable
 from lethe.table import catalogs
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import functions as F  # noqa: N812
 
 from bench import producer
@@ -72,9 +72,9 @@ def _file(buffer: Path, number: int) -> Path:
     return buffer / batch_folder(producer.BATCH_COLUMN, producer.batch_id(number)) / "part-0.parquet"
 
 
-def _table(lake: Lake, name: str) -> IcebergTable:
+def _table(lake: Lake, name: str) -> SparkTable:
     wanted = CreateTable(table_schema=producer.SCHEMA, partition_by=(producer.PARTITION,))
-    return IcebergTable.create(lake.spark, CATALOG, name, wanted, {})
+    return SparkTable.create(lake.spark, CATALOG, name, wanted, {})
 
 
 def _by_spark(lake: Lake) -> Callable[[str, Path], None]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.run import RunKind
 from lethe_spark.jvm.gateway import gateway, jvm
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 
 from bench.lake import CATALOG, Lake, append_files, files_of, our_properties, promote, revert, revert_request
@@ -65,7 +65,7 @@ class Ledger:
     """Lethe: the restatement job, as a run carries it out once its session is up."""
 
     lake: Lake
-    table: IcebergTable
+    table: SparkTable
     size: Size
 
     def delete(self, indexes: Sequence[int]) -> float:
@@ -82,7 +82,7 @@ class SparkSql:
     """One `DELETE … WHERE batch_id IN (…)`, in the mode that the table's properties name."""
 
     lake: Lake
-    table: IcebergTable
+    table: SparkTable
     size: Size
 
     def delete(self, indexes: Sequence[int]) -> float:
@@ -105,7 +105,7 @@ class EqualityDeletes:
     with bounds, written without looking at any data."""
 
     lake: Lake
-    table: IcebergTable
+    table: SparkTable
     size: Size
 
     def delete(self, indexes: Sequence[int]) -> float:

@@ -79,7 +79,7 @@ def _one(
         formatter.secrets |= secrets_of(properties)
         spark = make_session(spec.table.catalog, confs)
         reporter.watch(spark.sparkContext)
-        context = RunContext(spark, spec, reporter, properties, cancelled)
+        context = RunContext(spec, reporter, properties, cancelled, spark=spark)
         context.step("after-start")
         done = job_of(spec.kind)(context)
         code = EXIT_DONE

@@ -1,4 +1,4 @@
-"""The table a run works on and its ledger, seen together at one moment. I/O: opens, claims and prepares the table."""
+"""The table a run works on and its ledger, seen together at one moment. I/O: reads."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,14 @@ from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import is_rolled_back
 from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import Partitioned, partitions_of_batches
-from lethe.plan.places import overlap
 from lethe.plan.rearm import rearmed
-from lethe.run import CreateTable
 from lethe.table import ledger_store
 from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
 from pyiceberg.table import StaticTable
-from pyspark.sql.types import StructType
 
-from lethe_spark.context import Committer, RunContext
-from lethe_spark.folder_server import require_served
+from lethe_spark.context import Committer
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.sql_names import quoted
 
 
 @dataclass(frozen=True)
@@ -97,12 +92,12 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
         return seen
     iceberg = static_table(table.metadata_location, context.catalog_properties)
     facts = observe(iceberg, context.batch_column, name=context.table_name)
-    _check_claim(context, facts.claim)
+    check_claim(context, facts.claim)
     _check_head(context, facts)
     if facts.batch_field_id is None and facts.remembered_field_id is not None:
         raise column_dropped(facts, "the table")
     if facts.batch_field_id is None:
-        raise _no_batch_column(context, facts.columns)
+        raise no_batch_column(context, facts.columns)
     return Base(iceberg, facts, ledger_store.load(iceberg.io, facts), facts.batch_field_id)
 
 
@@ -118,63 +113,6 @@ def _opened(metadata_location: str) -> str:
     return metadata_location
 
 
-def open_table(context: RunContext) -> IcebergTable:
-    """The run's table: made when it is not there, claimed, and prepared where the Dataset allows it.
-
-    Raises: InputError: TableNotFound, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
-        BufferOverlapsTable, FormatVersionTooOld.
-    """
-    wanted = context.spec.table
-    require_served(context.spark, wanted.catalog, wanted.name, context.catalog_properties)
-    claim = {names.CLAIM: context.spec.dataset.claim}
-    table = IcebergTable.load(context.spark, wanted.catalog, wanted.name)
-    if table is None:
-        if wanted.create is None:
-            raise InputError(
-                "TableNotFound",
-                f"catalog {wanted.catalog} has no table {wanted.name}, and spec.table.create does not say how to make it.",
-            )
-        born = claim | {names.LEDGER_SINCE: "0"}
-        table = IcebergTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), born)
-    refuse_batches(table)
-    _check_claim(context, table.properties.get(names.CLAIM))
-    ours = table.properties.get(names.CLAIM) == context.spec.dataset.claim
-    if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
-        raise _no_batch_column(context, table.schema_names)
-    if overlap(context.spec.buffer.uri, table.location):
-        raise InputError(
-            "BufferOverlapsTable",
-            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
-            "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
-        )
-    facts = observe(
-        static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column, name=wanted.name
-    )
-    if facts.batch_field_id is None:
-        # Before anything is prepared: that would make a new column of the old name the batch column.
-        raise column_dropped(facts, "the table")
-    if facts.format_version < 2:
-        raise InputError(
-            "FormatVersionTooOld",
-            f"{wanted.name} has Iceberg format version 1, which does not number its commits. Upgrade it: set the table "
-            "property format-version to 2.",
-        )
-    prepared = facts.prepared
-    if not prepared and not ours and not wanted.adopt:
-        raise InputError(
-            "TableNotPrepared",
-            f"{wanted.name} is not sorted by {context.spec.batch_column} or keeps truncated metrics of it. Set "
-            "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
-        )
-    if facts.ledger_since is None and not any(s.ledger for s in facts.snapshots.values()):
-        # What is there now was written before any ledger: it is read as it is, though its ancestors expired long ago.
-        claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}
-    if not prepared or not ours or names.LEDGER_SINCE in claim:
-        # By its name of today
-        table.ensure_layout(table.column_name(facts.batch_field_id) or context.spec.batch_column, claim)
-    return table
-
-
 def refuse_batches(table: IcebergTable) -> None:
     """Raises: InputError (`TableHoldsBatches`), for a table of batches: its rows are made of another table's ledger."""
     if names.TRACKS in table.properties:
@@ -185,26 +123,8 @@ def refuse_batches(table: IcebergTable) -> None:
         )
 
 
-def _with_batch_column(context: RunContext) -> CreateTable:
-    """The table's definition with the batch column in it: data files need not hold it, so neither need the schema."""
-    create = context.spec.table.create
-    assert create is not None
-    column = context.spec.batch_column
-    try:
-        known = {f.name.lower() for f in StructType.fromDDL(create.table_schema).fields}
-    except Exception as e:
-        raise InputError(
-            "InvalidTableDefinition",
-            f"spec.table.create.schema is not a Spark SQL column list: {str(e).strip().splitlines()[0][:300]}",
-        ) from e
-    if column.lower() in known:
-        return create
-    return create.model_copy(
-        update={"table_schema": f"{create.table_schema.rstrip().rstrip(',')}, {quoted(column)} STRING"}
-    )
-
-
-def _check_claim(context: Committer, claim: str | None) -> None:
+def check_claim(context: Committer, claim: str | None) -> None:
+    """Raises: InputError (TableClaimed), for a table of another Dataset."""
     if claim is not None and context.claim not in (None, claim):
         raise InputError(
             "TableClaimed",
@@ -225,7 +145,8 @@ def _check_head(context: Committer, facts: TableFacts) -> None:
         )
 
 
-def _no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
+def no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
+    """What is said of a table without the batch column; `columns` are those it has."""
     return InputError(
         "BatchColumnMissing",
         f"{context.table_name} has no column {context.batch_column} (spec.batchColumn); its columns are "

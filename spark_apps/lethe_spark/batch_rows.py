@@ -13,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
 
 from lethe_spark.frames import named
+from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
-from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
 
 _OTHER_BATCH: Final = "LETHE-OTHER-BATCH-ID"
 _NULL: Final = "LETHE-NULL-IN-COLUMN:"
@@ -58,7 +59,7 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
     return frame.select(*columns)
 
 
-def write_rows(table: IcebergTable, rows: DataFrame, run_id: str, batch_column: str) -> tuple[DataFile, ...]:
+def write_rows(table: SparkTable, rows: DataFrame, run_id: str, batch_column: str) -> tuple[DataFile, ...]:
     """Write the rows and commit nothing.
 
     Raises: InputError (BatchIdMismatch, NullInColumn, SchemaMismatch); what computing the frame raises.

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from lethe_spark.base import Base, observe_base
 from lethe_spark.batch_rows import rows_of_batch, write_rows
 from lethe_spark.jvm.commit import Append, LedgerOnly
-from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table
 from lethe_spark.tracking import keep_up
@@ -75,11 +75,10 @@ def write(
         ConflictError, if other writers were faster again and again; TransientError; LedgerError. Nothing is committed then.
     """
     wanted = _Wanted.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
-    spark = frame.sparkSession
-    found, properties = find_table(spark, table)
+    found, properties = find_table(frame.sparkSession, table)
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
-    job = OwnJob(spark, found.name, batch_column, run, "Write", properties)
+    job = OwnJob(found.name, batch_column, run, "Write", properties)
     base = observe_base(job, found)
     if (done := _written_before(base.ledger, wanted)) is not None:
         return done

@@ -40,8 +40,6 @@ class Committer(Protocol):
     """
 
     @property
-    def spark(self) -> SparkSession: ...
-    @property
     def catalog_properties(self) -> Mapping[str, str]: ...
     @property
     def reporter(self) -> Reports: ...
@@ -70,10 +68,9 @@ def crash_point(name: str, run_id: str = "") -> None:
 
 
 @dataclass(frozen=True)
-class RunContext:
+class Run:
     """One run of one job, a `Committer` by its `run.json`."""
 
-    spark: SparkSession
     spec: RunSpec
     reporter: Reporter
     catalog_properties: Mapping[str, str]
@@ -112,3 +109,10 @@ class RunContext:
         crash_point(name, self.run_id)
         if self.cancelled.is_set():
             raise Cancelled
+
+
+@dataclass(frozen=True)
+class RunContext(Run):
+    """A run in a Spark session."""
+
+    spark: SparkSession = field(kw_only=True)

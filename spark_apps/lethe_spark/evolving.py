@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource, Ingested, write_batches
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts
 from lethe_spark.schema_fit import Evolution, plan_evolution
 from lethe_spark.unpublished import discard
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def write_into(
     context: RunContext,
-    table: IcebergTable,
+    table: SparkTable,
     sources: Sequence[BatchSource],
     batch_column: str,
     target_file_size_bytes: int | None = None,
@@ -75,7 +75,7 @@ def as_columns(evolution: Evolution, table: StructType) -> StructType:
 
 def _write(
     context: RunContext,
-    table: IcebergTable,
+    table: SparkTable,
     sources: Sequence[BatchSource],
     batch_column: str,
     target_file_size_bytes: int | None,

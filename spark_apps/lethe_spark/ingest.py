@@ -23,9 +23,10 @@ from pyspark.sql.types import StringType
 
 from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, FileOutcome, Reader, Tally, decode_columns
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
-from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts
 from lethe_spark.unpublished import discard
 
@@ -84,7 +85,7 @@ class _TallyParam(AccumulatorParam[dict[tuple[str, str], FileOutcome]]):
 
 
 def write_batches(
-    table: IcebergTable,
+    table: SparkTable,
     sources: Sequence[BatchSource],
     batch_column: str,
     io_properties: Mapping[str, str],
@@ -160,7 +161,7 @@ def _by_batch(told: Tally) -> dict[str, list[FileError]]:
 
 
 def _write(
-    table: IcebergTable, tasks: Sequence[FileTask], reader: Reader, run_id: str, target_file_size_bytes: int | None
+    table: SparkTable, tasks: Sequence[FileTask], reader: Reader, run_id: str, target_file_size_bytes: int | None
 ) -> tuple[DataFile, ...]:
     """In one pass if that can be: Spark reads what it must range over twice, which is then kept on the executors' disks."""
     context = table.spark.sparkContext

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lethe_spark.base import Base, refuse_batches, static_table
 from lethe_spark.context import crash_point
 from lethe_spark.folder_server import require_served
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,6 @@ class OwnJob:
     """A `Committer`. It may write tables that a Dataset claims as well: the compare-and-set of each commit keeps them
     out of each other's way."""
 
-    spark: SparkSession
     table_name: str
     batch_column: str
     run_id: str
@@ -48,7 +47,7 @@ class OwnJob:
         crash_point(name)
 
 
-def find_table(spark: SparkSession, table: str) -> tuple[IcebergTable, dict[str, str]]:
+def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, str]]:
     """The table and PyIceberg's properties of its catalog.
 
     Args:
@@ -67,14 +66,14 @@ def find_table(spark: SparkSession, table: str) -> tuple[IcebergTable, dict[str,
             f"this Spark session has no catalog {catalog}. Make the session with lethe_spark.session.make_session"
             f"({catalog!r}), or set spark.sql.catalog.{catalog} and what belongs to it.",
         )
-    found = IcebergTable.load(spark, catalog, name)
+    found = SparkTable.load(spark, catalog, name)
     if found is None:
         raise InputError("TableNotFound", f"catalog {catalog} has no table {name}; create it first.")
     refuse_batches(found)
     return found, properties
 
 
-def prepare_table(table: IcebergTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
+def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
     """See to it that the table says where its ledgers begin and which column names the batches; and, when it is empty or
     this is `wanted`, that it is sorted by that column with exact bounds. Safe to repeat, and beside other writers.
 

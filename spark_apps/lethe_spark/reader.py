@@ -23,8 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.folder_server import require_served
 from lethe_spark.frames import anti_join, named, outside, semi_join
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.staged import Tasks, plan_tasks, stage
-from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.sql_names import quoted_path
 
 # Files of nothing but deleted rows are kept closed by conditions on the batch column, as long as few will do: each row is
@@ -129,8 +129,8 @@ class _Source:
         schema = schema_of(self.table, snapshot_id)
         return schema.find_column_name(self.field_id) if self.field_id is not None else None
 
-    def java(self) -> IcebergTable:
-        found = IcebergTable.load(self.spark, self.catalog, self.name)
+    def java(self) -> SparkTable:
+        found = SparkTable.load(self.spark, self.catalog, self.name)
         if found is None:
             raise InputError("TableNotFound", f"Spark's catalog {self.catalog} has no table {self.name}.")
         return found
@@ -142,7 +142,7 @@ class _Source:
 
 def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> DataFrame:
     current = source.has_columns_of_now(chosen)
-    java: IcebergTable | None = None
+    java: SparkTable | None = None
     tasks: Tasks | None = None
     if not past and not current:
         # The head has the columns of now; by its id, Spark would read it with those of the time it was committed.
@@ -179,7 +179,7 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
     return _split(java, tasks, plan, column, filter) or wanted.limit(0)
 
 
-def _split(table: IcebergTable, tasks: Tasks, plan: ReadPlan, column: str, filter: str | None) -> DataFrame | None:
+def _split(table: SparkTable, tasks: Tasks, plan: ReadPlan, column: str, filter: str | None) -> DataFrame | None:
     """The plain files and the others, each read in its own way; None when there is no file to read."""
     frames: list[DataFrame] = []
     for files, ids in ((plan.plain, frozenset[str]()), (plan.filtered, plan.ids)):
@@ -224,7 +224,7 @@ def _increment(source: _Source, since: Moment, until: Moment | None, which: Whic
 
 
 def _tasks_of(
-    java: IcebergTable, planned: dict[int, Tasks], until: int, wanted: list[tuple[int, frozenset[str]]]
+    java: SparkTable, planned: dict[int, Tasks], until: int, wanted: list[tuple[int, frozenset[str]]]
 ) -> list[tuple[Tasks, Collection[str]]]:
     """The tasks of these paths, planned at the end of the range where they are still part of the table (no deletes of
     others can lie in between), else at the snapshot each is asked for at."""

@@ -24,8 +24,9 @@ from lethe.table.facts import data_files
 from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly
-from lethe_spark.jvm.rewrite import DataFile, write_uncommitted
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.progress import Reporter
 from pyiceberg.catalog import Catalog
@@ -129,7 +130,7 @@ class Flights:
     spark: SparkSession
     lake: Lake
     name: str
-    table: IcebergTable
+    table: SparkTable
 
     @classmethod
     def make(
@@ -137,7 +138,7 @@ class Flights:
     ) -> "Flights":
         name = f"air.flights_{next(_NUMBERS)}"
         create = CreateTable(schema=schema, partition_by=tuple(partition_by))
-        table = IcebergTable.create(spark, CATALOG, name, create, {names.CLAIM: "air/flights"})
+        table = SparkTable.create(spark, CATALOG, name, create, {names.CLAIM: "air/flights"})
         table.ensure_layout("batch_id")
         return cls(spark, lake, name, table)
 
@@ -145,9 +146,9 @@ class Flights:
     def full_name(self) -> str:
         return f"{CATALOG}.{self.name}"
 
-    def handle(self) -> IcebergTable:
+    def handle(self) -> SparkTable:
         """A second handle, as another process would have."""
-        found = IcebergTable.load(self.spark, CATALOG, self.name)
+        found = SparkTable.load(self.spark, CATALOG, self.name)
         assert found is not None
         return found
 
@@ -206,7 +207,7 @@ class Flights:
         spec = self.run(**changes)
         reporter = Reporter(spec, Recorder())
         try:
-            yield RunContext(self.spark, spec, reporter, catalogs.properties(CATALOG))
+            yield RunContext(spec, reporter, catalogs.properties(CATALOG), spark=self.spark)
         finally:
             reporter.close(Phase.SUCCEEDED)
 

@@ -9,7 +9,7 @@ from lethe.errors import TransientError
 from lethe.plan.batches import BufferedBatch
 from lethe.run import BufferRef, ConsolidationSpec, SeenObject
 from lethe_spark.buffer_store import BufferAway, Bytes, FileTask, Store, Unread
-from lethe_spark.context import RunContext
+from lethe_spark.context import Run
 from lethe_spark.jobs.listing import list_buffer
 from lethe_spark.progress import Reporter
 
@@ -114,8 +114,8 @@ def listed_by_a_run(
     s3: S3, uri: str, user: tuple[str, str] = OWNER, seen: tuple[SeenObject, ...] = ()
 ) -> list[BufferedBatch]:
     spec = a_run(buffer=BufferRef(uri=uri), consolidation=ConsolidationSpec(seen_objects=seen))
-    context = RunContext(None, spec, Reporter(spec, Recorder()), s3.properties(user))  # type: ignore[arg-type]
-    return [b for b in list_buffer(context) if isinstance(b, BufferedBatch)]
+    run = Run(spec, Reporter(spec, Recorder()), s3.properties(user))
+    return [b for b in list_buffer(run) if isinstance(b, BufferedBatch)]
 
 
 @pytest.mark.parametrize(("told", "remembered"), [("", "0A"), ("same", "0A"), ("another", None)])

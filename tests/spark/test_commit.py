@@ -10,9 +10,10 @@ from lethe_spark.base import observe_base
 from lethe_spark.jvm import ancestry
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit
+from lethe_spark.jvm.data_files import find_files
 from lethe_spark.jvm.errors import JvmError, is_away
-from lethe_spark.jvm.rewrite import find_files, scan_files, write_uncommitted
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
 
 from tests.spark.lake import Flights
 
@@ -159,8 +160,8 @@ def test_a_defect_in_the_check_is_raised_as_itself_and_nothing_lands(
 
 
 def test_a_table_that_is_not_there_is_none(flights: Flights) -> None:
-    assert IcebergTable.load(flights.spark, "lite", "air.nowhere") is None
-    assert IcebergTable.load(flights.spark, "lite", "nowhere.flights") is None
+    assert SparkTable.load(flights.spark, "lite", "air.nowhere") is None
+    assert SparkTable.load(flights.spark, "lite", "nowhere.flights") is None
 
 
 def test_preparing_a_table_twice_changes_it_once(make_flights: Callable[..., Flights]) -> None:

@@ -16,7 +16,8 @@ from lethe_spark.jvm.commit import (
     remove_files,
     stage,
 )
-from lethe_spark.jvm.rewrite import find_files, run_folder, scan_files
+from lethe_spark.jvm.data_files import find_files
+from lethe_spark.jvm.rewrite import run_folder, scan_files
 
 from tests.spark.lake import Flights
 

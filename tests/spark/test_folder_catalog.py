@@ -22,7 +22,7 @@ from lethe.table.versions import MetadataFolder
 from lethe_spark import folder_server
 from lethe_spark.folder_server import Tables
 from lethe_spark.jvm.metadata import JvmMetadata
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
@@ -46,7 +46,7 @@ def home(spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def table(spark: SparkSession, home: Path, request: Any) -> str:
     name = f"air.{request.node.originalname}"
-    made = IcebergTable.create(spark, CATALOG, name, CreateTable(schema=SCHEMA, partition_by=("day",)))
+    made = SparkTable.create(spark, CATALOG, name, CreateTable(schema=SCHEMA, partition_by=("day",)))
     assert made.location == f"file://{home}/air/{request.node.originalname}"
     return f"{CATALOG}.{name}"
 

@@ -17,7 +17,7 @@ from lethe.run import CreateTable
 from lethe.table import ledger_store
 from lethe.table.facts import observe
 from lethe_spark import own_job
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -293,7 +293,7 @@ def test_a_batch_that_was_reverted_after_it_came_does_not_come_again(flights: Fl
 def a_plain_table(flights: Flights, name: str) -> Flights:
     """As a user makes it, of no Dataset, not prepared."""
     create = CreateTable(schema="v bigint, day int, batch_id string")
-    table = IcebergTable.create(flights.spark, CATALOG, name, create, {})
+    table = SparkTable.create(flights.spark, CATALOG, name, create, {})
     return Flights(flights.spark, flights.lake, name, table)
 
 

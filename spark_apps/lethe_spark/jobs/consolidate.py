@@ -21,7 +21,7 @@ from lethe.plan.tracking import BatchRow
 from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
 from pyiceberg.io import FileIO
 
-from lethe_spark.base import Base, observe_base, open_table
+from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
 from lethe_spark.ingest import BatchSource, check_some_were_read, why_unread
@@ -31,8 +31,9 @@ from lethe_spark.jobs.refusing import set_aside
 from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.opening import open_table
 from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def run(context: RunContext) -> RunResult:
 
 
 def _promote(
-    context: RunContext, table: IcebergTable, wanted: tuple[str, ...]
+    context: RunContext, table: SparkTable, wanted: tuple[str, ...]
 ) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
     """The result, and what is left waiting in the buffer, None if that was not listed."""
     spec = context.spec.consolidation
@@ -122,7 +123,7 @@ def _missing(missing: Mapping[str, str]) -> str:
     return "; ".join(told[:LISTED_AT_MOST])
 
 
-def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iterable[str]) -> Written:
+def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> Written:
     """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
     spec = context.spec
     assert spec.consolidation is not None
@@ -160,7 +161,7 @@ def _write(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iter
         raise
 
 
-def _stage(context: RunContext, table: IcebergTable, base: Base, written: Written) -> int:
+def _stage(context: RunContext, table: SparkTable, base: Base, written: Written) -> int:
     """Returns the staged snapshot's id."""
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
@@ -182,7 +183,7 @@ def _stage(context: RunContext, table: IcebergTable, base: Base, written: Writte
     return staged
 
 
-def _staged(context: RunContext, table: IcebergTable) -> Written | None:
+def _staged(context: RunContext, table: SparkTable) -> Written | None:
     """What an earlier attempt of this run staged before it died."""
     found = find_staged(table, context.spec.run_id)
     if found is None or names.STAGE not in found.summary:

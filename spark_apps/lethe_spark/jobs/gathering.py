@@ -19,7 +19,7 @@ from lethe_spark.base import Base
 from lethe_spark.context import RunContext
 from lethe_spark.jobs.listing import list_buffer
 from lethe_spark.jvm.commit import Append, Register
-from lethe_spark.jvm.rewrite import DataFile
+from lethe_spark.jvm.data_files import DataFile
 
 NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another name there"
 NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"

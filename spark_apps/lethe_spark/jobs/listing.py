@@ -10,7 +10,7 @@ from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.events import with_sequencer
 from lethe.run import SeenObject
 
-from lethe_spark.context import RunContext
+from lethe_spark.context import Run
 
 _SAID = {
     "NoSuchBucket": ("BufferNotFound", "there is no such bucket. Create it, or correct spec.buffer.uri"),
@@ -18,7 +18,7 @@ _SAID = {
 }
 
 
-def list_buffer(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
+def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
     """The batches in the run's buffer, complete or not, one by one. A folder that is not there is an empty buffer.
 
     Raises: TransientError (BufferNotFound, AccessDenied), since both may be mended without a new run; what the store raises.

@@ -11,13 +11,13 @@ from lethe.ledger.ledger import Delta
 from lethe.run import RunKind
 
 from lethe_spark.base import Base
-from lethe_spark.context import RunContext
+from lethe_spark.context import Run
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
 
 
-def reanchor(context: RunContext, table: IcebergTable) -> int | None:
+def reanchor(context: Run, table: IcebergTable) -> int | None:
     """Stamp a bare head. Returns: the new snapshot's id, None when the head has a ledger of its own or there is no head.
 
     Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
@@ -31,7 +31,7 @@ def reanchor(context: RunContext, table: IcebergTable) -> int | None:
     return commit_on_ledger(context, table, plan).snapshot_id
 
 
-def beside(context: RunContext, head_id: int | None) -> RunContext:
+def beside(context: Run, head_id: int | None) -> Run:
     """The context for stamping a head beside a run's own work. Its commit must not pass for the run's: who looks for the
     run in the history would take that for done which was refused. The name is that of a run for this head alone."""
     spec = context.spec

@@ -28,10 +28,10 @@ from lethe_spark.context import RunContext
 from lethe_spark.footers import Footer, FooterReader
 from lethe_spark.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, refusal_of, why_unread
 from lethe_spark.jobs.gathering import Gathered, Refusal, Written, gather
+from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.registration import data_files
-from lethe_spark.jvm.rewrite import DataFile
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.name_mapping import mapping_to_set
 from lethe_spark.registrable import Target
 
@@ -43,7 +43,7 @@ JUDGED: Final = (
 ADDED_BY_OTHERS: Final = "cannot be registered, and another writer has added files of theirs to the table already"
 
 
-def register(context: RunContext, table: IcebergTable, base: Base, batch_ids: Iterable[str]) -> Written:
+def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> Written:
     """Read the footers of the batches' files and describe them to Iceberg, without adding them.
 
     Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, as reading a buffer does.
@@ -60,7 +60,7 @@ def register(context: RunContext, table: IcebergTable, base: Base, batch_ids: It
     gathered = gather(context, base, batch_ids)
     judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.found.entries.get(i))}
     batches = {i: b for i, b in gathered.batches.items() if i not in judged}
-    footers = _footers(context.spark, _reader(context, base), batches.values())
+    footers = _footers(table.spark, _reader(context, base), batches.values())
     context.step("after-read")
     return _written(table, base, gathered, batches, judged, footers)
 
@@ -109,7 +109,7 @@ def _footers(
 
 
 def _written(
-    table: IcebergTable,
+    table: SparkTable,
     base: Base,
     gathered: Gathered,
     batches: Mapping[str, BufferedBatch],

@@ -3,9 +3,8 @@
 Invariant: of a replacement that cannot be used no row is written, and no request but its own is kept out for it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,9 +22,9 @@ from lethe.run import Phase, RequestResult, RestatementRequest
 
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
+from lethe_spark.group_commit import Replacements
 from lethe_spark.ingest import BatchSource
-from lethe_spark.jvm.rewrite import DataFile
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 
 LISTED_AT_ONCE: Final = 8
 # What a store says of a place that may be mended without a new request.
@@ -35,22 +34,8 @@ _SAID: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Replacements:
-    """Replacements in files that are not yet part of the table, which several may share.
-
-    Args:
-        rows: Of each, by the key of its request.
-        aside: Results of the requests whose replacement cannot be used, or not now, by their keys.
-    """
-
-    files: tuple[DataFile, ...] = ()
-    rows: Mapping[str, ReplacementRows] = field(default_factory=dict)
-    aside: Mapping[str, RequestResult] = field(default_factory=dict)
-
-
 def write_replacements(
-    context: RunContext, table: IcebergTable, requests: Sequence[RestatementRequest], batch_column: str
+    context: RunContext, table: SparkTable, requests: Sequence[RestatementRequest], batch_column: str
 ) -> Replacements:
     """Read the replacements of these requests and write their rows as data files; commit nothing.
 
@@ -58,8 +43,6 @@ def write_replacements(
         requests: With replacements of distinct ids.
     Raises: as `write_into`; TransientError, if the store does not answer.
     """
-    if not requests:
-        return Replacements()
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
     found = _found(context, requests)
     aside = {r.key: result for r, result in found if isinstance(result, RequestResult)}

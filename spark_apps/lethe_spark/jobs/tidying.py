@@ -22,7 +22,7 @@ from lethe.run import Phase, RunResult, SnapshotLimits
 from lethe.table import ledger_store
 
 from lethe_spark.base import Base, observe_base
-from lethe_spark.context import RunContext
+from lethe_spark.context import Run
 from lethe_spark.jobs.reanchor import beside, reanchor
 from lethe_spark.jvm.commit import expire, remove_files
 from lethe_spark.jvm.table import IcebergTable
@@ -42,7 +42,7 @@ class Tidied:
 
 
 def finished(
-    context: RunContext, table: IcebergTable, result: RunResult, waiting: Sequence[BatchRow] | None = None
+    context: Run, table: IcebergTable, result: RunResult, waiting: Sequence[BatchRow] | None = None
 ) -> RunResult:
     """The result of a run whose own work is done, after tidying up. Never raises: what was committed stays committed,
     and the next run tidies up as well.
@@ -65,7 +65,7 @@ def finished(
     )
 
 
-def tidy(context: RunContext, table: IcebergTable, committed: bool) -> Tidied:
+def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
     """Re-anchor a bare head if this run has committed nothing, and cut a history that has grown too long.
 
     Raises: ConflictError, TransientError, UnknownCommitState, LedgerError.
@@ -80,11 +80,11 @@ def tidy(context: RunContext, table: IcebergTable, committed: bool) -> Tidied:
     return Tidied(anchored, expired, clean_up(context, table) if expired else 0)
 
 
-def _anchored(context: RunContext, table: IcebergTable, base: Base) -> int | None:
+def _anchored(context: Run, table: IcebergTable, base: Base) -> int | None:
     return reanchor(beside(context, base.facts.head_id), table) if base.loaded.resolution.bare else None
 
 
-def expire_down(context: RunContext, table: IcebergTable, limits: SnapshotLimits, by_age: bool) -> int:
+def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_age: bool) -> int:
     """Expire what the limits allow to go, with its files; a bare head is re-anchored first. Returns: how many went."""
     context.reporter.phase(Phase.EXPIRING)
     _anchored(context, table, observe_base(context, table))
@@ -96,7 +96,7 @@ def expire_down(context: RunContext, table: IcebergTable, limits: SnapshotLimits
     return expire(table, ids) if ids else 0
 
 
-def clean_up(context: RunContext, table: IcebergTable) -> int:
+def clean_up(context: Run, table: IcebergTable) -> int:
     """Remove the ledger files that nobody needs. Returns: how many. Never raises: the next clean-up finds them as well.
 
     A table of whose history a part cannot be read keeps everything: what nobody can read, somebody may have to mend.
@@ -108,7 +108,7 @@ def clean_up(context: RunContext, table: IcebergTable) -> int:
         return 0
 
 
-def _clean_up(context: RunContext, table: IcebergTable) -> int:
+def _clean_up(context: Run, table: IcebergTable) -> int:
     listed = _listed(context, observe_base(context, table))
     # Looked at after the listing: what was published before it is seen, what came later is young.
     base = observe_base(context, table)
@@ -122,7 +122,7 @@ def _clean_up(context: RunContext, table: IcebergTable) -> int:
     return removed + remove_files(table, plan.others)
 
 
-def _listed(context: RunContext, base: Base) -> list[ListedObject]:
+def _listed(context: Run, base: Base) -> list[ListedObject]:
     location = base.facts.location.rstrip("/")
     store = open_store(location, context.catalog_properties)
     folders = (names.LEDGER_FOLDER, names.RUNS_FOLDER)

@@ -14,14 +14,16 @@ from lethe.plan.rearm import rearmed
 from lethe.plan.vacuum import PlanAnew, VacuumPlan, plan_purge, plan_vacuum
 from lethe.run import Phase, RunResult
 
-from lethe_spark.base import Base, observe_base, open_table
+from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import anti_join
 from lethe_spark.jobs.tidying import clean_up, expire_down, finished
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite
-from lethe_spark.jvm.rewrite import DataFile, scan_files, write_uncommitted
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.opening import open_table
 from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ def run(context: RunContext) -> RunResult:
     return finished(context, table, result)
 
 
-def _commit(context: RunContext, table: IcebergTable, purged: Purged) -> Committed[Outcome]:
+def _commit(context: RunContext, table: SparkTable, purged: Purged) -> Committed[Outcome]:
     attempts = Attempts()
     try:
         done = commit_on_ledger(context, table, lambda base: _purge_metadata(context, base, purged), attempts)
@@ -93,7 +95,7 @@ def _commit(context: RunContext, table: IcebergTable, purged: Purged) -> Committ
     return done
 
 
-def _purge_data(context: RunContext, table: IcebergTable) -> Purged | None:
+def _purge_data(context: RunContext, table: SparkTable) -> Purged | None:
     """SCAN and PURGE DATA: write the survivors of the planned files. None: no tombstone is active."""
     context.reporter.phase(Phase.SCAN)
     base = observe_base(context, table)

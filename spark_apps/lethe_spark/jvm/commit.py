@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 
 from lethe import names
 from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitState
-from pyspark.sql import SparkSession
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
+from lethe_spark.jvm.data_files import DataFile, described
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
-from lethe_spark.jvm.gateway import each, java_list, jvm, listen_for_callbacks
+from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.registration import append_all
-from lethe_spark.jvm.rewrite import DataFile, described
 from lethe_spark.jvm.table import IcebergTable
 
 LOOKS_AFTER_UNKNOWN = 3
@@ -86,18 +85,18 @@ def commit(
     """
     pointer = summary[names.LEDGER]
     check = LedgerCheck(expect, pointer)
-    listen_for_callbacks(table.spark)
+    listen_for_callbacks(table.gateway)
     try:
         if properties:
             transaction = table.java.newTransaction()
-            _update(table.spark, transaction, change, summary).validateWith(check).commit()
+            _update(table, transaction, change, summary).validateWith(check).commit()
             update = transaction.updateProperties()
             for key, value in properties.items():
                 update.set(key, value)
             update.commit()
             transaction.commitTransaction()
         else:
-            _update(table.spark, table.java, change, summary).validateWith(check).commit()
+            _update(table, table.java, change, summary).validateWith(check).commit()
     except JvmError as e:
         if check.error is not None:
             raise check.error from e
@@ -117,8 +116,8 @@ def commit(
     return landed
 
 
-def _update(spark: SparkSession, target: Any, change: Change, summary: Mapping[str, str]) -> Any:
-    """Iceberg's pending update for a change; `target` is a table or a transaction.
+def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[str, str]) -> Any:
+    """Iceberg's pending update for a change; `target` is the table or a transaction on it.
 
     DataFile objects only: with a path, py4j would bind `deleteFile` to a method that deletes the file at once.
     """
@@ -129,7 +128,7 @@ def _update(spark: SparkSession, target: Any, change: Change, summary: Mapping[s
                 update = update.appendFile(file.java)
         case Register(java_files):
             update = target.newAppend()
-            append_all(spark, update, java_files)
+            append_all(table, update, java_files)
         case LedgerOnly():
             update = target.newFastAppend()
         case Rewrite(remove, add, from_snapshot):
@@ -150,7 +149,7 @@ def _update(spark: SparkSession, target: Any, change: Change, summary: Mapping[s
 
 def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
     """The conflict that Iceberg reports, or None when it does not say whether the commit landed."""
-    if is_a(jvm(table.spark), error, ICEBERG + "ValidationException"):
+    if is_a(table.jvm, error, ICEBERG + "ValidationException"):
         text = java_message(error)
         if MARKER in text:
             seen = text.split(f"{MARKER}: ", 1)[-1].splitlines()[0]
@@ -162,7 +161,7 @@ def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
             f"{table.full_name}: a concurrent commit changed the data files that this one is about "
             f"({text.splitlines()[0][:300]}). Nothing was committed; the run plans again.",
         )
-    if is_a(jvm(table.spark), error, ICEBERG + "CleanableFailure"):
+    if is_a(table.jvm, error, ICEBERG + "CleanableFailure"):
         return ConflictError(
             "CommitFailed",
             f"{table.full_name}: other writers were faster in every attempt ({java_class(error).rsplit('.', 1)[-1]}). "
@@ -228,9 +227,9 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
 
 def _stage_once(table: IcebergTable, files: tuple[DataFile, ...], wap_id: str, summary: Mapping[str, str]) -> int:
     check = StagingCheck(lambda: any(s.summary().get(names.STAGE) == summary[names.STAGE] for s in _snapshots(table)))
-    update = _update(table.spark, table.java, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly()
+    update = _update(table, table.java, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly()
     failure: BaseException | None = None
-    listen_for_callbacks(table.spark)
+    listen_for_callbacks(table.gateway)
     try:
         update.validateWith(check).commit()
     except JvmError as e:
@@ -310,8 +309,8 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
                 "OutsideTable", f"{table.full_name}: refusing to delete {path}, not below {table.location}"
             )
     try:
-        utility = jvm(table.spark).org.apache.iceberg.CatalogUtil
-        utility.deleteFiles(table.java.io(), java_list(table.spark, wanted), "unpublished", True)
+        utility = table.jvm.org.apache.iceberg.CatalogUtil
+        utility.deleteFiles(table.java.io(), java_list(table.jvm, wanted), "unpublished", True)
     except JvmError as e:
         raise transient(e, f"deleting {len(wanted)} files of {table.full_name}") from e
     return len(wanted)

@@ -1,4 +1,4 @@
-"""The JVM of a session: collections to and fro, and callbacks into Python that work inside a driver."""
+"""The JVM behind a py4j gateway, mostly that of a Spark session: collections to and fro, and callbacks into Python."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def gateway(spark: SparkSession) -> Any:
+    """The gateway of a session. Raises: RuntimeError, if it has none."""
     gateway = spark.sparkContext._gateway
     if gateway is None:
         raise RuntimeError("this Spark session has no JVM of its own (Spark Connect); Lethe needs a classic driver")
@@ -19,13 +20,13 @@ def jvm(spark: SparkSession) -> Any:
     return gateway(spark).jvm
 
 
-def listen_for_callbacks(spark: SparkSession) -> None:
+def listen_for_callbacks(gateway: Any) -> None:
     """Let Java call Python objects; safe to repeat. Listens on loopback, on a port of its own."""
-    ensure_callback_server_started(gateway(spark))
+    ensure_callback_server_started(gateway)
 
 
-def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
-    result = jvm(spark).java.util.ArrayList()
+def java_list(jvm: Any, values: Iterable[Any]) -> Any:
+    result = jvm.java.util.ArrayList()
     for value in values:
         result.add(value)
     return result

@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
-
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.jvm.table import IcebergTable
 
 # About two kilobytes each, as one text.
@@ -26,14 +23,13 @@ def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
     Args:
         documents: JSON objects, as `ContentFileParser` of Iceberg writes them.
     """
-    spark = table.spark
-    api = jvm(spark)
+    api = table.jvm
     mapper = api.org.apache.iceberg.util.JsonUtil.mapper()
-    specs = gateway(spark).new_array(api.java.lang.Object, 1)
+    specs = table.gateway.new_array(api.java.lang.Object, 1)
     specs[0] = table.java.specs()
-    parse = _method(spark, "org.apache.iceberg.ContentFileParser", "fromJson", "java.util.Map")
+    parse = _method(api, "org.apache.iceberg.ContentFileParser", "fromJson", "java.util.Map")
     handles = api.java.lang.invoke.MethodHandles
-    parser = _as(spark, "java.util.function.Function", handles.insertArguments(parse, 1, specs))
+    parser = _as(api, "java.util.function.Function", handles.insertArguments(parse, 1, specs))
     files = api.java.util.ArrayList(len(documents))
     for chunk in _chunks(documents):
         nodes = mapper.readTree(f"[{','.join(chunk)}]")
@@ -42,28 +38,28 @@ def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
     return files
 
 
-def append_all(spark: SparkSession, update: Any, files: Any) -> None:
+def append_all(table: IcebergTable, update: Any, files: Any) -> None:
     """Add each file of a Java list to Iceberg's pending append."""
-    append = _method(spark, "org.apache.iceberg.AppendFiles", "appendFile", "org.apache.iceberg.DataFile")
-    files.forEach(_as(spark, "java.util.function.Consumer", append.bindTo(update)))
+    append = _method(table.jvm, "org.apache.iceberg.AppendFiles", "appendFile", "org.apache.iceberg.DataFile")
+    files.forEach(_as(table.jvm, "java.util.function.Consumer", append.bindTo(update)))
 
 
-def _method(spark: SparkSession, class_name: str, name: str, last_parameter: str) -> Any:
+def _method(jvm: Any, class_name: str, name: str, last_parameter: str) -> Any:
     """A handle to the public method of this name whose last parameter has this type."""
-    for method in _class(spark, class_name).getMethods():
+    for method in _class(jvm, class_name).getMethods():
         parameters = list(method.getParameterTypes())
         if method.getName() == name and parameters and parameters[-1].getName() == last_parameter:
-            return jvm(spark).java.lang.invoke.MethodHandles.publicLookup().unreflect(method)
+            return jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(method)
     raise RuntimeError(f"this Iceberg has no {class_name}.{name}(…, {last_parameter})")
 
 
-def _as(spark: SparkSession, interface: str, handle: Any) -> Any:
-    proxies = jvm(spark).java.lang.invoke.MethodHandleProxies
-    return proxies.asInterfaceInstance(_class(spark, interface), handle)
+def _as(jvm: Any, interface: str, handle: Any) -> Any:
+    proxies = jvm.java.lang.invoke.MethodHandleProxies
+    return proxies.asInterfaceInstance(_class(jvm, interface), handle)
 
 
-def _class(spark: SparkSession, name: str) -> Any:
-    return jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+def _class(jvm: Any, name: str) -> Any:
+    return jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
 
 
 def _chunks(documents: Sequence[str]) -> Iterator[list[str]]:

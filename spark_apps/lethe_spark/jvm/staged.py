@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lethe_spark.jvm.errors import JvmError, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
 from lethe_spark.jvm.rewrite import SCAN_SET
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql_names import quoted, quoted_path
 
 # So many registered tasks, about a kilobyte each, may wait for somebody to ask for them again.
@@ -47,7 +47,7 @@ class Tasks:
             yield self.java.subList(start, len(self.paths))
 
 
-def plan_tasks(table: IcebergTable, snapshot_id: int, where: str | None = None) -> Tasks:
+def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) -> Tasks:
     """Plan a scan of a snapshot.
 
     Args:
@@ -61,7 +61,7 @@ def plan_tasks(table: IcebergTable, snapshot_id: int, where: str | None = None) 
             scan = scan.filter(condition) if condition is not None else scan
         planned = scan.planFiles()
         try:
-            lists = jvm(table.spark).org.apache.iceberg.relocated.com.google.common.collect.Lists
+            lists = table.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
             java = lists.newArrayList(planned.iterator())
         finally:
             planned.close()
@@ -73,9 +73,9 @@ def plan_tasks(table: IcebergTable, snapshot_id: int, where: str | None = None) 
     return Tasks(java, paths)
 
 
-def _condition(table: IcebergTable, where: str) -> Any | None:
+def _condition(table: SparkTable, where: str) -> Any | None:
     """The Iceberg expression of SQL text, None when it has none."""
-    converter = jvm(table.spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    converter = table.jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     try:
         return converter.convertToIcebergExpression(
             converter.collectResolvedSparkExpression(
@@ -87,14 +87,14 @@ def _condition(table: IcebergTable, where: str) -> Any | None:
 
 
 @reading("staging the files of a read")
-def stage(table: IcebergTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) -> DataFrame:
+def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) -> DataFrame:
     """The rows of the chosen paths, with whatever native deletes apply to them, in the table's columns of now.
 
     The frame, and whatever is made of it, stays good for as long as it is held: see the module's docstring.
     Raises: ConflictError (`DataMoved`), if a path is not among the tasks; TransientError.
     """
     spark, group = table.spark, str(uuid.uuid4())
-    tasks, wanted = java_list(spark, ()), 0
+    tasks, wanted = java_list(table.jvm, ()), 0
     for planned, paths in chosen:
         wanted += len(paths)
         for some in planned.chosen(paths):
@@ -105,10 +105,10 @@ def stage(table: IcebergTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) 
             f"{table.full_name}: Spark plans {tasks.size()} of the {wanted} data files that its manifests name. Read again.",
         )
     table_cache(spark).add(group, table.java)
-    jvm(spark).org.apache.iceberg.spark.ScanTaskSetManager.get().stageTasks(table.java, group, tasks)
+    table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().stageTasks(table.java, group, tasks)
     frame = spark.read.format("iceberg").option(SCAN_SET, group).load(group)
     relation = frame._jdf.queryExecution().analyzed().collectLeaves().head().table()
-    reference = jvm(spark).java.lang.ref.WeakReference(relation)
+    reference = table.jvm.java.lang.ref.WeakReference(relation)
     _STAGED.add(_Staged(spark, table.java, group, int(tasks.size()), reference))
     columns = [str(c.name()) for c in each(table.java.schema().columns())]
     return frame.select(*map(quoted, columns))  # format version 3 adds row lineage

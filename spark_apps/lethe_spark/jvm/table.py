@@ -1,85 +1,32 @@
-"""An Iceberg table as the driver's JVM sees it: loading, its facts, the layout that Lethe needs."""
+"""An Iceberg table as a JVM sees it: its facts, the layout that Lethe needs. Spark need not run in that JVM."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from lethe import names
-from lethe.errors import ConflictError, InputError
-from lethe.run import CreateTable
-from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from lethe.errors import InputError
 
-from lethe_spark.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_class, java_message, reading, transient
-from lethe_spark.jvm.gateway import each, jvm
-from lethe_spark.sql_names import quoted_path
-
-# Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
-NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
+from lethe_spark.jvm.errors import JvmError, reading, transient
+from lethe_spark.jvm.gateway import each
 
 
 class IcebergTable:
-    """A handle to one table. What it says is as of its loading or the last `refresh`."""
+    """A handle to one table. What it says is as of its loading or the last `refresh`.
 
-    def __init__(self, spark: SparkSession, catalog: str, name: str, java: Any) -> None:
-        self.spark = spark
+    Args:
+        gateway: py4j's, to the JVM that `java`, Iceberg's own object, lives in.
+        name: "namespace.table".
+    """
+
+    def __init__(self, gateway: Any, catalog: str, name: str, java: Any) -> None:
+        self.gateway = gateway
         self.catalog = catalog
         self.name = name
         self.java = java
 
-    @classmethod
-    def load(cls, spark: SparkSession, catalog: str, name: str) -> "IcebergTable | None":
-        """The table `name` ("namespace.table"), or None when there is none. Raises TransientError."""
-        try:
-            java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-                spark._jsparkSession, quoted_path(catalog, name)
-            )
-        except JvmError as e:
-            if _says_not_found(spark, e):
-                return None
-            raise transient(e, f"loading the table {catalog}.{name}") from e
-        return cls(spark, catalog, name, java)
-
-    @classmethod
-    def create(
-        cls,
-        spark: SparkSession,
-        catalog: str,
-        name: str,
-        create: CreateTable,
-        properties: Mapping[str, str] | None = None,
-    ) -> "IcebergTable":
-        """Make the table, and its namespace, unless it is there; then load it.
-
-        Args:
-            create: Columns and partitioning in Spark's SQL; its properties win over Lethe's defaults for a new table, and
-                give way to `properties`.
-        Raises: InputError (`InvalidTableDefinition`), TransientError.
-        """
-        wanted = {**NEW_TABLE, **create.properties, **(properties or {}), "format-version": str(create.format_version)}
-        namespace = name.rpartition(".")[0]
-        partitioned = f"PARTITIONED BY ({', '.join(create.partition_by)})" if create.partition_by else ""
-        pairs = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in wanted.items())
-        try:
-            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, namespace)}")
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {quoted_path(catalog, name)} ({create.table_schema}) "
-                f"USING iceberg {partitioned} TBLPROPERTIES ({pairs})"
-            )
-        except JvmError as e:
-            if isinstance(e, (AnalysisException, ParseException, IllegalArgumentException)):
-                first = str(e).strip().splitlines()[0][:300]
-                raise InputError(
-                    "InvalidTableDefinition",
-                    f"{catalog}.{name} could not be created from spec.table.create: {first}. Correct its schema "
-                    "(a Spark SQL column list) or partitionBy.",
-                ) from e
-            raise transient(e, f"creating the table {catalog}.{name}") from e
-        table = cls.load(spark, catalog, name)
-        if table is None:
-            raise transient(RuntimeError("NotThereAfterCreation"), f"creating the table {catalog}.{name}")
-        return table
+    @property
+    def jvm(self) -> Any:
+        return self.gateway.jvm
 
     @property
     def full_name(self) -> str:
@@ -115,11 +62,6 @@ class IcebergTable:
         return tuple(str(column.name()) for column in each(self.java.schema().columns()))
 
     @property
-    def columns(self) -> StructType:
-        """The columns of now, as Spark sees them."""
-        return self.spark.table(quoted_path(self.catalog, self.name)).schema
-
-    @property
     def properties(self) -> dict[str, str]:
         return {str(e.getKey()): str(e.getValue()) for e in each(self.java.properties().entrySet())}
 
@@ -141,32 +83,6 @@ class IcebergTable:
             update.commit()
         except JvmError as e:
             raise transient(e, f"setting properties of {self.full_name}") from e
-        self.refresh()
-
-    def take_over(self, columns: StructType) -> None:
-        """Add those of the columns that the table does not have, as optional ones, and widen the types of others. A column
-        that is there already, and as wide or wider, stays as it is: safe to repeat, and beside others who do the same.
-
-        Raises: ConflictError, if the table now has such a column of another kind, or after many lost races; TransientError.
-        """
-        convert = jvm(self.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert
-        wanted = convert(self.spark._jsparkSession.parseDataType(columns.json()))
-        for attempt in range(1, ATTEMPTS + 1):
-            self.refresh()
-            try:
-                self.java.updateSchema().unionByNameWith(wanted).commit()
-                break
-            except JvmError as e:
-                lost = is_a(jvm(self.spark), e, ICEBERG + "CommitFailedException")
-                if not lost and is_away(e):
-                    raise transient(e, f"adding columns to {self.full_name}") from e
-                if not lost or attempt == ATTEMPTS:
-                    raise ConflictError(
-                        "ColumnsMoved",
-                        f"{self.full_name}: columns {', '.join(columns.names)} could not be added or widened, since others "
-                        "changed the table's columns at the same time. Nothing was committed; the run is planned anew.",
-                    ) from e
-                wait_before(attempt + 1)
         self.refresh()
 
     def column_name(self, field_id: int) -> str | None:
@@ -194,7 +110,7 @@ class IcebergTable:
         is_sorted = self._is_sorted_by(field_id)
         if is_sorted and not changed:
             return False
-        api = jvm(self.spark).org.apache.iceberg
+        api = self.jvm.org.apache.iceberg
         try:
             transaction = self.java.newTransaction()
             if not is_sorted:
@@ -227,18 +143,3 @@ def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) ->
         names.WAP_ENABLED: "true",
         names.BATCH_COLUMN: str(field_id),
     }
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _says_not_found(spark: SparkSession, error: Exception) -> bool:
-    """Spark wraps Iceberg's exceptions, or throws its own."""
-    if any(is_a(jvm(spark), error, ICEBERG + n) for n in ("NoSuchTableException", "NoSuchNamespaceException")):
-        return True
-    spark_names = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
-    if java_class(error).rsplit(".", 1)[-1] in spark_names:
-        return True
-    return "TABLE_OR_VIEW_NOT_FOUND" in java_message(error)

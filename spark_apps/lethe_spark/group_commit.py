@@ -1,0 +1,166 @@
+"""The requests of a group of Restatements carried out in one commit.
+
+I/O; what the requests mean on a ledger is decided in `lethe.plan.group`. Who calls says how new data is written and how rows
+that no ledger knows are found: with Spark, or not at all.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from lethe.errors import ConflictError, InputError, TransientError
+from lethe.ledger.parts import get_many
+from lethe.plan.group import GroupPlan, plan_group
+from lethe.plan.restatement import ReplacementRows
+from lethe.run import RequestResult, RestatementRequest, RunResult, RunSpec
+
+from lethe_spark.base import Base, observe_base
+from lethe_spark.context import Committer
+from lethe_spark.jvm.commit import Append, LedgerOnly
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.unpublished import discard
+
+log = logging.getLogger(__name__)
+# Others may carry out a request of the group, or use the id of a replacement, each time that all are written.
+WRITES: Final = 4
+
+
+@dataclass(frozen=True)
+class Replacements:
+    """Replacements in files that are not yet part of the table, which several may share.
+
+    Args:
+        rows: Of each, by the key of its request.
+        aside: Results of the requests whose replacement cannot be used, or not now, by their keys.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    rows: Mapping[str, ReplacementRows] = field(default_factory=dict)
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)
+
+
+# The replacements of these requests, written but not committed.
+Write: TypeAlias = Callable[[Sequence[RestatementRequest], Base], Replacements]
+# Those of the ids, unknown to the ledger, of which the base's data files hold rows.
+Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
+
+
+@dataclass(frozen=True)
+class GroupCommit:
+    """Every replacement of the group is written before the commit, in files that they share: who asks for a request again, by
+    whichever run, finds it in the ledger."""
+
+    context: Committer
+    table: IcebergTable
+    requests: Sequence[RestatementRequest]
+    write: Write
+    find: Find
+
+    def carry_out(self) -> Committed[GroupPlan]:
+        """Plan, write the replacements, commit; again from the start if something else has to be written than was.
+
+        Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError; what `write` and `find` raise.
+        """
+        lost = 0
+        aside: dict[str, RequestResult] = {}
+        base = observe_base(self.context, self.table)
+        in_files = self._in_files(base)
+        while lost < WRITES:
+            # Asked before any data is written: what is done or refused must not cost a write.
+            base = observe_base(self.context, self.table, base)
+            first = self._plan(base, in_files, Replacements(), aside)
+            if first.delta.is_empty:
+                return Committed(first, None)
+            adding = [r for r in self.requests if r.key in first.adds]
+            written = self.write(adding, base) if adding else Replacements()
+            aside |= written.aside
+            done = self._commit(base, in_files, written, aside)
+            if done.outcome is not None:
+                return Committed(done.outcome, done.snapshot_id)
+            log.info("other replacements have to go in than were written; they are written anew")
+            # Else one that cannot be used has left its place to another, which happens once to each.
+            lost += not written.aside
+        raise ConflictError(
+            "ReplacementsMoved",
+            f"{self.table.full_name}: others kept carrying out requests of this group; it is tried later. Nothing was committed.",
+        )
+
+    def _in_files(self, base: Base) -> frozenset[str]:
+        """Ids that the ledger never heard of, yet of which there are rows: from before the ledger, or by other writers.
+
+        Only for the report of unknown ids; their tombstones are set either way.
+        """
+        done = get_many(base.ledger.requests, [r.key for r in self.requests])
+        wanted = dict.fromkeys(i for r in self.requests if r.key not in done for i in r.batch_ids)
+        known = get_many(base.ledger.batches, wanted)
+        strangers = [i for i in wanted if i not in known]
+        return frozenset(self.find(strangers, base)) if strangers and base.facts.head_id is not None else frozenset()
+
+    def _commit(
+        self, base: Base, in_files: Collection[str], written: Replacements, aside: Mapping[str, RequestResult]
+    ) -> Committed[GroupPlan | None]:
+        """The outcome is None if other replacements would have to go in than are written."""
+
+        def plan(newest: Base) -> Intent[GroupPlan | None] | NothingToCommit[GroupPlan | None]:
+            planned = self._plan(newest, in_files, written, aside)
+            if planned.delta.is_empty:
+                return NothingToCommit(planned)
+            if set(planned.adds) != written.rows.keys():
+                return NothingToCommit(None)
+            return Intent(planned.delta, Append(written.files) if written.files else LedgerOnly(), planned)
+
+        attempts = Attempts()
+        try:
+            done = commit_on_ledger(self.context, self.table, plan, attempts, base)
+        except (InputError, ConflictError):
+            discard(self.table, written.files, attempts)
+            raise
+        if done.snapshot_id is None:
+            discard(self.table, written.files, attempts)
+        return done
+
+    def _plan(
+        self, base: Base, in_files: Collection[str], written: Replacements, aside: Mapping[str, RequestResult]
+    ) -> GroupPlan:
+        ids = {r.key: r.replacement.batch_id for r in self.requests if r.replacement}
+        partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
+        rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
+        now = datetime.now(UTC)
+        return plan_group(base.ledger, self.requests, in_files, base.field_id, self.context.run_id, now, rows, aside)
+
+
+def result_of(spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]) -> RunResult:
+    """What a run tells of its group. Pure but for the time and the log.
+
+    Raises: TransientError, if none of the requests can be carried out just now.
+    """
+    results = tuple(_told(done, request) for request in requests)
+    if results and all(r.again for r in results):
+        raise TransientError(results[0].reason, f"{results[0].message} Nothing was changed.")
+    refused = [r for r in results if not r.succeeded]
+    for r in refused:
+        log.info("%s is %s: %s", r.name, "kept out for now" if r.again else "refused", r.reason)
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Committed" if done.snapshot_id else "Failed" if refused else "AlreadyCommitted",
+        reason=refused[0].reason if refused and not done.snapshot_id else "",
+        message=refused[0].message if refused and not done.snapshot_id else "",
+        snapshot_id=done.snapshot_id,
+        rows_added=sum(r.rows_added for r in results),
+        requests=results,
+        finished_time=datetime.now(UTC),
+    )
+
+
+def _told(done: Committed[GroupPlan], request: RestatementRequest) -> RequestResult:
+    """A request's result, with the snapshot of this commit if that carried it out."""
+    result = done.outcome.results[request.key]
+    if request.key not in done.outcome.carried_out:
+        return result
+    return result.model_copy(update={"snapshot_id": done.snapshot_id})

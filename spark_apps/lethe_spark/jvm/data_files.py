@@ -1,0 +1,96 @@
+"""Data files of a table as Iceberg's own objects, which a commit hands back to it, and the scan tasks of named ones."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lethe import names
+from lethe.errors import ConflictError
+from lethe.plan.partitions import partition_text_of_json
+
+from lethe_spark.jvm.errors import reading
+from lethe_spark.jvm.gateway import each, each_of
+from lethe_spark.jvm.table import IcebergTable
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file; `records` rows, `bytes` long. `java` is Iceberg's own object, which a commit hands back to it.
+
+    `partition` (its text, as `lethe.plan.partitions` writes it) and the bounds of the batch column are known of files that
+    a run has written or staged, not of scanned ones; None is unknown."""
+
+    path: str
+    records: int
+    bytes: int
+    java: Any = field(repr=False, compare=False)
+    partition: str | None = None
+    lower: str | None = None
+    upper: str | None = None
+
+    @classmethod
+    def of(cls, java: Any) -> "DataFile":
+        return cls(str(java.location()), int(java.recordCount()), int(java.fileSizeInBytes()), java)
+
+
+def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]:
+    """Iceberg's data files with their partitions and bounds. One call into the JVM for each: its JSON form has it all."""
+    parser = table.jvm.org.apache.iceberg.ContentFileParser
+    field_id = table.java.properties().get(names.BATCH_COLUMN)
+    specs = table.java.specs()
+    types: dict[int, tuple[Any, list[str]]] = {}
+    found: list[DataFile] = []
+    for java in files:
+        spec_id = int(java.specId())
+        if spec_id not in types:
+            spec = specs.get(spec_id)
+            types[spec_id] = (spec, [str(f.type().toString()) for f in each(spec.partitionType().fields())])
+        spec, names_of_types = types[spec_id]
+        known = json.loads(parser.toJson(java, spec))
+        found.append(
+            DataFile(
+                path=known["file-path"],
+                records=known["record-count"],
+                bytes=known["file-size-in-bytes"],
+                java=java,
+                partition=partition_text_of_json(spec_id, names_of_types, known["partition"]),
+                lower=_bound(known, "lower-bounds", field_id),
+                upper=_bound(known, "upper-bounds", field_id),
+            )
+        )
+    return tuple(found)
+
+
+def _bound(file: Mapping[str, Any], which: str, field_id: str | None) -> str | None:
+    """A bound of a string column, which Iceberg writes as the hexadecimal of its UTF-8."""
+    bounds = file.get(which)
+    if bounds is None or field_id is None or int(field_id) not in bounds["keys"]:
+        return None
+    return bytes.fromhex(bounds["values"][bounds["keys"].index(int(field_id))]).decode()
+
+
+def find_files(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> tuple[DataFile, ...]:
+    """The data files of a snapshot with these paths, in planning order. Raises as `tasks_of`."""
+    return tuple(DataFile.of(task.file()) for task in tasks_of(table, paths, snapshot_id))
+
+
+@reading("planning a scan of named files")
+def tasks_of(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> list[Any]:
+    """The scan tasks of exactly the named files of a snapshot, in planning order.
+
+    Args:
+        paths: As Iceberg records them (`DataFile.path`, or a manifest's `file_path`).
+    Raises: ConflictError (`DataMoved`), if the snapshot does not hold one of them; TransientError.
+    """
+    wanted = set(paths)
+    planned = each_of(table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles())
+    tasks = [task for task in planned if str(task.file().location()) in wanted]
+    if len(tasks) < len(wanted):
+        missing = sorted(wanted - {str(task.file().location()) for task in tasks})
+        raise ConflictError(
+            "DataMoved",
+            f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(wanted)} data files "
+            f"that were planned, the first is {missing[0]}. Nothing was committed; the run plans again.",
+        )
+    return tasks
