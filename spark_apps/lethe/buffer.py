@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, file_etag, hidden_folder
-from lethe.plan.layouts import DIRECTORY, Layout, folders_of, group, layout_of
+from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch, file_etag, hidden_folder
+from lethe.plan.layouts import DIRECTORY, Layout, folders_of, layout_of
 from lethe.plan.places import local_path
 from lethe.s3 import s3_client
 
@@ -156,12 +156,8 @@ class Buffer:
         self._layout = layout
         self._store = store
 
-    def list(self) -> Grouped:
-        """Every batch, complete or not, and what is none, in the order of the folders' or files' names."""
-        return group(self._store.list(self.uri, hidden=False), self.uri, self._layout)
-
     def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
-        """The same one by one as the store lists them, holding one at a time; two of one id are not looked for.
+        """Every batch, complete or not, and what is none, one by one as the store lists them. Two of one id are not looked for.
 
         Args:
             heard: Called for each object that the store tells of; what it raises ends the listing.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from lethe import names
-from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe.run import RunSpec, parse_run
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
@@ -18,6 +17,7 @@ from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings
 from pyiceberg.table import Table
 
+from tests.buffers import batches_in
 from tests.builders import RUN, a_batch
 from tests.spark import s3
 from tests.spark.sqs import TestQueue, created
@@ -73,7 +73,7 @@ class Air:
 
     def entry(self, id: str, state: BatchState = BatchState.PROMOTED) -> BatchEntry:
         """Of a batch as it lies in the buffer."""
-        (found,) = (b for b in open_buffer(self.uri, "batch_id", self.store.properties()).list().batches if b.id == id)
+        (found,) = (b for b in batches_in(self.uri, self.store.properties()) if b.id == id)
         return a_batch(id, state, time=datetime.now(UTC), objects=found.data_objects)
 
     def runs(self) -> list[RunSpec]:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from lethe import names
-from lethe.buffer import open_buffer
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import Delta
 from lethe.plan.bounds import FileBounds
@@ -32,6 +31,7 @@ from lethe_spark.progress import Reporter
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
+from tests.buffers import batches_in
 from tests.builders import a_run, a_tombstone
 
 CATALOG = "lite"
@@ -107,7 +107,7 @@ class BufferFolder:
 
     def sources(self) -> list[BatchSource]:
         """What a consolidation would read, listed as it lists."""
-        return [BatchSource(b.id, b.data_objects) for b in open_buffer(self.uri, "batch_id", {}).list().batches]
+        return [BatchSource(b.id, b.data_objects) for b in batches_in(self.uri)]
 
 
 @dataclass

@@ -13,6 +13,7 @@ from lethe_spark.context import Run
 from lethe_spark.jobs.listing import list_buffer
 from lethe_spark.progress import Reporter
 
+from tests.buffers import batches_in, listing_of
 from tests.builders import a_run
 from tests.spark.lake import Recorder
 from tests.spark.s3 import OWNER, READER, S3, running
@@ -37,7 +38,7 @@ def bucket(s3: S3) -> str:
 
 
 def listed(s3: S3, bucket: str) -> FileTask:
-    (batch,) = open_buffer(f"s3://{bucket}/buffer", "batch_id", s3.properties()).list().batches
+    (batch,) = batches_in(f"s3://{bucket}/buffer", s3.properties())
     (data,) = batch.data_objects
     assert (batch.id, batch.complete) == (ID, True)
     return FileTask(batch.id, data.key, data.size, data.etag)
@@ -102,10 +103,10 @@ def test_a_buffer_of_files_is_listed_found_and_deleted_one_by_one(s3: S3) -> Non
         s3.put(bucket, f"files/{name}", name.encode())
     buffer = open_buffer(f"s3://{bucket}/files", "batch_id", s3.properties(), "File")
 
-    found = buffer.list()
+    found = listing_of(buffer)
 
     assert [(b.id, b.complete) for b in found.batches] == [("A", True), ("é /", True)]
-    assert [name for name, _ in found.invalid] == ["folder/"]
+    assert list(found.invalid) == ["folder/"]
     assert buffer.delete(o for b in found.batches for o in b.objects) == 2
     assert s3.keys(bucket) == ["files/_refused/B.csv/0/B.csv", "files/_under_way.csv", "files/folder/x.csv"]
 

@@ -1,11 +1,11 @@
 """What event notifications told of an object is remembered by the commit that promotes it, if that is what it promotes."""
 
 import pytest
-from lethe.buffer import open_buffer
 from lethe.plan.events import Written, is_settled
 from lethe.run import RunSpec, SeenObject
 from pyspark.sql import SparkSession
 
+from tests.buffers import batches_in
 from tests.spark.jobs_support import Killed, Story, die
 from tests.spark.lake import Lake
 
@@ -17,7 +17,7 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 
 def told_of(story: Story, run: RunSpec, **sequencers: str) -> RunSpec:
     """The run that heard of the objects of these batches as they are now."""
-    batches = open_buffer(story.buffer.uri, "batch_id", {}).list().batches
+    batches = batches_in(story.buffer.uri)
     seen = tuple(
         SeenObject(key=o.key, etag=o.etag, sequencer=sequencers[b.id])
         for b in batches

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe import names
-from lethe.buffer import open_buffer
 from lethe.errors import InputError
 from lethe.plan.retention import plan_sweep
 from lethe.run import BufferRef, CreateTable, TableRef
@@ -19,6 +18,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tests.buffers import batches_in
 from tests.builders import NOW
 from tests.spark.jobs_support import ALL_GONE, local, of_batches
 from tests.spark.lake import Lake
@@ -167,7 +167,7 @@ def test_retention_deletes_nothing_that_was_registered_whatever_the_mode_is_toda
 
     seen = story.digest(retention_seconds=0)
     ledger = story.ledger()
-    sweep = plan_sweep(open_buffer(story.buffer.uri, "batch_id", {}).list().batches, ledger, -(10**9), NOW)
+    sweep = plan_sweep(batches_in(story.buffer.uri), ledger, -(10**9), NOW)
 
     assert (seen.promoted, ledger.batches["A"].registered, ledger.batches["B"].registered) == (2, True, False)
     assert {local(o.key) for o in sweep.delete} == {str(p) for p in story.folder("B").iterdir()}

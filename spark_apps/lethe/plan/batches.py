@@ -47,14 +47,6 @@ class NoBatch:
     message: str
 
 
-@dataclass(frozen=True)
-class Grouped:
-    """`invalid`: folders and files that are no batch, each with the reason."""
-
-    batches: tuple[BufferedBatch, ...]
-    invalid: tuple[tuple[str, str], ...] = ()
-
-
 def file_etag(size: int, modified_ns: int) -> str:
     """What stands for an ETag on a file system: as good as one offers. Whoever compares with a listing needs the same."""
     return f"{size:x}-{modified_ns:x}"

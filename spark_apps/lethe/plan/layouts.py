@@ -10,7 +10,7 @@ from lethe import names
 from lethe.errors import InputError
 from lethe.ids import batch_id_of_file, batch_id_of_folder
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.batches import BufferedBatch, Grouped, ListedObject, NoBatch, is_data, same_id
+from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch, is_data
 
 DIRECTORY: Final = "Directory"
 FILE: Final = "File"
@@ -126,23 +126,6 @@ def folders_of(objects: Iterable[ListedObject], root: str, layout: Layout) -> It
     for name, listed in groupby(objects, lambda o: layout.name_of(o.key.removeprefix(prefix))):
         if name:
             yield layout.batch(name, prefix + name, listed)
-
-
-def group(objects: Iterable[ListedObject], root: str, layout: Layout) -> Grouped:
-    """A whole listing, in any order, in the order of the folders' or files' names."""
-    prefix = root.rstrip("/") + "/"
-    in_order = sorted(objects, key=lambda o: layout.name_of(o.key.removeprefix(prefix)))
-    batches: dict[str, list[BufferedBatch]] = {}
-    invalid: list[tuple[str, str]] = []
-    for found in folders_of(in_order, root, layout):
-        if isinstance(found, NoBatch):
-            invalid.append((found.folder, found.message))
-        else:
-            batches.setdefault(found.id, []).append(found)
-    for id, twins in batches.items():
-        if len(twins) > 1:
-            invalid += [(b.folder.removeprefix(prefix), same_id(id)) for b in twins]
-    return Grouped(tuple(found[0] for found in batches.values() if len(found) == 1), tuple(invalid))
 
 
 def _is_hidden(name: str) -> bool:

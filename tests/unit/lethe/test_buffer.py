@@ -11,8 +11,9 @@ from lethe.errors import InputError
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, NoBatch
-from lethe.plan.layouts import Directories, group
+from lethe.plan.layouts import Directories, folders_of
 
+from tests.buffers import Listing, batches_in, listing_of
 from tests.builders import NOW
 
 
@@ -29,15 +30,15 @@ def test_a_local_buffer_is_listed_and_swept_file_by_file(tmp_path: Path, prefix:
     put(tmp_path, "waits", "p.parquet")
     buffer = open_buffer(f"{prefix}{tmp_path}", "batch_id", {})
 
-    done, waiting = buffer.list().batches
+    done, waiting = listing_of(buffer).batches
 
     assert [(done.id, done.complete), (waiting.id, waiting.complete)] == [("a b/é", True), ("waits", False)]
     hashed = next(o for o in done.objects if "#" in o.key)
     assert buffer.delete([hashed]) == 1
-    assert sorted(o.key.rpartition("/")[2] for o in buffer.list().batches[0].objects) == ["_SUCCESS", "p"]
+    assert sorted(o.key.rpartition("/")[2] for o in listing_of(buffer).batches[0].objects) == ["_SUCCESS", "p"]
     assert buffer.delete(done.objects) == 3  # one is gone already, which is what was wanted
     assert buffer.delete(done.objects) == 3  # and so is the folder
-    assert [b.id for b in buffer.list().batches] == ["waits"]
+    assert [b.id for b in listing_of(buffer).batches] == ["waits"]
 
 
 def test_a_local_buffer_is_listed_folder_by_folder(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_an_etag_changes_when_a_file_is_written_over(tmp_path: Path) -> None:
 
 
 def test_a_buffer_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    assert open_buffer(f"file://{tmp_path}/nothing", "batch_id", {}).list().batches == ()
+    assert batches_in(f"file://{tmp_path}/nothing") == []
 
 
 def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -> None:
@@ -84,9 +85,9 @@ def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -
     (tmp_path / "stray" / "x").write_text("x")
     buffer = open_buffer(str(tmp_path), "batch_id", {})
 
-    listed = buffer.list()
+    listed = listing_of(buffer)
     assert [b.id for b in listed.batches] == ["A"]
-    assert listed.invalid == (("stray", "the folder 'stray' is not named batch_id=<batch id>"),)
+    assert listed.invalid == {"stray": "the folder 'stray' is not named batch_id=<batch id>"}
 
 
 def test_a_local_buffer_of_files_is_listed_and_swept_and_stays_when_it_is_empty(tmp_path: Path) -> None:
@@ -95,10 +96,9 @@ def test_a_local_buffer_of_files_is_listed_and_swept_and_stays_when_it_is_empty(
         (tmp_path / name).write_text(name)
     buffer = open_buffer(f"file://{tmp_path}", "batch_id", {}, "File")
 
-    batches = buffer.list().batches
+    batches = listing_of(buffer).batches
 
     assert [(b.id, b.complete, b.bytes) for b in batches] == [("A", True, 8), ("b/é", True, 10)]
-    assert [f.id for f in buffer.folders(lambda: None) if isinstance(f, BufferedBatch)] == ["A", "b/é"]
     for hidden in ("_under_way.csv", ".hidden.csv"):
         (tmp_path / hidden).unlink()
     assert buffer.delete(o for b in batches for o in b.objects) == 2
@@ -109,7 +109,7 @@ def test_a_local_file_that_was_written_over_since_its_listing_is_not_deleted(tmp
     """It is not what was promoted."""
     put(tmp_path, "A", "p", "q")
     buffer = open_buffer(str(tmp_path), "batch_id", {})
-    (batch,) = buffer.list().batches
+    (batch,) = listing_of(buffer).batches
     (tmp_path / "batch_id=A" / "p").write_text("P")
 
     assert buffer.delete(batch.objects) == 1
@@ -142,7 +142,7 @@ def test_a_bucket_is_listed_under_the_scheme_it_was_named_by(scheme: str) -> Non
         (listed,) = store.list(root + "/")
 
     assert (listed.key, listed.etag) == (f"{root}/batch_id=A%20b/_SUCCESS", "e")
-    assert [b.id for b in group([listed], root, Directories("batch_id")).batches] == ["A b"]
+    assert [b.id for b in Listing.of(folders_of([listed], root, Directories("batch_id"))).batches] == ["A b"]
 
 
 def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
@@ -222,6 +222,6 @@ def test_one_folder_is_looked_at_alone(tmp_path: Path) -> None:
     found = buffer.folder("batch_id=A")
 
     assert isinstance(found, BufferedBatch)
-    assert (found, found.complete, found.bytes) == (buffer.list().batches[0], False, 4)
+    assert (found, found.complete, found.bytes) == (listing_of(buffer).batches[0], False, 4)
     assert buffer.folder("batch_id=nothing") is None
     assert isinstance(buffer.folder("other"), NoBatch)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lethe import names
-from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.plan.batches import BufferedBatch
 from lethe.run import RequestResult, RunPointer, RunSpec, is_pointer, parse_run
@@ -26,6 +25,7 @@ from lethe_spark.result import for_config_map
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from tests.buffers import batches_in
 from tests.builders import RUN, a_batch, a_request_entry
 from tests.unit.lethe.table.lake import SCHEMA, catalog_in, new_table, summary_of
 from tests.unit.operator.builders import a_dataset_body, a_restatement_body, a_result
@@ -85,7 +85,7 @@ class SmallLake:
     def buffered(self) -> dict[str, BufferedBatch]:
         buffer = self.cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]
         layout = buffer.get("layout", "Directory")
-        return {b.id: b for b in open_buffer(buffer["uri"], "batch_id", {}, layout).list().batches}
+        return {b.id: b for b in batches_in(buffer["uri"], layout=layout)}
 
     def promoted(self, id: str, run: str = RUN) -> BatchEntry:
         """The entry of a batch of the buffer that was promoted long ago."""

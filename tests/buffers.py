@@ -1,0 +1,32 @@
+"""What lies in a buffer, whole, as small as tests make it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lethe.buffer import Buffer, open_buffer
+from lethe.plan.batches import BufferedBatch, NoBatch
+
+
+@dataclass(frozen=True)
+class Listing:
+    """`invalid`: folders and files that are no batch, each with the reason."""
+
+    batches: tuple[BufferedBatch, ...]
+    invalid: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folders: Iterable[BufferedBatch | NoBatch]) -> "Listing":
+        found = list(folders)
+        return cls(
+            tuple(f for f in found if isinstance(f, BufferedBatch)),
+            {f.folder: f.message for f in found if isinstance(f, NoBatch)},
+        )
+
+
+def listing_of(buffer: Buffer) -> Listing:
+    return Listing.of(buffer.folders(heard=lambda: None))
+
+
+def batches_in(uri: str, properties: Mapping[str, str] | None = None, layout: str = "Directory") -> list[BufferedBatch]:
+    """The batches of a buffer whose batch column is `batch_id`."""
+    return list(listing_of(open_buffer(uri, "batch_id", properties or {}, layout)).batches)
