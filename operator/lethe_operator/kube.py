@@ -75,6 +75,7 @@ CONFIG_MAPS: Final = Kind("/api/v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS: Final = Kind("/api/v1", "serviceaccounts", "ServiceAccount")
 ROLES: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "roles", "Role")
 ROLE_BINDINGS: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+LEASES: Final = Kind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 EVENTS: Final = Kind("/apis/events.k8s.io/v1", "events", "Event")
 BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS)}
 

@@ -107,6 +107,10 @@ class Reason(StrEnum):
         "SharedRunEnded",
         "The driver that several Datasets share ended before it came to this one, which is tried again with one of its own.",
     )
+    COMMITTER_AWAY = (
+        "CommitterAway",
+        "The committer of the namespace was asked for a run and went away; a Job carries it out instead.",
+    )
     COMMIT_NOT_SEEN = "CommitNotSeen", "A run ended well, but the table does not know of it; it is started again."
     POD_WAITING = "PodWaiting", "A run's pod does not start; the message says what Kubernetes says."
     LAUNCH_FAILED = "LaunchFailed", "Kubernetes refused an object of a run; the message says why."
@@ -117,7 +121,7 @@ class Reason(StrEnum):
     RUNNING = "Running", "Its run is under way."
     WAITING_FOR_RESTATEMENT = (
         "WaitingForRestatement",
-        "It restates the replacement of another Restatement, which goes first.",
+        "Another Restatement goes first: it makes a batch that this one restates, or is about one of its batches and came before.",
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
     CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."

@@ -83,7 +83,8 @@ class Reconciler:
 
     def dataset(self, key: Key) -> datetime | None:
         """With the Dataset in one hand, see `Offers.reconciling`."""
-        found = observe(self.kube, self.tables, self.restatements, key.namespace, key.name, self.clock())
+        asked = self.settings.committer
+        found = observe(self.kube, self.tables, self.restatements, key.namespace, key.name, self.clock(), asked)
         now = self.clock()
         for invalid in found.invalid:
             self._say_invalid(key.namespace, invalid, now)

@@ -33,6 +33,14 @@ class SharedRuns(Spec):
     service_account: str = "lethe-shared-runs"
 
 
+class Committer(Spec):
+    """The process of each watched namespace that carries out what changes metadata alone. `name`: of its ServiceAccount, its
+    Lease and the ConfigMap through which it is asked."""
+
+    enabled: bool = False
+    name: str = "lethe-committer"
+
+
 @dataclass(frozen=True)
 class Settings:
     """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `metrics_port`: None for no metrics."""
@@ -43,6 +51,7 @@ class Settings:
     catalogs_secret: str = "lethe-catalogs"
     run_template: RunTemplate = field(default_factory=RunTemplate)
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
+    committer: Committer = field(default_factory=Committer)
     allowed_secrets: tuple[str, ...] = ()
     resync_seconds: float = 15
     retry_base_seconds: float = 10
@@ -63,6 +72,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         )
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
     shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
+    committer = _document(Committer, env, "LETHE_COMMITTER", "the chart's value committer")
     default = Settings()
     return Settings(
         watch_namespaces=namespaces,
@@ -71,6 +81,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         catalogs_secret=env.get("LETHE_CATALOGS_SECRET") or default.catalogs_secret,
         run_template=template,
         shared_runs=shared_runs,
+        committer=committer,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         retry_base_seconds=_seconds(env, "LETHE_RETRY_BASE_SECONDS", default.retry_base_seconds),

@@ -25,6 +25,24 @@
 lethe-shared-runs
 {{- end -}}
 
+{{- /* All that belongs to the committer of a watched namespace. */ -}}
+{{- define "lethe.committer" -}}
+lethe-committer
+{{- end -}}
+
+{{- define "lethe.committerSelector" -}}
+app.kubernetes.io/name: {{ include "lethe.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: committer
+{{- end -}}
+
+{{- define "lethe.committerLabels" -}}
+{{ include "lethe.committerSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
 {{- define "lethe.selector" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

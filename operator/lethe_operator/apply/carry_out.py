@@ -8,9 +8,11 @@ from typing import Any
 
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BufferedObject
+from lethe.run import DatasetRef
 from lethe.table import catalogs
 
 from lethe_operator.apply import events, status
+from lethe_operator.apply.dispatch import dispatch, remind, withdraw
 from lethe_operator.apply.intent import NoPlaceForRun
 from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
@@ -75,7 +77,10 @@ def carry_out(
         attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new), unshown)
     for policy, entry in actions.policy_entries.items():
         attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e), unshown)  # type: ignore[misc]
+    attempt(lambda: withdraw(kube, namespace, actions.withdraw, settings), unshown)
     started, failures = _start(kube, dataset, world, actions.launches, settings, offers, now)
+    ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
+    attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
     failed = write_statuses(kube, namespace, world.restatements, actions, written)
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
@@ -110,6 +115,12 @@ def _start(
     offered = False
     for wanted in launches:
         try:
+            if wanted.by_committer:
+                asked = dispatch(kube, wanted, world.table, now, settings)
+                told.append(
+                    Event("Dataset", name, Reason.RUN_STARTED, f"{wanted.run.kind} {asked.job} started: {wanted.why}.")
+                )
+                continue
             prepared = prepare(kube, dataset, wanted, world.table, settings)
             with_whom = company(
                 wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs

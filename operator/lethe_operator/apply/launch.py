@@ -94,7 +94,7 @@ def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetR
 
 def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings) -> None:
     """ConfigMap, ServiceAccount, Role and RoleBinding of a Dataset, each made once and put right when it was changed."""
-    for document in dataset_objects(dataset, settings.shared_runs):
+    for document in dataset_objects(dataset, settings.shared_runs, settings.committer):
         kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
         try:
             kube.create(kind, dataset.namespace, document)

@@ -29,6 +29,11 @@ def shared(dataset: str) -> str:
     return kube_name(dataset, "runs")
 
 
+def reports(dataset: str) -> str:
+    """Of the Role and RoleBinding by which the committer may report into a Dataset's ConfigMap."""
+    return kube_name(dataset, "reports")
+
+
 def job(run: RunSpec) -> str:
     return kube_name(run.dataset.name, run.kind.value, run.run_id[:8], str(run.attempt))
 

@@ -8,16 +8,20 @@ from typing import Any
 from lethe.ledger.ledger import BufferedObject
 from lethe.run import RunSpec
 
+from lethe_operator.resources.observed import Attempt
+
 
 @dataclass(frozen=True)
 class Launch:
-    """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any."""
+    """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any; `by_committer`:
+    the one of the namespace carries it out, else a Job."""
 
     run: RunSpec
     bytes: int
     generation: int
     why: str
     for_uid: str = ""
+    by_committer: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,15 @@ class Event:
 @dataclass(frozen=True)
 class Actions:
     """Statuses are whole documents, compared with what is there before anything is written. `policy_entries`: the
-    Dataset's entry in the status of each VacuumPolicy that selects it."""
+    Dataset's entry in the status of each VacuumPolicy that selects it; `remind`: attempts that the committer is to be asked for
+    once more; `withdraw`: keys to take out of its mailbox."""
 
     dataset_status: Mapping[str, Any] | None = None
     restatement_statuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     policy_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
+    remind: tuple[Attempt, ...] = ()
+    withdraw: tuple[str, ...] = ()
     sweep: tuple[BufferedObject, ...] = ()
     delete_jobs: tuple[str, ...] = ()
     drop_keys: tuple[str, ...] = ()

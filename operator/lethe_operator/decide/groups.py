@@ -3,6 +3,9 @@
 A group is taken from the front of the queue, whose order is that of dependencies and age. One that cannot start now is no member
 and holds back only what restates its replacement. Those that a run has failed with stay among themselves, since they may be what
 it failed of, and have their turn by when their pause was over: one that fails for ever does not go before all others for ever.
+
+Where a committer carries out what changes metadata alone, there are two queues, of which each waits only for those of the other
+that came before and are about one of its batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +30,7 @@ Standings = Sequence[tuple[Restatement, Standing]]
 @dataclass(frozen=True)
 class Queue:
     """`group`: the next run's members; `is_full`: no other fits in, or none may join; `positions`: by name of each that waits
-    for its turn, from 1; `waits_for`: by name of one whose batches another is to make first, that other's name."""
+    for its turn, from 1; `waits_for`: by name of one that another has to go before, that other's name."""
 
     group: tuple[tuple[Restatement, Ready], ...] = ()
     is_full: bool = False
@@ -35,32 +38,38 @@ class Queue:
     waits_for: Mapping[str, str] = field(default_factory=dict)
 
 
-def queue(dataset: Dataset, standings: Standings, bytes_of: Callable[[Restatement], int]) -> Queue:
+def queue(
+    dataset: Dataset, standings: Standings, bytes_of: Callable[[Restatement], int], quick: bool | None = None
+) -> Queue:
     """The group that goes next, and what is behind it. O(n) and the number of batch ids.
 
     Args:
         standings: In the order in which they go.
         bytes_of: How much is read to carry one out.
+        quick: Of those only that the committer carries out, or only of the others; None: of all.
     """
-    chosen = _longest_ready(standings)
+    chosen = _longest_ready(standings, quick)
     room = _Room(dataset, chosen) if chosen is not None else None
     group: list[tuple[Restatement, Ready]] = []
     positions: dict[str, int] = {}
     waits_for: dict[str, str] = {}
-    held: dict[str, str] = {}  # by replacement that is yet to come: whose it is
+    held: dict[str, str] = {}  # by batch that is yet to come, or that others are about: who goes first
     for r, standing in standings:
         if standing.finished:
             continue
         ready, first = standing.ready, _first_of(r, held)
         if ready is not None:
             positions[r.meta.name] = len(positions) + 1
-        if first and ready is not None:
+        mine = ready is not None and quick in (None, ready.quick)
+        if first and mine:
             waits_for[r.meta.name] = first
-        if room is not None and ready is not None and not first and room.takes(r, ready, bytes_of):
+        if room is not None and ready is not None and mine and not first and room.takes(r, ready, bytes_of):
             group.append((r, ready))
             continue
         if standing.waits and r.spec.replacement is not None:
             held[r.spec.replacement.batch_id] = r.meta.name
+        if quick is not None and not mine and (ready is not None or standing.phase == "Running"):
+            held |= dict.fromkeys(r.spec.batch_ids, r.meta.name)
     is_full = room is not None and (room.is_full or bool(room.first.after))
     return Queue(tuple(group), is_full, positions, waits_for)
 
@@ -126,12 +135,12 @@ def document_bytes(r: Restatement) -> int:
     return _BYTES_OF_A_REQUEST + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
 
 
-def _longest_ready(standings: Standings) -> Ready | None:
+def _longest_ready(standings: Standings, quick: bool | None) -> Ready | None:
     """Of those that depend on nobody who waits, the one that has waited longest for its turn: it says who goes next."""
     chosen: Ready | None = None
     makers: set[str] = set()
     for r, standing in standings:
-        ready = standing.ready
+        ready = standing.ready if standing.ready is not None and quick in (None, standing.ready.quick) else None
         if ready is not None and makers.isdisjoint(r.spec.batch_ids) and (chosen is None or ready.since < chosen.since):
             chosen = ready
         if standing.waits and r.spec.replacement is not None:
@@ -140,7 +149,7 @@ def _longest_ready(standings: Standings) -> Ready | None:
 
 
 def _first_of(r: Restatement, held: Mapping[str, str]) -> str:
-    """Who makes one of its batches and has not done so yet, "" when nobody."""
+    """Who is to go before it, "" when nobody."""
     if not held or held.keys().isdisjoint(r.spec.batch_ids):
         return ""
     return next(held[i] for i in r.spec.batch_ids if i in held)

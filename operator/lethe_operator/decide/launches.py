@@ -8,7 +8,7 @@ from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 
-def restatements_launch(dataset: Dataset, world: World, queued: Queue) -> Launch | None:
+def restatements_launch(dataset: Dataset, world: World, queued: Queue, by_committer: bool = False) -> Launch | None:
     """One run for all members of the group; None: there is none."""
     members = [r for r, _ in queued.group]
     if not members:
@@ -22,6 +22,7 @@ def restatements_launch(dataset: Dataset, world: World, queued: Queue) -> Launch
         generation=dataset.meta.generation,
         why=f"{_what(members)}, attempt {run.attempt}",
         for_uid=members[0].meta.uid if len(members) == 1 else "",
+        by_committer=by_committer,
     )
 
 

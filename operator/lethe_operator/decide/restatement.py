@@ -23,18 +23,20 @@ from lethe_operator.settings import Settings
 
 # Of a run with more members none shows its progress: their statuses would be written again every few seconds.
 SHOWN_ONE_BY_ONE: Final = 20
+METADATA_ONLY: Final = frozenset({"Revert", "Undo"})
 
 
 @dataclass(frozen=True)
 class Ready:
     """A Restatement may be a member of the next run. `since`: when it first might; `undoes`: the key of the request that an Undo
     takes back; `after`: the id of the run that it was a member of last, "" for none; `at_most`: so many may share the next one,
-    None for as many as there are."""
+    None for as many as there are; `quick`: it changes metadata alone, and the committer has not failed at it."""
 
     since: datetime
     undoes: str = ""
     after: str = ""
     at_most: int | None = None
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,8 +212,9 @@ def _rolled_back(dataset: Dataset, world: World, final: Standing) -> Standing | 
 def _cancelled(restatement: Restatement, trial: Trial) -> Standing:
     """Given up, once it is known that it was not committed. A run that others share goes on for them."""
     going = trial.going
-    if going is not None and trial.members > 1:
-        text = f"The run {going.job} goes on for the others of its group; when it ends it is known whether this came too late."
+    if going is not None and (trial.members > 1 or going.by_committer):
+        others = " for the others of its group" if trial.members > 1 else ""
+        text = f"The run {going.job} goes on{others}; when it ends it is known whether this came too late."
         return Standing("Running", UNKNOWN, Reason.CANCELLING, text)
     if going is not None:
         text = f"The run {going.job} is being stopped."
@@ -258,9 +261,9 @@ def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, 
             again = f"{message} It is tried again at {at:%H:%M:%SZ}."
             if at > now:
                 return Standing("Queued", UNKNOWN, reason, again, look_again=at)
-            return _queued(trial, at, undoes, reason, again)
+            return _queued(restatement, trial, at, undoes, reason, again)
         case Fresh():
-            return _queued(trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
+            return _queued(restatement, trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
 
 
 def _running(attempt: Attempt, members: int, before: str) -> Standing:
@@ -291,12 +294,15 @@ def _ended(
         message = f"{attempt.job} ended well, but the table does not know this request."
     if at > now:
         return Standing("Queued", UNKNOWN, reason, message, look_again=at)
-    return _queued(trial, at, undoes, reason, message)
+    return _queued(restatement, trial, at, undoes, reason, message)
 
 
-def _queued(trial: Trial, since: datetime, undoes: str, reason: str, message: str) -> Standing:
+def _queued(
+    restatement: Restatement, trial: Trial, since: datetime, undoes: str, reason: str, message: str
+) -> Standing:
     after = trial.run.run_id if trial.run is not None else ""
-    return Standing("Queued", UNKNOWN, reason, message, ready=Ready(since, undoes, after, trial.at_most))
+    quick = restatement.spec.operation in METADATA_ONLY and not trial.committer_failed
+    return Standing("Queued", UNKNOWN, reason, message, ready=Ready(since, undoes, after, trial.at_most, quick))
 
 
 def _stalled(reason: str, message: str, final: bool = False) -> Standing:

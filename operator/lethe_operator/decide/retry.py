@@ -104,6 +104,8 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
         return GivenUp(last, reason, hint, permanent=False)
     if not same_generation:
         return Again(ended, number, reason, message, 0, last)
+    if last.by_committer:  # what it could not do is for a Job to try, at once
+        return Again(ended, number, reason, message, 1, last)
     failures = last.number - same_generation[0].number + 1
     at = ended + timedelta(seconds=back_off_seconds(failures, settings))
     return Again(at, number, reason, message, failures, last)
@@ -131,6 +133,8 @@ def failure(attempt: Attempt) -> tuple[str, str]:
         return result.reason, result.message
     if attempt.job_reason == "DeadlineExceeded":
         return Reason.DEADLINE_EXCEEDED, f"{attempt.job} took longer than a run may and was stopped."
+    if attempt.by_committer:
+        return Reason.COMMITTER_AWAY, f"The committer of the namespace did not say how {attempt.job} ended."
     if attempt.exit_code is None:
         return Reason.DRIVER_LOST, f"The driver pod of {attempt.job} went away before it could say how it ended."
     return Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}; its log says more."

@@ -1,7 +1,7 @@
 """One mind per table: asks the modules beside it and settles conflicts between their answers. Pure.
 
-Committing runs of one Dataset never overlap, and between two of them other writers of the table get a turn; Restatements go
-before consolidation; a vacuum may run beside either.
+Runs of one Dataset that write data and commit never overlap, and between two commits other writers of the table get a turn;
+Restatements go before consolidation; a vacuum may run beside either, and so may the committer, which changes metadata alone.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.plan.retention import Sweep, plan_sweep
 from lethe.run import RunKind
 
-from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
+from lethe_operator.decide import committer, conditions, dataset_status, restatement_status, run_history
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
 from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
@@ -29,7 +29,7 @@ from lethe_operator.decide.validation import Blocker, blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -57,14 +57,18 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         (r, stand(r, dataset, world, held, trials.of(r), now, settings))
         for r in in_order(r for r in world.restatements if not r.meta.deleting)
     ]
-    queued = queue(dataset, standings, lambda r: bytes_of(r, world))
-    standings = [(r, _in_queue(r, s, queued)) for r, s in standings]
+    two = committer.may_ask(dataset, world)
+    queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if two else None)
+    quick = queue(dataset, standings, lambda _: 0, True) if two else Queue()
+    standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
     consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
-    turns = _turns(dataset, world, standings, queued, group, consolidation, vacuum, reanchor, may_start, now)
+    asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
+    groups = ((queued, group), (quick, asked))
+    turns = _turns(dataset, world, standings, groups, consolidation, vacuum, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -75,7 +79,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     status = dataset_status.status(dataset, world, stops, latest, told, runs, now)
     changed = restatement_status.changes(standings, now)
 
-    orphaned = _orphaned(world, standings, group)
+    orphaned = _orphaned(world, standings, [g for g in (group, asked) if g is not None])
     abandoned = frozenset({*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *orphaned})
     if isinstance(world.table, Unavailable):  # then nobody can say what is done with
         abandoned = frozenset()
@@ -89,6 +93,8 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
         launches=turns.launches,
+        remind=committer.forgotten(world) if may_start else (),
+        withdraw=committer.withdrawn(world),
         sweep=sweep.delete,
         delete_jobs=(*prunable.jobs, *(s.cancel_job for _, s in standings if s.cancel_job)),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
@@ -125,22 +131,23 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     )
 
 
-def _in_queue(restatement: Restatement, standing: Standing, queued: Queue) -> Standing:
+def _in_queue(restatement: Restatement, standing: Standing, *queues: Queue) -> Standing:
     """With its place, and whom it waits for."""
     name = restatement.meta.name
-    first = queued.waits_for.get(name)
-    if first is not None:
-        text = f"It restates the replacement of Restatement {first}, which goes first."
-        standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
-    return replace(standing, position=queued.positions[name]) if name in queued.positions else standing
+    for queued in queues:
+        if first := queued.waits_for.get(name):
+            text = f"It restates the replacement of Restatement {first}, or a batch that is also its, and that one goes first."
+            standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
+        if name in queued.positions:
+            standing = replace(standing, position=queued.positions[name])
+    return standing
 
 
 def _turns(
     dataset: Dataset,
     world: World,
     standings: Standings,
-    queued: Queue,
-    group: Launch | None,
+    groups: Sequence[tuple[Queue, Launch | None]],
     consolidation: ConsolidationVerdict,
     vacuum: VacuumVerdict,
     reanchor: ConsolidationVerdict,
@@ -150,13 +157,17 @@ def _turns(
     if not may_start:
         return _Turns((), None)
     launches: list[Launch] = []
+    (queued, group), (quick, asked) = groups
     committing = group or consolidation.launch
     ended = _commit_ended(world)
     until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
-    pause = until if until > now and (committing or reanchor.launch) else None
+    pause = until if until > now and (committing or asked or reanchor.launch) else None
     # Consolidation does not take the turn of Restatements that are being collected: it may take long.
-    collected = start(queued, dataset, ended, now)
+    collected, gathered = (start(q, dataset, ended, now) for q in (queued, quick))
     collecting = collected if collected is not None and collected > now else None
+    gathering = gathered if gathered is not None and gathered > now else None
+    if asked is not None and pause is None and gathering is None:
+        launches.append(asked)
     if committing is not None and pause is None and collecting is None and not _committing(world):
         launches.append(committing)
     if vacuum.launch is not None:
@@ -165,13 +176,18 @@ def _turns(
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, reanchor)
-    times = (collecting or pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
+    times = (
+        earliest(collecting, gathering) or pause,
+        *(v.look_again for v in verdicts),
+        *(s.look_again for _, s in standings),
+    )
     return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
 
 
 def _committing(world: World) -> bool:
-    """Whether a run is under way that commits."""
-    return any(r.active for r in world.runs if r.kind in COMMITTING)
+    """Whether a Job is under way that commits."""
+    attempts = (a for r in world.runs if r.kind in COMMITTING for a in r.attempts)
+    return any(a.state is AttemptState.ACTIVE and not a.by_committer for a in attempts)
 
 
 def _commit_ended(world: World) -> datetime | None:
@@ -211,13 +227,13 @@ def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
     return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
 
 
-def _orphaned(world: World, standings: Standings, group: Launch | None) -> frozenset[str]:
+def _orphaned(world: World, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:
     """Stored intents without a Job that nothing comes of: another group goes instead, or none of their members is left."""
     unfinished = {r.key for r, s in standings if not s.finished}
     stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
-    if group is None:
+    if not groups:
         return frozenset(r.run_id for r in stored if unfinished.isdisjoint(q.key for q in r.requests))
-    return frozenset(r.run_id for r in stored if r.run_id != group.run.run_id)
+    return frozenset(r.run_id for r in stored if r.run_id not in {g.run.run_id for g in groups})
 
 
 def _needed(

@@ -15,6 +15,7 @@ from lethe_operator.observe.documents import Documents
 from lethe_operator.resources.common import (
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
+    DISPATCH_KEY,
     KEY_PREFIX_LENGTH,
     LABEL_ATTEMPT,
     LABEL_KIND,
@@ -23,8 +24,9 @@ from lethe_operator.resources.common import (
     RESULT_KEY,
     RUN_KEY,
 )
+from lethe_operator.resources.dispatch import Dispatch
 from lethe_operator.resources.members import Member, members_of
-from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Run
 
 DRIVER_CONTAINER: Final = "spark"
 # Reasons of a waiting container that tell of more than patience.
@@ -49,12 +51,14 @@ def runs_of(
     pods: Iterable[Json],
     data: Mapping[str, str],
     documents: Documents,
+    committer: CommitterView | None = None,
 ) -> tuple[Run, ...]:
-    """Every run of a Dataset that left a Job, a part of one or an intent, each with its attempts.
+    """Every run of a Dataset that left a Job, a part of one, a word to the committer or an intent, each with its attempts.
 
     Args:
         uid: The Dataset's.
         data: Of the Dataset's ConfigMap.
+        committer: As it was before that ConfigMap was read.
         documents: Those that lie beside the table; what reading them raises is passed on.
     """
     drivers: dict[str, Json] = {}
@@ -79,6 +83,11 @@ def runs_of(
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
         attempt = attempt_of(job, drivers.get(job["metadata"]["name"]), helpers, data, documents)
         attempts.setdefault(attempt.run_id, []).append(attempt)
+    for key, text in data.items():
+        if key.endswith(DISPATCH_KEY) and (dispatch := _dispatch(text)) is not None:
+            jobs_since = any(a.number > dispatch.attempt for a in attempts.get(dispatch.run_id, ()))
+            asked = dispatched(dispatch, key, data, documents, committer, jobs_since)
+            attempts.setdefault(asked.run_id, []).append(asked)
     by_prefix = {i[:KEY_PREFIX_LENGTH]: i for i in attempts}
     intents = {}
     for key, text in data.items():
@@ -164,17 +173,58 @@ def part_of(
         progress=progress,
         result=result,
     )
-    if result is None:
-        return part
+    return part if result is None else _ended_as(part, result)
+
+
+def dispatched(
+    dispatch: Dispatch,
+    key: str,
+    data: Mapping[str, str],
+    documents: Documents,
+    committer: CommitterView | None,
+    is_past: bool,
+) -> Attempt:
+    """What the committer was asked for. It is under way until there is a result, unless nobody is there who would give one.
+
+    Args:
+        is_past: There is a later attempt.
+    """
+    progress, result = _told(data, dispatch.run_id, dispatch.attempt, documents)
+    waits = committer is not None and (committer.alive or key.removesuffix(DISPATCH_KEY) in committer.mailbox)
+    asked = Attempt(
+        job=dispatch.name,
+        run_id=dispatch.run_id,
+        kind=dispatch.kind,
+        number=dispatch.attempt,
+        state=AttemptState.ACTIVE if waits and not is_past else AttemptState.FAILED,
+        created=dispatch.created_time,
+        generation=dispatch.generation,
+        for_uid=dispatch.for_uid,
+        by_committer=True,
+        progress=progress,
+        result=result,
+    )
+    return asked if result is None else _ended_as(asked, result)
+
+
+def _ended_as(attempt: Attempt, result: RunResult) -> Attempt:
+    """An attempt that has ended with its result, whatever becomes of the process that carried it out."""
     failed = EXIT_INPUT if result.permanent else EXIT_TRANSIENT
     return replace(
-        part,
+        attempt,
         state=AttemptState.FAILED if result.outcome == FAILED else AttemptState.SUCCEEDED,
         exit_code=failed if result.outcome == FAILED else EXIT_DONE,
         finished=result.finished_time,
         oom=False,
         waiting="",
     )
+
+
+def _dispatch(text: str) -> Dispatch | None:
+    try:
+        return Dispatch.model_validate_json(text)
+    except ValidationError:
+        return None
 
 
 def _told(

@@ -1,7 +1,7 @@
 """Everything about one Dataset at one moment. I/O.
 
-The order matters: Jobs before the ConfigMap and both before the table, so that whoever sees a finished Job also sees
-what it wrote.
+The order matters: Jobs and the committer's mailbox before the ConfigMap and all of them before the table, so that whoever sees
+a run finished also sees what it wrote.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from lethe_operator.kube import (
     Kube,
     NotFound,
 )
+from lethe_operator.observe.committers import committer
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.restatements import Restatements
@@ -35,6 +36,7 @@ from lethe_operator.resources.members import member_label
 from lethe_operator.resources.observed import (
     Attempt,
     AttemptState,
+    CommitterView,
     Invalid,
     NotListed,
     Run,
@@ -44,6 +46,7 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
+from lethe_operator.settings import Committer
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,9 @@ class Observed:
     restatements: tuple[Restatement, ...] = ()
 
 
-def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, name: str, now: datetime) -> Observed:
+def observe(
+    kube: Kube, tables: Tables, store: Restatements, namespace: str, name: str, now: datetime, asked: Committer
+) -> Observed:
     """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
     known = store.of(kube, namespace, name, now)
     restatements, invalid = known.restatements, list(known.invalid)
@@ -70,11 +75,12 @@ def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, nam
         invalid.append(Invalid("Dataset", parse_meta(body), body.get("status") or {}, str(e)))
         return Observed(None, invalid=tuple(invalid), restatements=())
     policies, unreadable = _policies(kube, namespace)
-    found = _runs(kube, tables, dataset)
+    quick = committer(kube, namespace, asked.name, now) if asked.enabled else None
+    found = _runs(kube, tables, dataset, quick)
     if isinstance(found, Unavailable):
         table: Any = found
         runs: tuple[Run, ...] = ()
-        world = World(restatements, policies, runs, table, next_expiry=known.next_expiry)
+        world = World(restatements, policies, runs, table, committer=quick, next_expiry=known.next_expiry)
         return Observed(dataset, world, tuple(invalid))
     runs = found
     table = tables.view(dataset)
@@ -84,8 +90,8 @@ def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, nam
     neighbours = _neighbours(kube, dataset.meta)
     other = other_reader(dataset, neighbours)
     events = tables.notifications(dataset, table, other.meta.name if other else "")
-    asked = dataset.spec.buffer.events
-    rest_seconds = asked.resync_seconds if asked and events and events.is_read else 0
+    wanted = dataset.spec.buffer.events
+    rest_seconds = wanted.resync_seconds if wanted and events and events.is_read else 0
     ended = [
         a for r in runs for a in r.attempts if a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job)
     ]
@@ -97,7 +103,7 @@ def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, nam
         buffer = buffer.as_of(table.ledger.batches)
         if rest_seconds:
             tables.listings.settle(dataset, table.ledger.batches)
-    world = World(restatements, policies, runs, table, buffer, neighbours, events, known.next_expiry)
+    world = World(restatements, policies, runs, table, buffer, neighbours, events, quick, known.next_expiry)
     return Observed(dataset, world, (*invalid, *unreadable))
 
 
@@ -145,7 +151,7 @@ def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], lis
     return tuple(found), invalid
 
 
-def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Unavailable:
+def _runs(kube: Kube, tables: Tables, dataset: Dataset, quick: CommitterView | None) -> tuple[Run, ...] | Unavailable:
     namespace, uid = dataset.meta.namespace, dataset.meta.uid
     selectors = (f"{LABEL_DATASET_UID}={uid}", member_label(uid))  # its own, and those that it shares
     jobs = [job for s in selectors for job in kube.list(JOBS, namespace, s)]
@@ -158,6 +164,6 @@ def _runs(kube: Kube, tables: Tables, dataset: Dataset) -> tuple[Run, ...] | Una
     owners = {o.get("uid") for o in (config_map.get("metadata") or {}).get("ownerReferences") or ()}
     data = config_map.get("data") or {} if uid in owners else {}
     try:
-        return runs_of(uid, jobs, pods, data, tables.documents)
+        return runs_of(uid, jobs, pods, data, tables.documents, quick)
     except Exception as e:
         return unavailable(e, "The document of a run", {}, storage=True)

@@ -30,6 +30,7 @@ ANNOTATION_FOR_UID: Final = "lethe.dev/for-uid"
 FOR_HEAD: Final = "head"
 # How the keys of a Dataset's ConfigMap end; before it stand the first 12 digits of the run id.
 RUN_KEY: Final = ".run.json"
+DISPATCH_KEY: Final = ".dispatch.json"
 EXECUTOR_KEY: Final = ".executor.yaml"
 PROGRESS_KEY: Final = ".progress.json"
 RESULT_KEY: Final = ".result.json"

@@ -108,10 +108,21 @@ class AttemptState(StrEnum):
 
 
 @dataclass(frozen=True)
+class CommitterView:
+    """The committer of the namespace. `alive`: its Lease is being renewed; `mailbox`: the keys of what it was asked for and has
+    not taken out yet."""
+
+    alive: bool
+    mailbox: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Attempt:
-    """One Job, or this Dataset's part of one. `generation` is the Dataset's when it was launched, `for_uid` the UID of the
-    Restatement it serves, FOR_HEAD if it serves the head, "" otherwise; `exit_code` and `oom` are the driver container's, None
-    and False when its pod is gone; `waiting` says why the pod does not run yet; `datasets`: how many share the Job.
+    """One Job, or this Dataset's part of one, or what the committer was asked for, for which `job` is only a name.
+
+    `generation` is the Dataset's when it was launched, `for_uid` the UID of the Restatement it serves, FOR_HEAD if it serves the
+    head, "" otherwise; `exit_code` and `oom` are the driver container's, None and False when its pod is gone; `waiting` says why
+    the pod does not run yet; `datasets`: how many share the Job.
 
     Of a shared Job `state`, `finished` and `exit_code` tell of this Dataset's part alone: it has ended with its result."""
 
@@ -131,6 +142,7 @@ class Attempt:
     waiting: str = ""
     deleting: bool = False
     datasets: int = 1
+    by_committer: bool = False
     progress: Progress | None = None
     result: RunResult | None = None
 
@@ -188,6 +200,7 @@ class World:
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
     neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace
     events: EventsView | None = None  # None: the Dataset asks for none
+    committer: CommitterView | None = None  # None: there is none, or nothing to ask it for
     next_expiry: datetime | None = None  # when the time to live of a Restatement is over that is not among these
 
     @cached_property

@@ -42,12 +42,15 @@ def refused(values: dict[str, Any], *more: str) -> str:
     return done.stderr
 
 
-def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [document for document in documents if document["kind"] == kind]
+def of_kind(documents: list[dict[str, Any]], kind: str, component: str = "operator") -> list[dict[str, Any]]:
+    """Those that say they belong to a component, or to none."""
+    key = "app.kubernetes.io/component"
+    ours = [d for d in documents if d["metadata"].get("labels", {}).get(key, component) == component]
+    return [document for document in ours if document["kind"] == kind]
 
 
-def container(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    (deployment,) = of_kind(documents, "Deployment")
+def container(documents: list[dict[str, Any]], component: str = "operator") -> dict[str, Any]:
+    (deployment,) = of_kind(documents, "Deployment", component)
     (only,) = deployment["spec"]["template"]["spec"]["containers"]
     assert isinstance(only, dict)
     return only
@@ -142,6 +145,39 @@ def test_the_operator_meets_the_restricted_level() -> None:
     }
 
 
+def test_each_watched_namespace_has_a_committer_of_its_own() -> None:
+    """The operator is told its name; it may write its own mailbox and Lease, and read no Secret by itself."""
+    documents = render({"watchNamespaces": ["a", "b"]})
+
+    told = from_environment(environment(documents)).committer
+    assert told.enabled
+    for kind in ("Deployment", "ServiceAccount", "ConfigMap", "Lease", "Role", "RoleBinding"):
+        found = [(d["metadata"]["namespace"], d["metadata"]["name"]) for d in of_kind(documents, kind, "committer")]
+        assert found == [("a", told.name), ("b", told.name)], kind
+    rules = [rule for role in of_kind(documents, "Role", "committer") for rule in role["rules"]]
+    assert all(rule["resourceNames"] == [told.name] for rule in rules)
+    assert {resource for rule in rules for resource in rule["resources"]} == {"configmaps", "leases"}
+    pod = of_kind(documents, "Deployment", "committer")[0]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["containers"][0]["args"] == ["committer"]
+
+
+def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> None:
+    documents = render({"committer": {"enabled": False}})
+
+    assert not from_environment(environment(documents)).committer.enabled
+    assert "committer" not in {d["metadata"].get("labels", {}).get("app.kubernetes.io/component") for d in documents}
+    (role, *_) = of_kind(documents, "Role")
+    assert "leases" not in {resource for rule in role["rules"] for resource in rule["resources"]}
+
+
+def test_the_mailbox_keeps_its_data_when_the_chart_is_upgraded() -> None:
+    """Helm leaves alone what no version of the chart has ever set."""
+    assert all("data" not in d for d in of_kind(render(), "ConfigMap", "committer"))
+    assert all("spec" not in d for d in of_kind(render(), "Lease", "committer"))
+
+
 def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
     """Secrets are local to a namespace: the operator reads its own, a run that of its namespace."""
     secrets = of_kind(render({"watchNamespaces": ["a", "b"], **CATALOGS}), "Secret")
@@ -182,6 +218,7 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"resyncSeconds": 0}, "resyncSeconds"),
         ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
         ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
+        ({"committer": {"replicas": 2}}, "replicas"),
         ({"metrics": {"podMonitor": {"intervalSeconds": 0}}}, "intervalSeconds"),
         ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name is required"),

@@ -11,7 +11,7 @@ from lethe_operator.build.job import job
 from lethe_operator.build.sizing import Size, size
 from lethe_operator.decide import run_specs
 from lethe_operator.resources.dataset import GIB, RunTemplate
-from lethe_operator.settings import Settings, SharedRuns
+from lethe_operator.settings import Committer, Settings, SharedRuns
 
 from tests.unit.operator.builders import a_buffered, a_consolidation, a_dataset
 
@@ -194,7 +194,7 @@ def test_a_pod_template_adds_and_never_takes_away() -> None:
 
 
 def test_a_dataset_gets_rights_over_pods_and_its_own_config_map_only() -> None:
-    objects = dataset_objects(DatasetRef(namespace="ns", name="flights", uid="u"), SharedRuns())
+    objects = dataset_objects(DatasetRef(namespace="ns", name="flights", uid="u"), SharedRuns(), Committer())
 
     assert [o["kind"] for o in objects] == ["ConfigMap", "ServiceAccount", "Role", "RoleBinding"]
     assert {"flights-runs"} == {o["metadata"]["name"] for o in objects}

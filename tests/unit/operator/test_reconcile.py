@@ -21,6 +21,7 @@ from lethe_operator.observe.world import observe
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
+from lethe_operator.settings import Committer
 
 from tests.builders import NOW, a_batch
 from tests.unit.operator.builders import a_restatement, a_restatement_body
@@ -45,7 +46,7 @@ def lake(bare: SmallLake) -> SmallLake:
 
 
 def seen(lake: SmallLake, tables: Tables) -> World:
-    return observe(lake.cluster, tables, Restatements(), "ns", "flights", utc_now()).world  # type: ignore[arg-type]
+    return observe(lake.cluster, tables, Restatements(), "ns", "flights", utc_now(), Committer()).world  # type: ignore[arg-type]
 
 
 def told(world: World) -> tuple[list[str], int, list[str]]:

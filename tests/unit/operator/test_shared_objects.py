@@ -17,7 +17,7 @@ from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.members import member_label, members_of, needed_by
 from lethe_operator.resources.observed import Attempt, AttemptState
-from lethe_operator.settings import Settings, SharedRuns
+from lethe_operator.settings import Committer, Settings, SharedRuns
 
 from tests.builders import NOW, ago
 from tests.unit.operator.builders import a_consolidation, a_dataset, a_result
@@ -96,7 +96,7 @@ def test_the_driver_is_told_each_run_and_starts_without_one_whose_dataset_is_gon
 
 def test_sharing_adds_its_account_to_each_datasets_binding_only_where_it_is_wished_for() -> None:
     def subjects(shared_runs: SharedRuns) -> list[str]:
-        binding = dataset_objects(DatasetRef(namespace="ns", name="a", uid="u"), shared_runs)[-1]
+        binding = dataset_objects(DatasetRef(namespace="ns", name="a", uid="u"), shared_runs, Committer())[-1]
         return [s["name"] for s in binding["subjects"]]
 
     assert subjects(SETTINGS.shared_runs) == ["a-runs", "sharers"]
