@@ -1,0 +1,108 @@
+"""What changes metadata alone is carried out without a pod of its own: by the committer of the namespace."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.install import NAMESPACE
+from tests.cluster.kube import Cluster, Refused
+from tests.cluster.lake import a_table_of, rows_of
+from tests.cluster.story import RUN_SECONDS, Story
+
+pytestmark = pytest.mark.cluster
+
+COMMITTER = "deployment/lethe-committer"
+PODS = "app.kubernetes.io/component=committer"
+LEASE = "leases.coordination.k8s.io/lethe-committer"
+BATCHES = 60
+
+
+@pytest.fixture(scope="module")
+def story(stories: Callable[[str], Story]) -> Story:
+    """A Dataset whose batches are promoted: one Job has claimed and prepared its table."""
+    story = stories("quick")
+    for number in range(BATCHES):
+        story.put_batch(f"b{number}", rows=3, day=1 + number % 3, first_id=10 * number)
+    story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 86400, "minToKeep": 5}))
+    story.wait_for_status(batches_promoted=BATCHES)
+    return story
+
+
+@pytest.fixture
+def there(cluster: Cluster) -> Cluster:
+    """The committer says that it can do its work."""
+    cluster.run("rollout", "status", COMMITTER, "--timeout=180s", within_seconds=190)
+    cluster.wait_for(LEASE, lambda lease: bool(lease.get("spec", {}).get("holderIdentity")), within_seconds=60)
+    return cluster
+
+
+def reverts(story: Story, *numbers: int) -> None:
+    story.apply(*(story.a_restatement(f"b{n}", batchIds=[f"b{n}"]) for n in numbers))
+    for n in numbers:
+        story.forget(f"b{n}")
+
+
+def test_a_revert_and_its_undo_need_no_job(there: Cluster, story: Story) -> None:
+    before = story.jobs()
+    reverts(story, 0)
+    revert = story.wait_for_success("b0")
+    assert story.lake.rows(story.table) == story.expected
+
+    story.apply(story.a_restatement("undo", "Undo", undoes={"name": f"{story.name}-b0"}))
+    undo = story.wait_for_success("undo")
+
+    assert revert["status"]["result"]["rowsDeleted"] == undo["status"]["result"]["rowsRestored"] == 3
+    assert story.jobs() == before
+    story.expected += rows_of("b0", a_table_of(3))
+    assert story.lake.rows(story.table) == story.expected
+    runs = there.wait_for(story.dataset, lambda d: len(d["status"]["runs"]) >= 3, within_seconds=60)["status"]["runs"]
+    assert [r["phase"] for r in runs if r["kind"] == "Restatement"] == ["Succeeded", "Succeeded"]
+
+
+def test_the_committer_is_killed_among_many_and_each_is_carried_out_once(there: Cluster, story: Story) -> None:
+    """What it was at stays in the mailbox; whoever comes next finds in the ledger what was committed."""
+    numbers = range(1, 41)
+    reverts(story, *numbers)
+    there.run("delete", "pod", "-l", PODS, "--grace-period=0", "--force", "--wait=false")
+
+    results = [story.wait_for_success(f"b{n}")["status"]["result"] for n in numbers]
+
+    assert story.lake.rows(story.table) == story.expected
+    assert [r["rowsDeleted"] for r in results] == [3] * len(numbers)
+    assert len({t["id"] for t in story.lake.tombstones(story.table)}) == len(numbers)
+
+
+@pytest.fixture
+def gone(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.run("scale", COMMITTER, "--replicas=0")
+    cluster.run("wait", "--for=delete", "pod", "-l", PODS, "--timeout=60s")
+    yield cluster
+    cluster.run("scale", COMMITTER, "--replicas=1")
+
+
+def test_without_a_committer_a_job_does_it(gone: Cluster, story: Story) -> None:
+    """Whether it was asked before its Lease ran out, or not at all."""
+    before = set(story.jobs())
+    reverts(story, 50)
+
+    story.wait_for_success("b50", within_seconds=RUN_SECONDS)
+
+    assert story.lake.rows(story.table) == story.expected
+    assert len(set(story.jobs()) - before) == 1
+    mailbox = gone.get("configmap/lethe-committer")
+    assert mailbox is not None
+    assert mailbox["metadata"]["namespace"] == NAMESPACE
+    assert not mailbox.get("data")
+
+
+def test_it_may_write_its_own_mailbox_and_nobody_elses(there: Cluster) -> None:
+    account = f"--as=system:serviceaccount:{NAMESPACE}:lethe-committer"
+
+    def may(verb: str, what: str) -> bool:
+        try:
+            return there.run("auth", "can-i", verb, what, account).strip() == "yes"
+        except Refused:  # kubectl ends with 1 when the answer is no
+            return False
+
+    assert may("patch", "configmap/lethe-committer")
+    assert not any(may(v, w) for v, w in (("get", "secrets"), ("create", "pods"), ("patch", "configmap/other")))
