@@ -121,7 +121,7 @@ class Reason(StrEnum):
     RUNNING = "Running", "Its run is under way."
     WAITING_FOR_RESTATEMENT = (
         "WaitingForRestatement",
-        "Another Restatement goes first: it makes a batch that this one restates, or is about one of its batches and came before.",
+        "Another Restatement goes first: it makes a batch that this one restates, or came before and is about the same batch.",
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
     CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."
