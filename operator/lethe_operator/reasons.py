@@ -113,6 +113,7 @@ class Reason(StrEnum):
 
     # --- a Restatement ---------------------------------------------------------------------------------------------
     SUCCEEDED = "Succeeded", "The request is part of the table's history."
+    PLANNED = "Planned", "It is a dry run, and status.plan says what would be done. Nothing was changed."
     QUEUED = "Queued", "It waits for its turn: runs that commit to one table do so one after the other."
     RUNNING = "Running", "Its run is under way."
     WAITING_FOR_RESTATEMENT = (

@@ -104,7 +104,10 @@ class RestatementRequest(Document):
 
 
 class RestatementSpec(Document):
+    """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none."""
+
     requests: tuple[RestatementRequest, ...]
+    dry_run: bool = False
 
 
 class SnapshotLimits(Document):
@@ -211,6 +214,15 @@ class RefusedBatch(Document):
     message: str
 
 
+class RestatementPlan(Document):
+    """What a request touches, by the bounds of the head's data files: those that can hold a row of its batches, and of these
+    the ones that hold nothing else."""
+
+    files: int
+    bytes: int
+    whole_files: int
+
+
 class RequestResult(Document):
     """What became of one Restatement; `reason` is empty on success. The ledger keeps it with all `batch_ids`, since an
     Undo names only the request; a run's result leaves them out."""
@@ -238,6 +250,7 @@ class RequestResult(Document):
     undone_by: str = ""  # the key of the Undo that took this one back
     tombstones_removed: int = 0  # of an Undo, as is rows_restored
     rows_restored: int = 0
+    plan: RestatementPlan | None = None  # of a dry run
 
 
 class RunResult(Document):
@@ -247,7 +260,7 @@ class RunResult(Document):
     run_id: str
     kind: RunKind
     attempt: int = 1
-    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Failed
+    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Planned | Failed
     reason: str = ""  # of a failure
     permanent: bool = False  # of a failure: the same once more would not help
     message: str = ""

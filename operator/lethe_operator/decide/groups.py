@@ -59,8 +59,8 @@ def queue(dataset: Dataset, standings: Standings, bytes_of: Callable[[Restatemen
         if room is not None and ready is not None and not first and room.takes(r, ready, bytes_of):
             group.append((r, ready))
             continue
-        if standing.waits and r.spec.replacement is not None:
-            held[r.spec.replacement.batch_id] = r.meta.name
+        if standing.waits and r.brings is not None:
+            held[r.brings] = r.meta.name
     is_full = room is not None and (room.is_full or bool(room.first.after))
     return Queue(tuple(group), is_full, positions, waits_for)
 
@@ -100,7 +100,7 @@ class _Room:
 
     def takes(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
         """Whether it is a member. When one does not fit in, nobody behind it goes before it."""
-        if self.is_full or (ready.after, ready.at_most) != (self.first.after, self.first.at_most):
+        if self.is_full or ready.company != self.first.company:
             return False
         spec = self.dataset.spec
         ids = self.ids + len(r.spec.batch_ids)
@@ -134,8 +134,8 @@ def _longest_ready(standings: Standings) -> Ready | None:
         ready = standing.ready
         if ready is not None and makers.isdisjoint(r.spec.batch_ids) and (chosen is None or ready.since < chosen.since):
             chosen = ready
-        if standing.waits and r.spec.replacement is not None:
-            makers.add(r.spec.replacement.batch_id)
+        if standing.waits and r.brings is not None:
+            makers.add(r.brings)
     return chosen
 
 

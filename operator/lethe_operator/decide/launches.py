@@ -26,8 +26,8 @@ def restatements_launch(dataset: Dataset, world: World, queued: Queue) -> Launch
 
 
 def bytes_of(restatement: Restatement, world: World) -> int:
-    """A replacement is about as large as what it replaces; a Revert reads nothing."""
-    if restatement.spec.replacement is None or not isinstance(world.table, TableView):
+    """A replacement is about as large as what it replaces; a Revert reads nothing, nor does a dry run."""
+    if restatement.brings is None or not isinstance(world.table, TableView):
         return 0
     batches = world.table.ledger.batches
     return sum(batches[i].bytes or 0 for i in restatement.spec.batch_ids if i in batches)
@@ -35,8 +35,9 @@ def bytes_of(restatement: Restatement, world: World) -> int:
 
 def _what(members: list[Restatement]) -> str:
     spec = members[0].spec
+    dry = "dry run of " if spec.dry_run else ""
     if len(members) > 1:
         batches = sum(len(r.spec.batch_ids) for r in members)
-        return f"{len(members)} Restatements of {batches} batches, the first of them {members[0].meta.name}"
+        return f"{dry}{len(members)} Restatements of {batches} batches, the first of them {members[0].meta.name}"
     what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {len(spec.batch_ids)} batches"
-    return f"Restatement {members[0].meta.name}: {what}"
+    return f"{dry}Restatement {members[0].meta.name}: {what}"

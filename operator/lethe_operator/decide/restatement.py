@@ -29,12 +29,18 @@ SHOWN_ONE_BY_ONE: Final = 20
 class Ready:
     """A Restatement may be a member of the next run. `since`: when it first might; `undoes`: the key of the request that an Undo
     takes back; `after`: the id of the run that it was a member of last, "" for none; `at_most`: so many may share the next one,
-    None for as many as there are."""
+    None for as many as there are; `dry_run`: nothing of it is to be committed."""
 
     since: datetime
     undoes: str = ""
     after: str = ""
     at_most: int | None = None
+    dry_run: bool = False
+
+    @property
+    def company(self) -> tuple[str, int | None, bool]:
+        """The same of those that may share a run."""
+        return self.after, self.at_most, self.dry_run
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,6 @@ def unsupported_field(restatement: Restatement) -> str | None:
     spec, name = restatement.spec, restatement.meta.name
     if spec.operation not in ("Replay", "Revert", "Undo"):
         return f"Restatement {name}: spec.operation {spec.operation} is not supported yet. Replay, Revert and Undo are."
-    if spec.dry_run:
-        return f"Restatement {name}: spec.dryRun is not supported yet. Nothing was changed."
     if spec.batch_ids_from is not None:
         return f"Restatement {name}: spec.batchIdsFrom is not supported yet. List the ids in spec.batchIds."
     return None
@@ -90,13 +94,13 @@ def stand(
     settings: Settings,
 ) -> Standing:
     """Say how a Restatement stands. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
-    or an earlier status said."""
-    known = _in_ledger(restatement, world)
+    or an earlier status said. Of a dry run it knows nothing, and the run is believed."""
+    known = _in_ledger(restatement, world) or _planned(restatement, trial)
     if known is not None:
         return known
     final = finished_before(restatement)
     if final is not None:
-        return _rolled_back(dataset, world, final) or final
+        return (None if restatement.spec.dry_run else _rolled_back(dataset, world, final)) or final
     unsupported = unsupported_field(restatement)
     if unsupported:
         return _stalled(Reason.NOT_SUPPORTED, unsupported)
@@ -178,13 +182,41 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
         Reason.SUCCEEDED,
         f"{text}{unknown}",
         result={f: wire[f] for f in fields if f in wire},
-        plan={
-            "batches": batches,
-            "unknownBatchIdsCount": result.unknown_batch_ids_count,
-            "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
-        },
+        plan=_plan(result, batches),
         finished_time=since,
     )
+
+
+def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
+    touched = result.plan.model_dump(by_alias=True) if result.plan is not None else {}
+    return {
+        "batches": batches,
+        **touched,
+        "unknownBatchIdsCount": result.unknown_batch_ids_count,
+        "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
+    }
+
+
+def _planned(restatement: Restatement, trial: Trial) -> Standing | None:
+    """A dry run whose run has told what would be done."""
+    told = trial.answer(restatement.key) if restatement.spec.dry_run and isinstance(trial.verdict, Ended) else None
+    if told is None or not told.succeeded or told.plan is None:
+        return None
+    plan = told.plan
+    text = (
+        f"Nothing was changed. It would hide {told.rows_deleted} rows by {told.tombstones_added} tombstones; {plan.files} data "
+        f"files of {plan.bytes} bytes can hold them, {plan.whole_files} of these hold nothing else."
+    )
+    if told.operation == "Undo":
+        text = (
+            f"Nothing was changed. It would show {told.rows_restored} rows again and remove {told.tombstones_removed} "
+            f"tombstones; {plan.files} data files of {plan.bytes} bytes can hold them."
+        )
+    if told.unknown_batch_ids_count:
+        text += f" {told.unknown_batch_ids_count} batch ids are not known to the table."
+    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    batches = len(restatement.spec.batch_ids)
+    return Standing("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
 
 
 def _rolled_back(dataset: Dataset, world: World, final: Standing) -> Standing | None:
@@ -258,9 +290,9 @@ def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, 
             again = f"{message} It is tried again at {at:%H:%M:%SZ}."
             if at > now:
                 return Standing("Queued", UNKNOWN, reason, again, look_again=at)
-            return _queued(trial, at, undoes, reason, again)
+            return _queued(restatement, trial, at, undoes, reason, again)
         case Fresh():
-            return _queued(trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
+            return _queued(restatement, trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
 
 
 def _running(attempt: Attempt, members: int, before: str) -> Standing:
@@ -291,12 +323,15 @@ def _ended(
         message = f"{attempt.job} ended well, but the table does not know this request."
     if at > now:
         return Standing("Queued", UNKNOWN, reason, message, look_again=at)
-    return _queued(trial, at, undoes, reason, message)
+    return _queued(restatement, trial, at, undoes, reason, message)
 
 
-def _queued(trial: Trial, since: datetime, undoes: str, reason: str, message: str) -> Standing:
+def _queued(
+    restatement: Restatement, trial: Trial, since: datetime, undoes: str, reason: str, message: str
+) -> Standing:
     after = trial.run.run_id if trial.run is not None else ""
-    return Standing("Queued", UNKNOWN, reason, message, ready=Ready(since, undoes, after, trial.at_most))
+    ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run)
+    return Standing("Queued", UNKNOWN, reason, message, ready=ready)
 
 
 def _stalled(reason: str, message: str, final: bool = False) -> Standing:

@@ -90,7 +90,8 @@ def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]
     else:
         found = list(conditions.waiting(reason, message))
     found.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
-    if restatement.spec.evict_by_seconds is not None and standing.succeeded == conditions.TRUE:
+    due = restatement.spec.evict_by_seconds is not None and not restatement.spec.dry_run
+    if due and standing.succeeded == conditions.TRUE:
         text = "evictBy is kept with the tombstones; that the bytes are gone by then is not watched over yet."
         found.append(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
     return found

@@ -100,6 +100,9 @@ def outcome(result: RunResult | None) -> str:
         return "Ended well."
     if result.outcome == "NothingToDo":
         return result.message or "There was nothing to do."
+    if result.outcome == "Planned":
+        refused = sum(not r.succeeded for r in result.requests)
+        return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
     done = {
         RunKind.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
         f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",

@@ -59,10 +59,12 @@ def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
 
 def restatements(dataset: Dataset, group: Iterable[tuple[Restatement, str]]) -> RunSpec:
     """A run for a group of Restatements, each with the key of the request that it takes back, "" unless it is an Undo. Its id
-    follows from who they are, in whatever order."""
-    requests = tuple(_request(r, undoes) for r, undoes in group)
+    follows from who they are, in whatever order. Either all of them are dry runs or none."""
+    members = tuple(group)
+    requests = tuple(_request(r, undoes) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
-    return run.model_copy(update={"restatement": RestatementSpec(requests=requests)})
+    spec = RestatementSpec(requests=requests, dry_run=any(r.spec.dry_run for r, _ in members))
+    return run.model_copy(update={"restatement": spec})
 
 
 def _request(restatement: Restatement, undoes: str) -> RestatementRequest:

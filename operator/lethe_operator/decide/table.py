@@ -176,7 +176,7 @@ def _committing(world: World) -> bool:
 
 def _commit_ended(world: World) -> datetime | None:
     """When the last run ended that commits, however it ended; None: none is remembered."""
-    ends = (a.finished for r in world.runs if r.kind in COMMITTING for a in r.attempts)
+    ends = (a.finished for r in world.runs if r.kind in COMMITTING and not r.is_dry for a in r.attempts)
     return max((at for at in ends if at is not None), default=None)
 
 

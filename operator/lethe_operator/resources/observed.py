@@ -165,6 +165,11 @@ class Run:
         return self.intent.restatement.requests if self.intent is not None and self.intent.restatement else ()
 
     @property
+    def is_dry(self) -> bool:
+        """Whether it is a dry run, which commits nothing, as far as its document is known."""
+        return self.intent is not None and self.intent.restatement is not None and self.intent.restatement.dry_run
+
+    @property
     def reanchors(self) -> bool:
         """Whether it only gives a bare head a ledger of its own: a consolidation of no batches."""
         if self.intent is not None and self.intent.consolidation is not None:

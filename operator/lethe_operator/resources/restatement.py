@@ -48,6 +48,11 @@ class Restatement:
     def created(self) -> datetime:
         return self.meta.creation_timestamp or datetime.max.replace(tzinfo=UTC)
 
+    @property
+    def brings(self) -> str | None:
+        """The batch that it brings into the table; None: none, as a dry run."""
+        return self.spec.replacement.batch_id if self.spec.replacement is not None and not self.spec.dry_run else None
+
 
 def parse_restatement(body: Mapping[str, Any]) -> Restatement:
     """Raises: InvalidSpec."""

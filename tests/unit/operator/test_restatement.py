@@ -106,7 +106,6 @@ def test_unknown_batch_ids_are_reported() -> None:
     ("spec", "field"),
     [
         ({"operation": "Erase"}, "spec.operation Erase"),
-        ({"dryRun": True}, "spec.dryRun"),
         ({"batchIds": None, "batchIdsFrom": {"uri": "s3://x/y"}}, "spec.batchIdsFrom"),
     ],
 )
