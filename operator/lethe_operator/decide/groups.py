@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe_operator.decide.restatement import Ready, Standing
+from lethe_operator.decide.standing import Ready, Standing
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import Condition
-from lethe_operator.decide.restatement import Standing
+from lethe_operator.decide.standing import Standing
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
 

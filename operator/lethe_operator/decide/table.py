@@ -16,13 +16,15 @@ from lethe.run import RunKind
 from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
+from lethe_operator.decide.ends import finished_before
 from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
 from lethe_operator.decide.launches import bytes_of, restatements_launch
 from lethe_operator.decide.reanchor import decide_reanchor
-from lethe_operator.decide.restatement import Standing, finished_before, stand
+from lethe_operator.decide.restatement import stand
 from lethe_operator.decide.restatement_order import in_order
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
 from lethe_operator.decide.run_specs import vacuum as vacuum_run
+from lethe_operator.decide.standing import Standing
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker

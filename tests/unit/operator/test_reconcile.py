@@ -12,7 +12,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.table import tracking
 from lethe_operator.apply import launch, status_pool
 from lethe_operator.decide import restatement_status
-from lethe_operator.decide.restatement import Standing
+from lethe_operator.decide.standing import Standing
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, Kind
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.restatements import Restatements

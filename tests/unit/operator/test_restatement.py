@@ -6,8 +6,9 @@ import pytest
 from lethe.run import Phase, Progress, RequestResult
 from lethe_operator.decide import restatement_status
 from lethe_operator.decide.actions import Launch
-from lethe_operator.decide.restatement import Standing, stand
+from lethe_operator.decide.restatement import stand
 from lethe_operator.decide.restatement_order import in_order
+from lethe_operator.decide.standing import Standing
 from lethe_operator.decide.table import decide
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.validation import Blocker
