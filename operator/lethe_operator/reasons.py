@@ -101,7 +101,10 @@ class Reason(StrEnum):
     )
     RUN_FAILED = "RunFailed", "A run ended badly and said no reason of its own."
     OOM_KILLED = "OOMKilled", "The driver went over its memory limit. Raise runTemplate.driver.memory."
-    DEADLINE_EXCEEDED = "DeadlineExceeded", "A run took longer than a run may and was stopped."
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "A run took longer than a run may and was stopped; or a Restatement was not committed within spec.deadlineSeconds.",
+    )
     DRIVER_LOST = "DriverLost", "The driver's pod went away before it could say how it ended."
     SHARED_RUN_ENDED = (
         "SharedRunEnded",
@@ -121,7 +124,11 @@ class Reason(StrEnum):
         "It restates the replacement of another Restatement, which goes first.",
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
-    CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."
+    CANCELLING = (
+        "Cancelling",
+        "spec.cancel is true, and whether it came too late is not known yet: its run is being stopped, goes on for others of its "
+        "group, or the table cannot be read.",
+    )
     CANCELLED = (
         "Cancelled",
         "spec.cancel was set before it was committed; nothing was changed. Succeeded is False, and Ready True: what was "

@@ -1,13 +1,14 @@
 """What a Restatement has ended with: by the ledger, by a dry run's word, or by what its status said before. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from lethe.run import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
-from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, find, parsed_time
+from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, find, parsed_time, timestamp
 from lethe_operator.decide.retry import Ended
 from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.standing import Standing
@@ -50,7 +51,18 @@ def in_ledger(restatement: Restatement, world: World) -> Standing | None:
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
         return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
-    return succeeded(result, len(restatement.spec.batch_ids), since)
+    found = succeeded(result, len(restatement.spec.batch_ids), since)
+    return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
+
+
+def _too_late(restatement: Restatement, result: RequestResult) -> str:
+    """What is said of one that was committed although it was withdrawn."""
+    if restatement.spec.cancel:
+        return " The cancel came too late: it was committed already."
+    deadline, committed = restatement.deadline, result.committed_time
+    if deadline is None or committed is None or committed <= deadline:
+        return ""
+    return f" It was committed at {timestamp(committed)}, after spec.deadlineSeconds was over and before its run was stopped."
 
 
 def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Standing:

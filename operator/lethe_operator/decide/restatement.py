@@ -6,13 +6,15 @@ from typing import Final
 
 from lethe.plan.places import overlap
 
-from lethe_operator.decide.conditions import FALSE, UNKNOWN
+from lethe_operator.decide.actions import earliest
+from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
 from lethe_operator.decide.standing import Ready, Standing, stalled
 from lethe_operator.decide.trials import Trial
 from lethe_operator.decide.undo import undone
 from lethe_operator.decide.validation import Blocker
+from lethe_operator.decide.withdrawn import withdrawn
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, NoTable, World
@@ -49,12 +51,28 @@ def stand(
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(dataset, world, final)) or final
+    found = withdrawn(restatement, world, trial, now) or _wanted(
+        restatement, dataset, world, blocker, trial, now, settings
+    )
+    if found.finished or restatement.deadline is None or restatement.deadline <= now:
+        return found
+    return replace(found, look_again=earliest(found.look_again, restatement.deadline))
+
+
+def _wanted(
+    restatement: Restatement,
+    dataset: Dataset,
+    world: World,
+    blocker: Blocker | None,
+    trial: Trial,
+    now: datetime,
+    settings: Settings,
+) -> Standing:
+    """Of one that has not ended."""
     unsupported = unsupported_field(restatement)
     if unsupported:
         return stalled(Reason.NOT_SUPPORTED, unsupported)
     going = trial.going
-    if restatement.spec.cancel:
-        return _cancelled(restatement, trial)
     if going is None and restatement.spec.suspend:
         return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
     if going is None and blocker is not None:
@@ -71,25 +89,6 @@ def stand(
     if target.waits:
         return Standing("Queued", UNKNOWN, target.reason, target.message)
     return stalled(target.reason, target.message, target.final)
-
-
-def _cancelled(restatement: Restatement, trial: Trial) -> Standing:
-    """Given up, once it is known that it was not committed. A run that others share goes on for them."""
-    going = trial.going
-    if going is not None and trial.members > 1:
-        text = f"The run {going.job} goes on for the others of its group; when it ends it is known whether this came too late."
-        return Standing("Running", UNKNOWN, Reason.CANCELLING, text)
-    if going is not None:
-        text = f"The run {going.job} is being stopped."
-        return Standing("Running", UNKNOWN, Reason.CANCELLING, text, cancel_job=going.job)
-    ended = trial.run.last if trial.run is not None else None
-    why = f" Its last run was {ended.job}." if ended else ""
-    return Standing(
-        "Cancelled",
-        FALSE,
-        Reason.CANCELLED,
-        f"Restatement {restatement.meta.name} was cancelled before it was committed; nothing was changed.{why}",
-    )
 
 
 def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:
@@ -115,7 +114,8 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
 def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, settings: Settings) -> Standing:
     match trial.verdict:
         case Going(attempt, failures, _, before):
-            return _running(attempt, trial.members, before if failures else "")
+            held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
+            return _running(attempt, trial.members, (before if failures else ""), held)
         case Ended(attempt):
             return _ended(restatement, trial, attempt, undoes, now, settings)
         case GivenUp(_, reason, message, permanent):
@@ -129,15 +129,15 @@ def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, 
             return _queued(restatement, trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
 
 
-def _running(attempt: Attempt, members: int, before: str) -> Standing:
+def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing:
     if members > SHOWN_ONE_BY_ONE:
-        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is."
+        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is.{held}"
         return Standing("Running", UNKNOWN, Reason.RUNNING, text)
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
     text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
-    text += f" Before that: {before}" if before else ""
+    text += (f" Before that: {before}" if before else "") + held
     return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
 
 

@@ -29,9 +29,9 @@ class Ready:
 @dataclass(frozen=True)
 class Standing:
     """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
-    when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: a run to stop; `waits`: others may
-    depend on it and it will go on by itself; `undoes`: the key of the request that an Undo takes back; `is_told`: the
-    status says just this."""
+    when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: the run to stop once none of its
+    members is wanted; `waits`: others may depend on it and it will go on by itself; `undoes`: the key of the request that an
+    Undo takes back; `is_told`: the status says just this."""
 
     phase: str
     succeeded: str

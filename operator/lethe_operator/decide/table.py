@@ -4,6 +4,7 @@ Committing runs of one Dataset never overlap, and between two of them other writ
 before consolidation; a vacuum may run beside either.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.plan.retention import Sweep, plan_sweep
 from lethe.run import RunKind
 
-from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
+from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history, withdrawn
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
 from lethe_operator.decide.ends import finished_before
@@ -66,7 +67,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
-    turns = _turns(dataset, world, standings, queued, group, consolidation, vacuum, reanchor, may_start, now)
+    turns = _turns(dataset, world, queued, group, consolidation, vacuum, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -92,7 +93,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         policy_entries=vacuum.entries,
         launches=turns.launches,
         sweep=sweep.delete,
-        delete_jobs=(*prunable.jobs, *(s.cancel_job for _, s in standings if s.cancel_job)),
+        delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
         delete_restatements=expired,
         events=(
@@ -105,6 +106,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
             turns.look_again,
             world.next_expiry,
             changed.look_again,
+            *(s.look_again for _, s in standings),
             *(at for at in expiries.values() if at is not None and at > now),
         ),
     )
@@ -114,16 +116,15 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     """What Restatements of a Dataset that is not there are told. They wait for it."""
     text = f"There is no Dataset {name} in this namespace. It is waited for; correct spec.datasetRef.name otherwise."
     waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
-    early = "It was cancelled before it was started."
-    cancelled = Standing("Cancelled", conditions.FALSE, Reason.CANCELLED, early)
-    standings = [(r, finished_before(r) or (cancelled if r.spec.cancel else waits)) for r in restatements]
+    standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
     expiries = ((r.meta.name, restatement_status.expires(r, s, now)) for r, s in standings)
+    deadlines = (r.deadline for r, s in standings if not s.finished)
     return Actions(
         restatement_statuses=changed.statuses,
         delete_restatements=tuple(name for name, at in expiries if at is not None and at <= now),
         events=changed.events,
-        look_again=changed.look_again,
+        look_again=earliest(changed.look_again, *deadlines),
     )
 
 
@@ -140,7 +141,6 @@ def _in_queue(restatement: Restatement, standing: Standing, queued: Queue) -> St
 def _turns(
     dataset: Dataset,
     world: World,
-    standings: Standings,
     queued: Queue,
     group: Launch | None,
     consolidation: ConsolidationVerdict,
@@ -167,8 +167,15 @@ def _turns(
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, reanchor)
-    times = (collecting or pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
+    times = (collecting or pause, *(v.look_again for v in verdicts))
     return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
+
+
+def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
+    """Jobs of which none of the members is wanted any more."""
+    asked = Counter(s.cancel_job for _, s in standings if s.cancel_job is not None)
+    members = {a.job: len(r.requests) for r in world.runs for a in r.attempts}
+    return tuple(job for job, count in asked.items() if count >= members.get(job, 0))
 
 
 def _committing(world: World) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lethe.ids import request_key
@@ -32,6 +32,7 @@ class RestatementSpec(Spec):
     dry_run: bool = False
     suspend: bool = False
     cancel: bool = False
+    deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
 
 
@@ -47,6 +48,12 @@ class Restatement:
     @property
     def created(self) -> datetime:
         return self.meta.creation_timestamp or datetime.max.replace(tzinfo=UTC)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """By when it is to be committed; None: whenever."""
+        created, seconds = self.meta.creation_timestamp, self.spec.deadline_seconds
+        return created + timedelta(seconds=seconds) if created is not None and seconds is not None else None
 
     @property
     def brings(self) -> str | None:
