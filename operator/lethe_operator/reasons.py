@@ -152,6 +152,18 @@ class Reason(StrEnum):
         "ReplacementInBuffer",
         "The replacement lies in the buffer and would be loaded a second time.",
     )
+    LIST_NOT_FOUND = (
+        "ListNotFound",
+        "The ConfigMap, key or object that spec.batchIdsFrom names is not there; it is looked for again.",
+    )
+    INVALID_ID_LIST = (
+        "InvalidIdList",
+        "What spec.batchIdsFrom names is no list of batch ids; the message says in which line.",
+    )
+    LIST_CHANGED = (
+        "ListChanged",
+        "The list that spec.batchIdsFrom names is another one than when it was first looked at; nothing was changed.",
+    )
     ERASURE_NOT_WATCHED = (
         "ErasureNotWatched",
         "evictBySeconds is kept with the tombstones, but this version does not yet watch over it.",

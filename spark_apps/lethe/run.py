@@ -96,6 +96,8 @@ class RestatementRequest(Document):
     name: str  # "namespace/name", for messages
     operation: str  # Replay | Revert | Undo
     batch_ids: tuple[str, ...] = ()  # of a Replay or Revert
+    batch_ids_uri: str = ""  # where they are listed instead, one per line
+    batch_ids_sha256: str = ""  # of a list by reference, as it was first looked at; "": not yet
     replacement: Replacement | None = None
     undoes: str = ""  # of an Undo: the key of the request that it takes back
     reason: str = ""
@@ -243,6 +245,8 @@ class RequestResult(Document):
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()
+    batch_ids_count: int = 0  # of a list by reference: how many it named, and the SHA-256 of it
+    batch_ids_sha256: str = ""
     already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
     operation: str = ""
     batch_ids: tuple[str, ...] = ()

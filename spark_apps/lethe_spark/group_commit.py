@@ -60,6 +60,7 @@ class GroupCommit:
     requests: Sequence[RestatementRequest]
     write: Write
     find: Find
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)  # as `Replacements.aside`, known before
 
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit; again from the start if something else has to be written than was.
@@ -67,7 +68,7 @@ class GroupCommit:
         Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError; what `write` and `find` raise.
         """
         lost = 0
-        aside: dict[str, RequestResult] = {}
+        aside = dict(self.aside)
         base = observe_base(self.context, self.table)
         in_files = self._in_files(base)
         while lost < WRITES:

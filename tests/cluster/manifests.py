@@ -89,6 +89,7 @@ ACCEPTED = {
     "a volume of one kind": a_dataset(runTemplate=volume(emptyDir={})),
     "a Revert": a_restatement("Revert"),
     "a Revert with a list by reference": a_restatement("Revert", batchIds=None, batchIdsFrom=FROM_A_MAP),
+    "a Revert with a list in a file": a_restatement("Revert", batchIds=None, batchIdsFrom={"uri": "s3://lake/ids.txt"}),
     "a Revert of a thousand long ids": a_restatement(batchIds=[f"{i:0>256}" for i in range(1000)]),
     "a Revert with a deadline": a_restatement("Revert", deadlineSeconds=1),
     "a dry run": a_restatement("Revert", dryRun=True),
@@ -207,6 +208,7 @@ REFUSED = {
     "a Revert of 1001 ids": (a_restatement(batchIds=[str(i) for i in range(1001)]), "must have at most 1000 items"),
     "an id of 257 characters": (a_restatement(batchIds=["a" * 257]), "spec.batchIds[0]"),
     "a deadline that is over at once": (a_restatement(deadlineSeconds=0), "spec.deadlineSeconds"),
+    "a list in no URI": (a_restatement(batchIds=None, batchIdsFrom={"uri": "ids.txt"}), "spec.batchIdsFrom.uri"),
     "a list from two places": (
         a_restatement(batchIds=None, batchIdsFrom={**FROM_A_MAP, "uri": "s3://lake/ids.txt"}),
         "exactly one of configMapKeyRef and uri is required",

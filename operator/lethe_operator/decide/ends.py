@@ -8,6 +8,7 @@ from typing import Any
 from lethe.run import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
+from lethe_operator.decide import id_lists
 from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, find, parsed_time, timestamp
 from lethe_operator.decide.retry import Ended
 from lethe_operator.decide.rollback import rolled_back
@@ -51,7 +52,7 @@ def in_ledger(restatement: Restatement, world: World) -> Standing | None:
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
         return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
-    found = succeeded(result, len(restatement.spec.batch_ids), since)
+    found = succeeded(result, result.batch_ids_count or len(restatement.batch_ids), since)
     return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
 
 
@@ -96,6 +97,7 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
     touched = result.plan.model_dump(by_alias=True) if result.plan is not None else {}
     return {
         "batches": batches,
+        **id_lists.seen(result),
         **touched,
         "unknownBatchIdsCount": result.unknown_batch_ids_count,
         "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
@@ -120,7 +122,7 @@ def planned(restatement: Restatement, trial: Trial) -> Standing | None:
     if told.unknown_batch_ids_count:
         text += f" {told.unknown_batch_ids_count} batch ids are not known to the table."
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
-    batches = len(restatement.spec.batch_ids)
+    batches = told.batch_ids_count or len(restatement.batch_ids)
     return Standing("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
 
 

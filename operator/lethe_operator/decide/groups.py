@@ -17,7 +17,7 @@ from lethe_operator.resources.restatement import Restatement
 # Every commit of ours makes another writer's attempt fail that has begun before it, and such a writer tries a few times only.
 # Between two runs it shall have the table for itself for longer than an append takes, however fast runs start.
 PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
-# What a run has to hold in memory, and its document: one Restatement has at most 1000 ids of at most 256 characters.
+# What a run has to hold in memory, and its document.
 BATCH_IDS_AT_MOST: Final = 200_000
 RUN_JSON_BYTES_AT_MOST: Final = 32 * 1024 * 1024
 _BYTES_OF_A_REQUEST: Final = 512  # field names, key, name and times
@@ -103,7 +103,7 @@ class _Room:
         if self.is_full or ready.company != self.first.company:
             return False
         spec = self.dataset.spec
-        ids = self.ids + len(r.spec.batch_ids)
+        ids = self.ids + r.batches
         document, data = self.document_bytes + document_bytes(r), self.data_bytes + bytes_of(r)
         fits = (
             ids <= BATCH_IDS_AT_MOST
@@ -120,7 +120,7 @@ class _Room:
 
 def document_bytes(r: Restatement) -> int:
     """About how many bytes a Restatement takes in the run's document, rather too many."""
-    texts = [r.spec.reason, *r.spec.batch_ids]
+    texts = [r.spec.reason, r.list_uri, *r.batch_ids]
     if r.spec.replacement is not None:
         texts += [r.spec.replacement.batch_id, r.spec.replacement.uri]
     return _BYTES_OF_A_REQUEST + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
@@ -132,7 +132,7 @@ def _longest_ready(standings: Standings) -> Ready | None:
     makers: set[str] = set()
     for r, standing in standings:
         ready = standing.ready
-        if ready is not None and makers.isdisjoint(r.spec.batch_ids) and (chosen is None or ready.since < chosen.since):
+        if ready is not None and makers.isdisjoint(r.batch_ids) and (chosen is None or ready.since < chosen.since):
             chosen = ready
         if standing.waits and r.brings is not None:
             makers.add(r.brings)
@@ -141,6 +141,6 @@ def _longest_ready(standings: Standings) -> Ready | None:
 
 def _first_of(r: Restatement, held: Mapping[str, str]) -> str:
     """Who makes one of its batches and has not done so yet, "" when nobody."""
-    if not held or held.keys().isdisjoint(r.spec.batch_ids):
+    if not held or held.keys().isdisjoint(r.batch_ids):
         return ""
-    return next(held[i] for i in r.spec.batch_ids if i in held)
+    return next(held[i] for i in r.batch_ids if i in held)

@@ -6,9 +6,11 @@ from typing import Final
 
 from lethe.plan.places import overlap
 
+from lethe_operator.decide import id_lists
 from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
+from lethe_operator.decide.id_lists import without_list
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
 from lethe_operator.decide.standing import Ready, Standing, stalled
 from lethe_operator.decide.trials import Trial
@@ -29,8 +31,6 @@ def unsupported_field(restatement: Restatement) -> str | None:
     spec, name = restatement.spec, restatement.meta.name
     if spec.operation not in ("Replay", "Revert", "Undo"):
         return f"Restatement {name}: spec.operation {spec.operation} is not supported yet. Replay, Revert and Undo are."
-    if spec.batch_ids_from is not None:
-        return f"Restatement {name}: spec.batchIdsFrom is not supported yet. List the ids in spec.batchIds."
     return None
 
 
@@ -78,7 +78,9 @@ def _wanted(
     if going is None and blocker is not None:
         message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
         return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
-    refused = _refused(restatement, dataset, world) if going is None else None
+    refused = None
+    if going is None:
+        refused = _refused(restatement, dataset, world) or without_list(restatement, trial.list_sha256, now)
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
@@ -148,16 +150,17 @@ def _ended(
     odd."""
     mine = trial.answer(restatement.key)
     if mine is not None and not mine.succeeded and not mine.again:
-        return stalled(mine.reason, mine.message, final=True)
+        return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
     at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings))
     if mine is not None and mine.again:
         reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
     else:
         reason = str(Reason.COMMIT_NOT_SEEN)
         message = f"{attempt.job} ended well, but the table does not know this request."
+    found = _queued(restatement, trial, at, undoes, reason, message)
     if at > now:
-        return Standing("Queued", UNKNOWN, reason, message, look_again=at)
-    return _queued(restatement, trial, at, undoes, reason, message)
+        found = Standing("Queued", UNKNOWN, reason, message, look_again=at)
+    return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
 
 
 def _queued(

@@ -16,4 +16,4 @@ def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
 def _place(restatement: Restatement) -> order.Place:
     spec, name = restatement.spec, restatement.meta.name
     undoes = spec.undoes.name if spec.undoes else None
-    return order.place(restatement.created, name, name, spec.batch_ids, restatement.brings, undoes)
+    return order.place(restatement.created, name, name, restatement.batch_ids, restatement.brings, undoes)

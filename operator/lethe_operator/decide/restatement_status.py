@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lethe_operator.decide import conditions
+from lethe_operator.decide import conditions, id_lists
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import Condition
 from lethe_operator.decide.standing import Standing
@@ -69,10 +69,17 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     undoes = standing.undoes or old.get("undoesKey")
     if undoes:
         document["undoesKey"] = undoes
-    for name, value in (("plan", standing.plan or old.get("plan")), ("result", standing.result)):
+    for name, value in (("plan", _plan(restatement, standing)), ("result", standing.result)):
         if value:
             document[name] = dict(value)
     return document
+
+
+def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
+    """What is known of it. Of a list by reference, how it was when it was first looked at."""
+    old = restatement.status.get("plan") or {}
+    first = {"batchIds": old["batchIds"]} if "batchIds" in old else id_lists.seen(restatement.listed)
+    return {**(standing.plan or old), **first}
 
 
 def _position(told: Any, position: int) -> int:

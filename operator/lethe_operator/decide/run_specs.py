@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from lethe.ids import run_id
 from lethe.plan.digest import WaitingBatch
 from lethe.plan.events import Written
+from lethe.plan.id_lists import IdList
 from lethe.run import (
     BufferRef,
     ConsolidationSpec,
@@ -73,7 +74,11 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         key=restatement.key,
         name=restatement.meta.full_name,
         operation=spec.operation,
-        batch_ids=spec.batch_ids,
+        batch_ids=restatement.batch_ids,
+        batch_ids_uri=restatement.list_uri,
+        batch_ids_sha256=restatement.listed.sha256
+        if isinstance(restatement.listed, IdList)
+        else restatement.list_sha256,
         replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
         if spec.replacement
         else None,

@@ -18,7 +18,7 @@ from lethe_operator.settings import Settings
 class Trial:
     """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
     many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `undoes`: what an Undo was
-    told to take back."""
+    told to take back; `list_sha256`: of the list of batch ids that it was told."""
 
     verdict: Verdict
     run: Run | None = None
@@ -26,6 +26,7 @@ class Trial:
     at_most: int | None = None
     tries: int = 0
     undoes: str = ""
+    list_sha256: str = ""
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
     @property
@@ -78,7 +79,10 @@ class Trials:
         if of not in self._judged:
             self._judged[of] = self._judge(latest, runs, of[1], same)
         trial = self._judged[of]
-        return replace(trial, undoes=request.undoes) if request is not None and request.undoes else trial
+        if request is None or not (request.undoes or request.batch_ids_sha256):
+            return trial
+        told = request.batch_ids_sha256 if request.creation_time == restatement.created else ""
+        return replace(trial, undoes=request.undoes, list_sha256=told)
 
     def _judge(self, latest: Run, runs: tuple[Run, ...], uid: str, same: bool) -> Trial:
         generation = self._dataset.meta.generation

@@ -12,6 +12,7 @@ from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import named, semi_join
 from lethe_spark.group_commit import GroupCommit, Replacements, result_of, strangers_of
+from lethe_spark.id_lists import with_ids
 from lethe_spark.jobs.replacements import find_replacements, write_replacements
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.rewrite import scan_files
@@ -31,6 +32,7 @@ def run(context: RunContext) -> RunResult:
     if spec.restatement.dry_run:
         return _planned(context, requests)
     table = open_table(context)
+    requests, aside = with_ids(requests, context.catalog_properties, table.location)
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
         return write_replacements(context, table, adding, base.batch_column)
@@ -38,7 +40,7 @@ def run(context: RunContext) -> RunResult:
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)
 
-    done = GroupCommit(context, table, requests, write, find).carry_out()
+    done = GroupCommit(context, table, requests, write, find, aside).carry_out()
     return finished(context, table, result_of(spec, requests, done))
 
 
@@ -46,8 +48,9 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Run
     """What each of the requests would do by itself. The table is left as it is."""
     table = open_table(context, prepare=False)
     base = observe_base(context, table)
-    replays = [r for r in requests if r.replacement is not None]
-    aside = {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
+    requests, aside = with_ids(requests, context.catalog_properties, table.location)
+    replays = [r for r in requests if r.replacement is not None and r.key not in aside]
+    aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
     strangers = strangers_of(base.ledger, requests)
     in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
     files, now = base.files(), datetime.now(UTC)

@@ -107,7 +107,6 @@ def test_unknown_batch_ids_are_reported() -> None:
     ("spec", "field"),
     [
         ({"operation": "Erase"}, "spec.operation Erase"),
-        ({"batchIds": None, "batchIdsFrom": {"uri": "s3://x/y"}}, "spec.batchIdsFrom"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
