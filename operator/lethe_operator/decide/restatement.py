@@ -10,8 +10,9 @@ from lethe_operator.decide import id_lists
 from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
+from lethe_operator.decide.failures import back_off_seconds
 from lethe_operator.decide.id_lists import without_list
-from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
+from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going
 from lethe_operator.decide.standing import Ready, Standing, stalled
 from lethe_operator.decide.trials import Trial
 from lethe_operator.decide.undo import undone
@@ -47,13 +48,15 @@ def stand(
     or an earlier status said. Of a dry run it knows nothing, and the run is believed."""
     known = in_ledger(restatement, world) or planned(restatement, trial)
     if known is not None:
-        return known
+        return replace(known, failures=trial.failures)
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(dataset, world, final)) or final
     found = withdrawn(restatement, world, trial, now) or _wanted(
         restatement, dataset, world, blocker, trial, now, settings
     )
+    if found.finished or found.stalled:
+        found = replace(found, failures=trial.failures)
     if found.finished or restatement.deadline is None or restatement.deadline <= now:
         return found
     return replace(found, look_again=earliest(found.look_again, restatement.deadline))
@@ -117,7 +120,7 @@ def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, 
     match trial.verdict:
         case Going(attempt, failures, _, before):
             held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
-            return _running(attempt, trial.members, (before if failures else ""), held)
+            return _running(attempt, trial.members, (before if failures.total else ""), held)
         case Ended(attempt):
             return _ended(restatement, trial, attempt, undoes, now, settings)
         case GivenUp(_, reason, message, permanent):
@@ -151,7 +154,7 @@ def _ended(
     mine = trial.answer(restatement.key)
     if mine is not None and not mine.succeeded and not mine.again:
         return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
-    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings))
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings.retry))
     if mine is not None and mine.again:
         reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
     else:

@@ -69,7 +69,11 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     undoes = standing.undoes or old.get("undoesKey")
     if undoes:
         document["undoesKey"] = undoes
-    for name, value in (("plan", _plan(restatement, standing)), ("result", standing.result)):
+    for name, value in (
+        ("plan", _plan(restatement, standing)),
+        ("attempts", _attempts(old, standing)),
+        ("result", standing.result),
+    ):
         if value:
             document[name] = dict(value)
     return document
@@ -80,6 +84,16 @@ def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
     old = restatement.status.get("plan") or {}
     first = {"batchIds": old["batchIds"]} if "batchIds" in old else id_lists.seen(restatement.listed)
     return {**(standing.plan or old), **first}
+
+
+def _attempts(old: Mapping[str, Any], standing: Standing) -> Mapping[str, Any]:
+    """How many failed, told at the end: at each failure of a large group thousands of statuses would have to be written. Once it
+    is told, its runs may be forgotten."""
+    ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
+    if ended and "attempts" in old:
+        return dict(old["attempts"])
+    failed = standing.failures
+    return {"run": failed.run, "infrastructure": failed.infrastructure} if failed.total else {}
 
 
 def _position(told: Any, position: int) -> int:

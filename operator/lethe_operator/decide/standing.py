@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from lethe_operator.decide.conditions import FALSE, UNKNOWN
+from lethe_operator.resources.observed import NO_FAILURES, Failures
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Standing:
     """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
     when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: the run to stop once none of its
     members is wanted; `waits`: others may depend on it and it will go on by itself; `undoes`: the key of the request that an
-    Undo takes back; `is_told`: the status says just this."""
+    Undo takes back; `failures`: of its runs, once it has ended or stalls; `is_told`: the status says just this."""
 
     phase: str
     succeeded: str
@@ -47,6 +48,7 @@ class Standing:
     cancel_job: str | None = None
     finished_time: datetime | None = None
     undoes: str = ""
+    failures: Failures = NO_FAILURES
     is_told: bool = False
 
     @property

@@ -18,6 +18,7 @@ from lethe_operator.decide import conditions, dataset_status, restatement_status
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
 from lethe_operator.decide.ends import finished_before
+from lethe_operator.decide.failures import counted
 from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
 from lethe_operator.decide.launches import bytes_of, restatements_launch
 from lethe_operator.decide.reanchor import decide_reanchor
@@ -168,7 +169,7 @@ def _turns(
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, reanchor)
     times = (collecting or pause, *(v.look_again for v in verdicts))
-    return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
+    return _Turns(tuple(_after_failures(world, _seeing(world, x)) for x in launches), earliest(*times), pause)
 
 
 def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
@@ -212,6 +213,12 @@ def _seeing(world: World, launch: Launch) -> Launch:
         return launch
     seen = {"seen_snapshot_id": view.head_id, "seen_sequence_number": view.head_sequence_number}
     return replace(launch, run=launch.run.model_copy(update=seen))
+
+
+def _after_failures(world: World, launch: Launch) -> Launch:
+    """With what its Job has to remember of the attempts before it."""
+    before = next((r.attempts for r in world.runs if r.run_id == launch.run.run_id), ())
+    return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
 
 
 def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
