@@ -8,13 +8,13 @@ from typing import Any
 from lethe.ledger.ledger import BufferedObject
 from lethe.run import RunSpec
 
-from lethe_operator.resources.observed import Attempt
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures
 
 
 @dataclass(frozen=True)
 class Launch:
     """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any; `by_committer`:
-    the one of the namespace carries it out, else a Job."""
+    the one of the namespace carries it out, else a Job; `failures`: of earlier attempts of the run."""
 
     run: RunSpec
     bytes: int
@@ -22,6 +22,7 @@ class Launch:
     why: str
     for_uid: str = ""
     by_committer: bool = False
+    failures: Failures = NO_FAILURES
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from lethe_operator.kube import (
 )
 from lethe_operator.observe.committers import committer
 from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.runs import runs_of
@@ -60,7 +61,14 @@ class Observed:
 
 
 def observe(
-    kube: Kube, tables: Tables, store: Restatements, namespace: str, name: str, now: datetime, asked: Committer
+    kube: Kube,
+    tables: Tables,
+    store: Restatements,
+    lists: IdLists,
+    namespace: str,
+    name: str,
+    now: datetime,
+    asked: Committer,
 ) -> Observed:
     """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
     known = store.of(kube, namespace, name, now)
@@ -74,6 +82,7 @@ def observe(
     except InvalidSpec as e:
         invalid.append(Invalid("Dataset", parse_meta(body), body.get("status") or {}, str(e)))
         return Observed(None, invalid=tuple(invalid), restatements=())
+    restatements = lists.attached(kube, namespace, name, restatements, now)
     policies, unreadable = _policies(kube, namespace)
     quick = committer(kube, namespace, asked.name, now) if asked.enabled else None
     found = _runs(kube, tables, dataset, quick)

@@ -6,8 +6,9 @@ import pytest
 from lethe.run import Phase, Progress, RequestResult
 from lethe_operator.decide import restatement_status
 from lethe_operator.decide.actions import Launch
-from lethe_operator.decide.restatement import Standing, stand
+from lethe_operator.decide.restatement import stand
 from lethe_operator.decide.restatement_order import in_order
+from lethe_operator.decide.standing import Standing
 from lethe_operator.decide.table import decide
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.validation import Blocker
@@ -106,8 +107,6 @@ def test_unknown_batch_ids_are_reported() -> None:
     ("spec", "field"),
     [
         ({"operation": "Erase"}, "spec.operation Erase"),
-        ({"dryRun": True}, "spec.dryRun"),
-        ({"batchIds": None, "batchIdsFrom": {"uri": "s3://x/y"}}, "spec.batchIdsFrom"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
