@@ -78,7 +78,7 @@ def plan_purge(plan: VacuumPlan, ledger: Ledger, files_now: Collection[FileBound
         now = by_path.get(f.path)
         if now is None:
             return PlanAnew(f"{f.path} is no longer part of the table")
-        if now.has_deletes and not f.has_deletes:
+        if not now.deletes <= f.deletes:
             return PlanAnew(f"rows of {f.path} were deleted since the plan")
     active = get_many(ledger.tombstones, [t.key for t in plan.tombstones])
     for t in plan.applied:

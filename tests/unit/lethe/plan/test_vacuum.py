@@ -94,7 +94,7 @@ ANEW = {
     "a file to drop was compacted away": (LEDGER, (MIXED, CLEAN), "no longer part"),
     "rows of a planned file were deleted": (
         LEDGER,
-        (WHOLE, a_file("A", "C", has_deletes=True), CLEAN),
+        (WHOLE, a_file("A", "C", deletes=["d"]), CLEAN),
         "were deleted since",
     ),
     "a revert was undone": (a_ledger("B"), (WHOLE, MIXED, CLEAN), "taken back"),
@@ -131,9 +131,16 @@ def test_a_message_never_says_whose_rows_they_were() -> None:
 
 
 def test_deletes_that_were_there_when_the_vacuum_read_the_file_do_not_disturb_it() -> None:
-    file = a_file("A", "C", has_deletes=True)
+    file = a_file("A", "C", deletes=["d"])
 
     assert gone(purge(planned(LEDGER, file), LEDGER, file)) == {"A", "B"}
+
+
+def test_more_deletes_than_there_were_when_the_vacuum_read_the_file_call_for_another_plan() -> None:
+    """Whether or not it had some before: the rows that went since would come back."""
+    before, now = a_file("A", "C", deletes=["d"]), a_file("A", "C", deletes=["e"])
+
+    assert isinstance(plan_purge(planned(LEDGER, before), LEDGER, [now], RUN), PlanAnew)
 
 
 # --- partial --------------------------------------------------------------------------------------------------------
