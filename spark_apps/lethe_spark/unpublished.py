@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from lethe.errors import LetheError
 
-from lethe_spark.jvm.commit import remove_files
 from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.removal import remove_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts
 
