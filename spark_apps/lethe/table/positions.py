@@ -33,7 +33,7 @@ class Wanted:
 
     field_id: int
     values: Values
-    array: pa.Array = field(repr=False)
+    array: pa.Array = field(repr=False, compare=False)  # the same, as Arrow has them
 
     @classmethod
     def of(cls, field_id: int, values: Values) -> "Wanted":
