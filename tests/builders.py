@@ -149,11 +149,12 @@ def a_file(
     nulls: int | None = 0,
     records: int = 10,
     size: int = 100,
-    has_deletes: bool = False,
+    deletes: Collection[str] = (),
 ) -> FileBounds:
     """One bound given: both are equal. Without a path: one made of the bounds."""
     upper = lower if upper is None else upper
-    return FileBounds(path or f"s3://lake/t/data/{lower}-{upper}", records, size, lower, upper, nulls, has_deletes)
+    path = path or f"s3://lake/t/data/{lower}-{upper}"
+    return FileBounds(path, records, size, lower, upper, nulls, frozenset(deletes))
 
 
 def a_snapshot(

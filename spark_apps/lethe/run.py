@@ -91,13 +91,22 @@ class Replacement(Document):
     uri: str
 
 
+class RowsRef(Document):
+    """Which records an Erase deletes: those with one of the values in this column, by its name of today. The values are in a
+    file that is mounted into the run's pod, one a line, and nowhere else: they may be personal data."""
+
+    column: str
+    values_file: str
+
+
 class RestatementRequest(Document):
     key: str  # lethe.ids.request_key
     name: str  # "namespace/name", for messages
-    operation: str  # Replay | Revert | Undo
-    batch_ids: tuple[str, ...] = ()  # of a Replay or Revert
+    operation: str  # Replay | Revert | Erase | Undo
+    batch_ids: tuple[str, ...] = ()  # of a Replay or Revert, or of an Erase without `rows`
     batch_ids_uri: str = ""  # where they are listed instead, one per line
     batch_ids_sha256: str = ""  # of a list by reference, as it was first looked at; "": not yet
+    rows: RowsRef | None = None  # of an Erase without batch ids
     replacement: Replacement | None = None
     undoes: str = ""  # of an Undo: the key of the request that it takes back
     reason: str = ""
@@ -260,6 +269,7 @@ class RequestResult(Document):
     tombstones_added: int = 0
     rows_deleted: int = 0
     rows_added: int = 0
+    rows_erased: int = 0  # of an Erase by records: rows found in data files, those of batches taken back included
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()

@@ -6,18 +6,11 @@ import pytest
 from lethe import names
 from lethe.errors import ConflictError, InputError
 from lethe_spark.jvm.ancestry import Expectation
-from lethe_spark.jvm.commit import (
-    Append,
-    DeleteFiles,
-    LedgerOnly,
-    commit,
-    expire,
-    find_staged,
-    remove_files,
-    stage,
-)
+from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, commit, find_staged, stage
 from lethe_spark.jvm.data_files import find_files
-from lethe_spark.jvm.rewrite import run_folder, scan_files
+from lethe_spark.jvm.removal import expire, remove_files
+from lethe_spark.jvm.rewrite import scan_files
+from lethe_spark.jvm.run_folder import run_folder
 
 from tests.spark.lake import Flights
 

@@ -196,7 +196,7 @@ ERASURES: PartFormat[str, Erasure] = PartFormat(
             "fields": [
                 {"name": "restatement", "type": "string", "field-id": 1},
                 {"name": "fieldId", "type": "int", "field-id": 2},
-                {"name": "evictBy", "type": _TIME, "field-id": 3},
+                {"name": "evictBy", **_optional(_TIME), "field-id": 3},
             ],
         }
     ),

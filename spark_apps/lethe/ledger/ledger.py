@@ -76,11 +76,12 @@ class RequestEntry:
 
 @dataclass(frozen=True)
 class Erasure:
-    """An open obligation: physical rows must go by `evict_by`. Never holds the value itself."""
+    """An open obligation: physical rows must go, by `evict_by` if there is one. `field_id` is that of the column by which
+    they were named. Never holds the value itself."""
 
     restatement: str
     field_id: int
-    evict_by: datetime
+    evict_by: datetime | None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Bounded(Protocol):
 @dataclass(frozen=True)
 class FileBounds:
     """A data file of one snapshot. Bounds are of the batch column, None when unknown; `null_count` None when unknown;
-    `size` in bytes; `has_deletes`: position deletes or a deletion vector of somebody else apply to it; `partition` its
+    `size` in bytes; `deletes`: the names of native deletes that may apply to it; `partition` its
     text (`lethe.plan.partitions`), None when it has none; `added_by` the snapshot that added it."""
 
     path: str
@@ -29,7 +29,7 @@ class FileBounds:
     lower: str | None
     upper: str | None
     null_count: int | None
-    has_deletes: bool = False
+    deletes: frozenset[str] = frozenset()
     partition: str | None = None
     added_by: int | None = None
 

@@ -7,6 +7,8 @@ is refused, or cannot be carried out now, leaves no trace in it and harms no oth
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
 from lethe.errors import InputError, LedgerError, LetheError, TableError
 from lethe.ledger.ledger import Delta, Ledger, RequestEntry
@@ -14,11 +16,12 @@ from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import get_many
 from lethe.plan.order import Place, Thing, in_order, place_of
 from lethe.plan.requests import recalled
-from lethe.plan.restatement import ReplacementRows, Restated, plan_restatement
+from lethe.plan.restatement import ErasedRows, ReplacementRows, Restated, plan_restatement
 from lethe.run import RequestResult, RestatementRequest
 
 # Of a replacement whose rows are not written yet: that it comes is enough to plan what follows.
 _TO_COME = ReplacementRows(0, 0)
+NOTHING_ERASED: Final[Mapping[str, ErasedRows]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,14 @@ class GroupPlan:
         results: Of every request of the group, by its key.
         carried_out: Keys of the requests that the delta holds, in their order.
         adds: Keys of those whose replacement's rows must go in with the delta, in their order.
+        erases: Keys of those whose rows must go out of data files with the delta, in their order.
     """
 
     delta: Delta
     results: Mapping[str, RequestResult]
     carried_out: tuple[str, ...]
     adds: tuple[str, ...]
+    erases: tuple[str, ...] = ()
 
 
 def plan_group(
@@ -47,6 +52,7 @@ def plan_group(
     now: datetime,
     written: Mapping[str, ReplacementRows],
     aside: Mapping[str, RequestResult],
+    erased: Mapping[str, ErasedRows] = NOTHING_ERASED,
 ) -> GroupPlan:
     """Plan the requests on this ledger; on another ledger, plan again.
 
@@ -56,6 +62,7 @@ def plan_group(
         written: Of replacements whose rows are written, by the key of the request. Others are planned as if they came.
         aside: Requests of which it is known that they cannot be carried out, or not now (`again`). Whatever needs one of the
             latter waits with it.
+        erased: Of Erases by records whose rows are found, by the key of the request.
     Raises: LedgerError, TableError: no request is at fault.
     """
     _fetch(ledger, requests, field_id)
@@ -63,14 +70,19 @@ def plan_group(
     results: dict[str, RequestResult] = {}
     carried_out: list[str] = []
     adds: list[str] = []
+    erases: list[str] = []
     late: dict[Thing, str] = {}
     for request in in_order({r.key: r for r in requests}.values(), place_of):
         place = place_of(request)
-        out = None if request.key in ledger.requests else aside.get(request.key) or _waits(request, place, late)
+        out = None
+        if request.key not in ledger.requests:
+            out = aside.get(request.key) or _waits(request, place, late) or _waits_for_rows(request, adds)
         if out is None:
             rows = written.get(request.key, _TO_COME)
             try:
-                planned = plan_restatement(folding.ledger, request, in_files, field_id, run, now, rows)
+                planned = plan_restatement(
+                    folding.ledger, request, in_files, field_id, run, now, rows, erased.get(request.key)
+                )
             except (LedgerError, TableError):
                 raise  # nothing can be said of any request until the ledger is mended, the table accepted
             except InputError as e:
@@ -84,9 +96,11 @@ def plan_group(
             folding.add(planned.delta)
             carried_out.append(request.key)
             adds += [request.key] if planned.add_replacement else []
+            erases += [request.key] if planned.erase_rows else []
     size = len(carried_out)
     results |= {key: results[key].model_copy(update={"group_size": size}) for key in carried_out}
-    return GroupPlan(_with_size(folding.delta, carried_out, size), results, tuple(carried_out), tuple(adds))
+    delta = _with_size(folding.delta, carried_out, size)
+    return GroupPlan(delta, results, tuple(carried_out), tuple(adds), tuple(erases))
 
 
 def set_aside(request: RestatementRequest, error: LetheError, again: bool = False) -> RequestResult:
@@ -110,6 +124,17 @@ def _waits(request: RestatementRequest, place: Place, late: Mapping[Thing, str])
     if other is None:
         return None
     text = f"Restatement {request.name} builds on Restatement {other}, which could not be carried out yet; it goes after that."
+    return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
+
+
+def _waits_for_rows(request: RestatementRequest, adds: Sequence[str]) -> RequestResult | None:
+    """Whether an Erase by records has to see the rows of replacements before it, which are no part of the table yet."""
+    if request.rows is None or not adds:
+        return None
+    text = (
+        f"Restatement {request.name} erases rows that the replacement of Restatement {adds[-1].rpartition('/')[0]} may bring, "
+        "which is committed first; it goes after that."
+    )
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
 
 

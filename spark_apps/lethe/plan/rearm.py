@@ -1,8 +1,8 @@
 """What the files of commits that know no ledger make of a change: tombstones come back, remembered partitions grow. Pure.
 
-A vacuum forgets a tombstone once no row of it is left, but the batch stays `reverted` or `replaced` in the ledger; when a
-bare snapshot then adds files that might hold the batch, the next commit of ours arms its tombstone again. And a batch, or
-its tombstone, is remembered with the partitions that its rows lie in; a file of another writer may widen them. Every
+A vacuum forgets a tombstone once no row of it is left, but the batch stays `reverted`, `replaced` or `erased` in the ledger;
+when a bare snapshot then adds files that might hold the batch, the next commit of ours arms its tombstone again. And a batch,
+or its tombstone, is remembered with the partitions that its rows lie in; a file of another writer may widen them. Every
 commit does both for the bare snapshots that it closes off, so that nobody has to look at them again.
 """
 
@@ -24,7 +24,7 @@ from lethe.ledger.tombstone import (
 from lethe.plan.bounds import IdIndex
 from lethe.plan.partitions import Partitioned, spec_of, widened
 
-_HIDDEN = (BatchState.REVERTED, BatchState.REPLACED)
+_HIDDEN = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
 
 
 def rearmed(
@@ -83,7 +83,7 @@ def _armed_again(
     run: str,
     now: datetime,
 ) -> tuple[Tombstone, ...]:
-    """Tombstones for batches that are reverted or replaced, not tombstoned now, and might lie in the files.
+    """Tombstones for batches that are reverted, replaced or erased, not tombstoned now, and might lie in the files.
 
     Arming one that hides nothing is harmless: the id of a batch taken back is never valid again.
     """

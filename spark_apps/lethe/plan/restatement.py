@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Erasure, Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import (
     META_PARTITIONS,
@@ -20,6 +21,9 @@ from lethe.plan.requests import recalled, remembered, told
 from lethe.plan.undo import plan_undo
 from lethe.run import LISTED_AT_MOST, RequestResult, RestatementRequest
 
+# What becomes of the batches of a request.
+_STATES: Final = {"Revert": BatchState.REVERTED, "Replay": BatchState.REPLACED, "Erase": BatchState.ERASED}
+
 
 @dataclass(frozen=True)
 class ReplacementRows:
@@ -31,6 +35,14 @@ class ReplacementRows:
 
 
 @dataclass(frozen=True)
+class ErasedRows:
+    """The rows of an Erase by records as they were found: how many, by the column of which Iceberg field id."""
+
+    rows: int
+    field_id: int
+
+
+@dataclass(frozen=True)
 class AlreadyDone:
     """The ledger remembers this request."""
 
@@ -39,16 +51,18 @@ class AlreadyDone:
 
 @dataclass(frozen=True)
 class Restated:
-    """Commit `delta`; `add_replacement` says whether the replacement's files go in with it."""
+    """Commit `delta`; `add_replacement` says whether the replacement's files go in with it, `erase_rows` whether rows are
+    taken out of data files."""
 
     delta: Delta
     result: RequestResult
-    add_replacement: bool
+    add_replacement: bool = False
+    erase_rows: bool = False
 
 
 def check_request(request: RestatementRequest) -> None:
     """Raises InputError for what no ledger can make right."""
-    if request.operation not in ("Revert", "Replay", "Undo"):
+    if request.operation not in ("Revert", "Replay", "Erase", "Undo"):
         raise InputError(
             "NotSupported", f"Restatement {request.name}: spec.operation {request.operation} is not supported yet."
         )
@@ -62,6 +76,12 @@ def check_request(request: RestatementRequest) -> None:
         raise InputError(
             "InvalidSpec",
             f"Restatement {request.name}: spec.batchIds does not belong to Undo, which takes a restatement back as a whole.",
+        )
+    if request.rows is not None and request.operation != "Erase":
+        raise InputError("InvalidSpec", f"Restatement {request.name}: spec.rows belongs to Erase.")
+    if request.operation == "Erase" and bool(request.batch_ids) == (request.rows is not None):
+        raise InputError(
+            "InvalidSpec", f"Restatement {request.name}: spec.operation Erase needs either spec.batchIds or spec.rows."
         )
     if request.replacement and request.replacement.batch_id in request.batch_ids:
         raise InputError(
@@ -79,6 +99,7 @@ def plan_restatement(
     run: str,
     now: datetime,
     replacement: ReplacementRows | None = None,
+    erased: ErasedRows | None = None,
 ) -> AlreadyDone | Restated:
     """Plan one request on this ledger; on another ledger, plan again.
 
@@ -86,6 +107,7 @@ def plan_restatement(
         in_files: Those of the request's ids that some data file might hold (rows older than the ledger).
         field_id: The Iceberg field id of the batch column.
         replacement: What was written for a Replay; None when only asking what would be done.
+        erased: What was found for an Erase by records; None as above.
     Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`.
     """
     done = ledger.requests.get(request.key)
@@ -94,7 +116,9 @@ def plan_restatement(
     check_request(request)
     if request.operation == "Undo":
         undone = plan_undo(ledger, request, field_id, run, now)
-        return Restated(undone.delta, undone.result, False)
+        return Restated(undone.delta, undone.result)
+    if request.rows is not None:
+        return _erase_rows(request, erased or ErasedRows(0, field_id), run, now)
     ids = tuple(dict.fromkeys(request.batch_ids))
     known = get_many(ledger.batches, ids)
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
@@ -104,7 +128,7 @@ def plan_restatement(
         _refuse_doubling(known, there, request)
         # A replacement restated before it came (a group in another order) is not added; its tombstones are.
         add_replacement = there is None or not there.blocks_promotion
-    evict_by = now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
+    evict_by = _due(request, now)
     entries = [_taken_back(known.get(i), i, request, run, now, evict_by) for i in ids]
     unknown = tuple(i for i in ids if i not in known and i not in in_files)
     tombstones = tuple(
@@ -141,8 +165,34 @@ def plan_restatement(
         ),
     )
     entry = remembered(request, result, run, now)
-    delta = Delta(run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,))
+    obligations = (Erasure(request.key, field_id, evict_by),) if request.operation == "Erase" else ()
+    delta = Delta(
+        run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,), set_erasures=obligations
+    )
     return Restated(delta, result, add_replacement)
+
+
+def _erase_rows(request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
+    """No tombstone can say which rows those are, and no batch changes its state: the rows go with the commit itself."""
+    result = RequestResult(
+        key=request.key,
+        name=request.name,
+        succeeded=True,
+        operation=request.operation,
+        committed_time=now,
+        rows_erased=erased.rows,
+    )
+    delta = Delta(
+        run,
+        set_requests=(remembered(request, result, run, now),),
+        set_erasures=(Erasure(request.key, erased.field_id, _due(request, now)),),
+    )
+    return Restated(delta, result, erase_rows=True)
+
+
+def _due(request: RestatementRequest, now: datetime) -> datetime | None:
+    """When the bytes must be gone."""
+    return now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
 
 
 def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, run: str) -> dict[str, str]:
@@ -183,7 +233,7 @@ def _taken_back(
     evict_by: datetime | None,
 ) -> BatchEntry:
     """The entry of a batch after this request. Unknown ids are remembered too: they block a later promotion."""
-    state = BatchState.REPLACED if request.replacement else BatchState.REVERTED
+    state = _STATES[request.operation]
     replaced_by = request.replacement.batch_id if request.replacement else None
     if known is None:
         return BatchEntry(
@@ -193,6 +243,8 @@ def _taken_back(
     known = replace(known, evict_by=min(deadlines, default=None))
     if known.state is BatchState.REPLACED:
         return known  # a revert of a replaced batch leaves it replaced by what replaced it
+    if known.state is BatchState.ERASED and state is BatchState.REVERTED:
+        return known  # an Erase is for good, a revert might be undone
     if known.state is BatchState.REFUSED:
         # Its objects were judged, never promoted: retention must not take them for promoted ones.
         known = replace(known, objects=(), refusal=None)

@@ -75,6 +75,12 @@ def _check_undoable(where: str, known: RequestResult) -> None:
             f"{where} names the Replay {known.name}: its batches were replaced, and showing them again would double "
             "their rows. Replay the replacement with a batch of the old rows instead.",
         )
+    if known.operation == "Erase":
+        raise InputError(
+            "NotUndoable",
+            f"{where} names the Erase {known.name}, and what is erased stays erased, whether or not its bytes are gone yet. If "
+            "that was a mistake, load the rows again under a new batch id.",
+        )
     if known.operation != "Revert":
         raise InputError(
             "NotUndoable",

@@ -20,6 +20,7 @@ from lethe.errors import InputError
 from lethe.ledger.lineage import Snapshot, parent_of
 from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import partition_text
+from lethe.table.deletes import native_deletes
 
 
 @dataclass(frozen=True)
@@ -155,20 +156,20 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[File
     if snapshot is None:
         return
     manifests = snapshot.manifests(table.io)
-    # Deletes of other engines may apply to any file of their partition; those that name a file are rare enough to
-    # treat alike: a file counts as having deletes when a delete manifest of its partition spec is there at all.
-    deleted_in = {m.partition_spec_id for m in manifests if m.content is ManifestContent.DELETES}
+    deletes = native_deletes(table.io, manifests)
     for manifest in manifests:
         if manifest.content is not ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
                 continue
-            deletes = manifest.partition_spec_id in deleted_in
-            yield bounds_of(entry.data_file, field_id, deletes, entry.snapshot_id)
+            names_of_deletes = deletes.on(entry.data_file.file_path, manifest.partition_spec_id)
+            yield bounds_of(entry.data_file, field_id, names_of_deletes, entry.snapshot_id)
 
 
-def bounds_of(f: DataFile, field_id: int | None, has_deletes: bool, added_by: int | None = None) -> FileBounds:
+def bounds_of(
+    f: DataFile, field_id: int | None, deletes: frozenset[str] = frozenset(), added_by: int | None = None
+) -> FileBounds:
     """What a manifest says of a data file; bounds of the string column `field_id`, unknown when that is None."""
     at = -1 if field_id is None else field_id
     return FileBounds(
@@ -178,7 +179,7 @@ def bounds_of(f: DataFile, field_id: int | None, has_deletes: bool, added_by: in
         lower=_text((f.lower_bounds or {}).get(at)),
         upper=_text((f.upper_bounds or {}).get(at)),
         null_count=(f.null_value_counts or {}).get(at),
-        has_deletes=has_deletes,
+        deletes=deletes,
         partition=partition_text(f.spec_id, _values(f.partition)),
         added_by=added_by,
     )

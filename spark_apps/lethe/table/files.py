@@ -90,7 +90,7 @@ class Lens:
                 entries = (
                     e for m in self._manifests(snapshot_id) if _is_data(m) for e in m.fetch_manifest_entry(self.io)
                 )
-                return [bounds_of(e.data_file, self.field_id, False, e.snapshot_id) for e in entries]
+                return [bounds_of(e.data_file, self.field_id, added_by=e.snapshot_id) for e in entries]
             case Files.ADDED:
                 added = (
                     e
@@ -99,9 +99,9 @@ class Lens:
                     for e in m.fetch_manifest_entry(self.io)
                     if e.snapshot_id == snapshot_id
                 )
-                return [bounds_of(e.data_file, self.field_id, False, e.snapshot_id) for e in added]
+                return [bounds_of(e.data_file, self.field_id, added_by=e.snapshot_id) for e in added]
             case Files.REMOVED:
-                return [bounds_of(e.data_file, self.field_id, False) for e in self._removed_by(snapshot_id)]
+                return [bounds_of(e.data_file, self.field_id) for e in self._removed_by(snapshot_id)]
 
     def foreign(self, snapshot_id: int, resolution: Resolution) -> frozenset[str] | None:
         """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one."""
@@ -149,7 +149,7 @@ class Lens:
                 "another engine has written equality deletes into this table, which PyIceberg cannot read. Read it with "
                 "lethe_spark.read, or let that engine compact the table first.",
             ) from e
-        return [Planned(bounds_of(t.file, self.field_id, bool(t.delete_files)), t) for t in tasks]
+        return [Planned(bounds_of(t.file, self.field_id), t) for t in tasks]
 
 
 def _is_data(manifest: ManifestFile) -> bool:

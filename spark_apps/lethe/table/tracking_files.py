@@ -70,7 +70,7 @@ def files_of(table: Table) -> list[TrackingFile]:
         if manifest.content is not ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            bounds = bounds_of(entry.data_file, BATCH_ID, has_deletes=False)
+            bounds = bounds_of(entry.data_file, BATCH_ID)
             found.append(
                 TrackingFile(
                     entry.data_file, str(entry.data_file.partition[0]), bounds.records, bounds.lower, bounds.upper

@@ -1,5 +1,5 @@
-"""Restatement: the Reverts, Replays and Undos of a group, all in one snapshot, with the new data of its Replays; or, of a dry
-run, what each of them would do. I/O."""
+"""Restatement: the requests of a group, all in one snapshot, with the new data of its Replays and without what it erases; or, of a
+dry run, what each of them would do. I/O."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from lethe_spark.context import RunContext
 from lethe_spark.frames import named, semi_join
 from lethe_spark.group_commit import GroupCommit, Replacements, result_of, strangers_of
 from lethe_spark.id_lists import with_ids
+from lethe_spark.jobs.erasing import RowEraser
 from lethe_spark.jobs.replacements import find_replacements, write_replacements
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.rewrite import scan_files
@@ -40,7 +41,7 @@ def run(context: RunContext) -> RunResult:
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)
 
-    done = GroupCommit(context, table, requests, write, find, aside).carry_out()
+    done = GroupCommit(context, table, requests, write, find, RowEraser(context, table), aside).carry_out()
     return finished(context, table, result_of(spec, requests, done))
 
 

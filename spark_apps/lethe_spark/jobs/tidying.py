@@ -24,7 +24,7 @@ from lethe.table import ledger_store
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Run
 from lethe_spark.jobs.reanchor import beside, reanchor
-from lethe_spark.jvm.commit import expire, remove_files
+from lethe_spark.jvm.removal import expire, remove_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.tracking import keep_up, said
 

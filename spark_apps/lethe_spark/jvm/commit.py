@@ -4,17 +4,18 @@ Invariant: what is raised says what is known. ConflictError: certainly nothing l
 and the history did not tell; its files must not be deleted.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lethe import names
-from lethe.errors import ConflictError, InputError, LetheError, UnknownCommitState
+from lethe.errors import ConflictError, LetheError, UnknownCommitState
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
 from lethe_spark.jvm.data_files import DataFile, described
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading, transient
+from lethe_spark.jvm.deletes import DeletionVectors
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.table import IcebergTable
@@ -57,7 +58,27 @@ class DeleteFiles:
     files: tuple[DataFile, ...]
 
 
-Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles
+@dataclass(frozen=True)
+class Overwrite:
+    """`add` stands for what is left of the rows of `remove` as they were at `from_snapshot`, and for new ones. Operation
+    `overwrite`: of a `replace` everybody may believe that no row is lost."""
+
+    remove: tuple[DataFile, ...]
+    add: tuple[DataFile, ...]
+    from_snapshot: int
+
+
+@dataclass(frozen=True)
+class RowDelta:
+    """Rows go by deletion vectors, which hold all that is deleted of their files at `from_snapshot` and from now on; the files
+    of `add` come, and are none of those."""
+
+    vectors: DeletionVectors
+    add: tuple[DataFile, ...]
+    from_snapshot: int
+
+
+Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta
 
 
 @dataclass(frozen=True)
@@ -137,6 +158,23 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
                 update = update.deleteFile(file.java)
             for file in add:
                 update = update.addFile(file.java)
+        case Overwrite(remove, add, from_snapshot):
+            update = target.newOverwrite().validateFromSnapshot(from_snapshot).validateNoConflictingDeletes()
+            for file in remove:
+                update = update.deleteFile(file.java)
+            for file in add:
+                update = update.addFile(file.java)
+        case RowDelta(vectors, add, from_snapshot):
+            # That no other vector came for one of the files is validated in any case; that the replaced ones are there still,
+            # and the files, also if somebody dropped them whole, is by the last of these.
+            update = target.newRowDelta().validateFromSnapshot(from_snapshot)
+            update = update.validateDataFilesExist(java_list(table.jvm, vectors.of)).validateDeletedFiles()
+            for deletes in vectors.added:
+                update = update.addDeletes(deletes)
+            for deletes in vectors.replaced:
+                update = update.removeDeletes(deletes)
+            for file in add:
+                update = update.addRows(file.java)
         case DeleteFiles(files):
             # Without the validation, deleting a file that is already gone lands silently.
             update = target.newDelete().validateFilesExist()
@@ -263,59 +301,3 @@ def _newest(table: IcebergTable, wap_id: str) -> Any | None:
     table.java.refresh()
     staged = [s for s in _snapshots(table) if s.summary().get(names.WAP_ID) == wap_id]
     return max(staged, key=lambda s: int(s.sequenceNumber()), default=None)
-
-
-def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
-    """Expire exactly these snapshots, and delete the files that no remaining snapshot reaches.
-
-    Iceberg would also expire whatever is older than five days: the age limit is set to the epoch so that nothing is.
-
-    Returns: How many were there to expire.
-    Raises: ConflictError (`SnapshotReferenced`), if a tag or branch holds one of them; TransientError.
-    """
-    table.refresh()
-    there = {int(s.snapshotId()) for s in each(table.java.snapshots())}
-    going = sorted(there.intersection(snapshot_ids))
-    if not going:
-        return 0
-    update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
-    for snapshot_id in going:
-        update = update.expireSnapshotId(snapshot_id)
-    try:
-        update.commit()
-    except JvmError as e:
-        if "referenced" in java_message(e):
-            raise ConflictError(
-                "SnapshotReferenced",
-                f"{table.full_name}: a tag or branch holds one of the snapshots to expire "
-                f"({java_message(e).splitlines()[0][:200]}). Nothing was expired.",
-            ) from e
-        raise transient(e, f"expiring {len(going)} snapshots of {table.full_name}") from e
-    table.refresh()
-    return len(going)
-
-
-def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
-    """Delete files through the table's own storage. Those already gone are no error.
-
-    Raises: InputError (`OutsideTable`), before anything is deleted, for a path outside the table's folders.
-    """
-    wanted = sorted(set(paths))
-    allowed = {table.location, table.properties.get("write.data.path", table.location)}
-    folders = tuple(f"{_plain(folder).rstrip('/')}/" for folder in allowed)
-    for path in wanted:
-        if not _plain(path).startswith(folders) or ".." in path.split("/"):
-            raise InputError(
-                "OutsideTable", f"{table.full_name}: refusing to delete {path}, not below {table.location}"
-            )
-    try:
-        utility = table.jvm.org.apache.iceberg.CatalogUtil
-        utility.deleteFiles(table.java.io(), java_list(table.jvm, wanted), "unpublished", True)
-    except JvmError as e:
-        raise transient(e, f"deleting {len(wanted)} files of {table.full_name}") from e
-    return len(wanted)
-
-
-def _plain(uri: str) -> str:
-    """`file:/x`, `file:///x` and `/x` are one place; Java writes the first, Python the second."""
-    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

@@ -8,24 +8,18 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame
 
 from lethe_spark.jvm.data_files import DataFile, described, tasks_of
-from lethe_spark.jvm.errors import JvmError, reading, transient
+from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each, java_list, table_cache
+from lethe_spark.jvm.run_folder import writing_as
 from lethe_spark.jvm.spark_table import SparkTable
 
 FILE_SET: Final = "rewritten-file-scan-task-set-id"
 SCAN_SET: Final = "scan-task-set-id"
-DATA_PATH: Final = "write.data.path"
-
-
-def run_folder(table: SparkTable, run_id: str) -> str:
-    """The folder of all data files that a run writes, committed or not: what verification lists."""
-    base = table.properties.get(DATA_PATH) or f"{table.location}/data"
-    return f"{base.rstrip('/')}/{run_id}"
 
 
 def write_uncommitted(
@@ -49,7 +43,7 @@ def write_uncommitted(
         frame = frame.repartition(1)
     coordinator = table.jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
     cache = table_cache(table.spark)
-    target = _with_property(table, DATA_PATH, run_folder(table, run_id))
+    target = writing_as(table, run_id)
     cache.add(group, target)
     try:
         # `check-nullability`: rows that Python produced are nullable to Spark; ingest has already refused nulls.
@@ -63,16 +57,6 @@ def write_uncommitted(
     finally:
         coordinator.clearRewrite(target, group)
         cache.remove(group)
-
-
-def _with_property(table: SparkTable, key: str, value: str) -> Any:
-    """The Java table as if the property were set: inside a transaction that is never committed."""
-    try:
-        transaction = table.java.newTransaction()
-        transaction.updateProperties().set(key, value).commit()
-        return transaction.table()
-    except JvmError as e:
-        raise transient(e, f"preparing a write to {table.full_name}") from e
 
 
 @dataclass

@@ -43,7 +43,7 @@ batches = st.builds(
 requests = st.builds(
     RequestEntry, text, text, times, st.dictionaries(text, st.none() | st.integers() | text | st.booleans(), max_size=3)
 )
-erasures = st.builds(Erasure, text, st.integers(0, 2**31 - 1), times)
+erasures = st.builds(Erasure, text, st.integers(0, 2**31 - 1), st.none() | times)
 carriers = st.builds(Carrier, longs, longs, text, st.lists(longs, max_size=3).map(tuple))
 
 

@@ -11,8 +11,8 @@ from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.plan.group import GroupPlan, plan_group, set_aside
 from lethe.plan.order import in_order, place_of
-from lethe.plan.restatement import AlreadyDone, ReplacementRows, plan_restatement
-from lethe.run import RequestResult, RestatementRequest
+from lethe.plan.restatement import AlreadyDone, ErasedRows, ReplacementRows, plan_restatement
+from lethe.run import RequestResult, RestatementRequest, RowsRef
 
 from tests.builders import FIELD, NOW, RUN, OnFiles, a_batch, a_ledger, a_replay, a_request, ago, on_files, settled
 
@@ -217,9 +217,11 @@ names = st.sampled_from(("p", "q", "r", "s", "t"))
 @st.composite
 def some_requests(draw: st.DrawFn) -> RestatementRequest:
     name, at = draw(names), draw(created)
-    match draw(st.sampled_from(("Revert", "Replay", "Undo"))):
+    match draw(st.sampled_from(("Revert", "Replay", "Erase", "Undo"))):
         case "Revert":
             return a_request(name, batch_ids=draw(batch_lists), creation_time=at, evict_by_seconds=draw(st.just(60)))
+        case "Erase":
+            return a_request(name, "Erase", batch_ids=draw(batch_lists), creation_time=at)
         case "Replay":
             return a_replay(name, by=draw(ids), batch_ids=draw(batch_lists), creation_time=at)
         case _:
@@ -271,6 +273,55 @@ def test_a_group_comes_to_what_its_requests_come_to_one_after_the_other(
     assert told == results
     done = [r.group_size for k, r in planned.results.items() if r.succeeded and k not in before.requests]
     assert done == [len(done)] * len(done)
+
+
+# --- erase by records -----------------------------------------------------------------------------------------------
+
+
+def an_erase(name: str = "erase", **changes: Any) -> RestatementRequest:
+    rows = RowsRef(column="tailnum", values_file=f"/etc/lethe/values/{name}")
+    return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
+
+
+def test_erases_by_records_are_part_of_the_change_and_each_tells_its_rows() -> None:
+    first, second, revert = an_erase("first"), an_erase("second"), a_request("revert")
+    found = {first.key: ErasedRows(3, 4), second.key: ErasedRows(0, 5)}
+
+    planned = plan_group(LEDGER, [second, revert, first], (), FIELD, RUN, NOW, {}, {}, found)
+
+    assert (planned.erases, planned.adds) == ((first.key, second.key), ())
+    assert {r.name: (r.rows_erased, r.group_size) for r in planned.results.values()} == {
+        "ns/first": (3, 3),
+        "ns/second": (0, 3),
+        "ns/revert": (0, 3),
+    }
+    assert [(e.restatement, e.field_id) for e in planned.delta.set_erasures] == [(first.key, 4), (second.key, 5)]
+
+
+def test_an_erase_by_records_goes_after_the_replacements_before_it() -> None:
+    """Their rows are searched as well, and lie in no file of the table yet. What comes later it does not concern."""
+    erase = an_erase(creation_time=ago(hours=1))
+    older = a_replay("older", by="A2", creation_time=ago(hours=2))
+    younger = a_replay("younger", by="B2", batch_ids=["B"])
+
+    both, late = plan(LEDGER, erase, younger), plan(LEDGER, older, erase, younger)
+
+    assert (both.erases, both.adds, set(reasons(both).values())) == ((erase.key,), (younger.key,), {""})
+    assert (late.erases, late.adds) == ((), (older.key, younger.key))
+    told = late.results[erase.key]
+    assert (told.succeeded, told.again, told.reason) == (False, True, "WaitingForRestatement")
+    assert "the replacement of Restatement ns/older may bring" in told.message
+    refused = plan(LEDGER, older, erase, aside={older.key: set_aside(older, InputError("UnreadableFile", "damaged"))})
+    assert refused.erases == (erase.key,)
+
+
+def test_an_erase_whose_values_are_not_there_waits_alone() -> None:
+    erase, revert = an_erase(), a_request("revert")
+
+    planned = plan(LEDGER, erase, revert, aside=unread(erase))
+
+    assert (planned.erases, planned.carried_out) == ((), (revert.key,))
+    assert planned.delta.set_erasures == ()
 
 
 @given(groups)

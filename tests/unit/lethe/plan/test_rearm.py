@@ -16,6 +16,7 @@ GONE = [
     a_batch("B", BatchState.REPLACED, restatement="ns/r/2"),
     a_batch("C"),
     a_batch("D", BatchState.REFUSED),
+    a_batch("E", BatchState.ERASED, restatement="ns/r/3"),
 ]
 NOTHING = Delta(RUN)
 
@@ -29,11 +30,11 @@ def ids(tombstones: Collection[Tombstone]) -> list[str]:
     return [t.id for t in tombstones]
 
 
-def test_rows_of_a_reverted_batch_that_arrive_after_its_vacuum_are_hidden_again() -> None:
+def test_rows_of_a_batch_taken_back_that_arrive_after_its_vacuum_are_hidden_again() -> None:
     found = armed(a_ledger(batches=GONE), [a_file("A", "Z")])
 
-    assert ids(found) == ["A", "B"]
-    assert [t.restatements for t in found] == [("ns/r/1",), ("ns/r/2",)]
+    assert ids(found) == ["A", "B", "E"]
+    assert [t.restatements for t in found] == [("ns/r/1",), ("ns/r/2",), ("ns/r/3",)]
     assert {(t.namespace, t.added_on, t.meta["run"]) for t in found} == {(FIELD, NOW, RUN)}
     assert all("without a ledger" in t.meta["reason"] for t in found)
     assert all(META_PURGED_BY in t.meta for t in found)  # the rows of before are gone: nobody can undo the restatement
@@ -49,7 +50,7 @@ def test_a_tombstone_that_comes_back_has_the_deadline_that_its_batch_had() -> No
 
 
 def test_a_batch_that_is_tombstoned_now_needs_no_second_tombstone() -> None:
-    assert ids(armed(a_ledger("A", batches=GONE), [a_file("A", "Z")])) == ["B"]
+    assert ids(armed(a_ledger("A", batches=GONE), [a_file("A", "Z")])) == ["B", "E"]
 
 
 def test_a_tombstone_of_another_column_does_not_count_as_one() -> None:
@@ -61,12 +62,12 @@ def test_a_tombstone_of_another_column_does_not_count_as_one() -> None:
 def test_files_that_cannot_hold_the_batch_bring_nothing_back() -> None:
     ledger = a_ledger(batches=GONE)
 
-    assert rearmed(ledger, NOTHING, [a_file("C", "Z")], FIELD, NOW) == NOTHING
+    assert rearmed(ledger, NOTHING, [a_file("F", "Z")], FIELD, NOW) == NOTHING
     assert rearmed(ledger, NOTHING, [], FIELD, NOW) == NOTHING
 
 
 def test_a_file_without_bounds_might_hold_every_one() -> None:
-    assert ids(armed(a_ledger(batches=GONE), [a_file(None)])) == ["A", "B"]
+    assert ids(armed(a_ledger(batches=GONE), [a_file(None)])) == ["A", "B", "E"]
 
 
 def test_an_unknown_id_that_was_reverted_is_armed_too() -> None:

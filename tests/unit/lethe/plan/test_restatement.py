@@ -2,16 +2,25 @@
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchState, Ledger, apply
-from lethe.plan.restatement import AlreadyDone, ReplacementRows, Restated, check_request, plan_restatement
-from lethe.run import RestatementRequest
+from lethe.ledger.ledger import BatchState, Erasure, Ledger, apply
+from lethe.plan.restatement import (
+    AlreadyDone,
+    ErasedRows,
+    ReplacementRows,
+    Restated,
+    check_request,
+    plan_restatement,
+)
+from lethe.run import RestatementRequest, RowsRef
 
 from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_replay, a_request, a_tombstone, an_object, settled
 
 ROWS = ReplacementRows(5, 50)
+ROWS_REF = RowsRef(column="tailnum", values_file="/etc/lethe/values/0")
 
 
 def plan(ledger: Ledger, request: RestatementRequest, in_files: Collection[str] = ()) -> Restated:
@@ -188,8 +197,80 @@ def test_tombstones_of_two_restatements_keep_both_and_the_earlier_deadline() -> 
     assert tombstone.evict_by == NOW + timedelta(seconds=9)
 
 
+# --- erase ----------------------------------------------------------------------------------------------------------
+
+
+def an_erase(*batch_ids: str, name: str = "erase", **changes: Any) -> RestatementRequest:
+    return a_request(name, "Erase", batch_ids=batch_ids, **changes)
+
+
+def test_an_erase_hides_its_batches_for_good_and_leaves_an_obligation() -> None:
+    request = an_erase("A", "X", evict_by_seconds=60)
+
+    planned = plan(a_ledger(batches=[a_batch("A"), a_batch("B")]), request)
+
+    due = NOW + timedelta(seconds=60)
+    assert [(t.id, t.evict_by, t.restatements) for t in planned.delta.add_tombstones] == [
+        ("A", due, (request.key,)),
+        ("X", due, (request.key,)),
+    ]
+    ledger = apply(a_ledger(batches=[a_batch("A"), a_batch("B")]), planned.delta)
+    assert states(ledger) == {"A": "erased", "B": "promoted", "X": "erased"}
+    assert ledger.batches["X"].blocks_promotion
+    assert ledger.erasures == (Erasure(request.key, FIELD, due),)
+    result = planned.result
+    assert (result.operation, result.rows_deleted, result.tombstones_added, result.unknown_batch_ids) == (
+        *("Erase", 3, 2),
+        ("X",),
+    )
+
+
+def test_an_erase_without_a_deadline_is_an_obligation_all_the_same() -> None:
+    """Its bytes go when a policy says so."""
+    assert plan(a_ledger(), an_erase("A")).delta.set_erasures == (Erasure("ns/erase/0", FIELD, None),)
+
+
+def test_a_revert_obliges_to_nothing() -> None:
+    assert plan(a_ledger(), a_request(evict_by_seconds=60)).delta.set_erasures == ()
+
+
+def test_what_is_erased_stays_erased_when_it_is_reverted_as_well() -> None:
+    """And what was reverted is erased by an Erase: the stronger of the two, in whatever order."""
+    batches = [a_batch("A")]
+
+    assert states(after(a_ledger(batches=batches), an_erase("A"), a_request("late"))) == {"A": "erased"}
+    assert states(after(a_ledger(batches=batches), a_request("early"), an_erase("A"))) == {"A": "erased"}
+
+
+def test_an_erase_of_a_replaced_batch_leaves_its_replacement_and_its_state() -> None:
+    """Were it forgotten that A was replaced, a second Replay of it would double its rows."""
+    request = an_erase("A", evict_by_seconds=9)
+
+    ledger = after(a_ledger(batches=[a_batch("A")]), a_replay(), request)
+
+    assert states(ledger) == {"A": "replaced", "A2": "promoted"}
+    assert ledger.tombstones[(FIELD, "A")].evict_by == ledger.batches["A"].evict_by == NOW + timedelta(seconds=9)
+    with pytest.raises(InputError, match="already replaced by 'A2'"):
+        plan(ledger, a_replay("again", by="A3"))
+
+
+def test_an_erase_by_records_changes_no_batch_and_remembers_how_many_rows_went() -> None:
+    """No tombstone could name them: they go with the commit itself."""
+    request = a_request("erase", "Erase", batch_ids=[], rows=ROWS_REF, evict_by_seconds=60)
+    ledger = a_ledger("A", batches=[a_batch("A", BatchState.REVERTED), a_batch("B")])
+
+    planned = plan_restatement(ledger, request, (), FIELD, RUN, NOW, erased=ErasedRows(7, 4))
+
+    assert isinstance(planned, Restated)
+    assert (planned.erase_rows, planned.add_replacement, planned.result.rows_erased) == (True, False, 7)
+    afterwards = apply(ledger, planned.delta)
+    assert (afterwards.tombstones, afterwards.batches) == (ledger.tombstones, ledger.batches)
+    assert afterwards.erasures == (Erasure(request.key, 4, NOW + timedelta(seconds=60)),)
+    assert afterwards.requests[request.key].result["rowsErased"] == 7
+
+
 INVALID = {
-    "NotSupported": a_request(operation="Erase"),
+    "NotSupported": a_request(operation="Nonsense"),
     "InvalidSpec": a_request(operation="Replay"),
     "ReplacementIsReplaced": a_replay(by="A"),
 }
@@ -204,6 +285,23 @@ def test_a_request_that_no_ledger_can_make_right_is_refused(reason: str, request
 
     assert refused.value.reason == reason
     assert refused.value.message.startswith(f"Restatement {request_.name}: spec.")
+
+
+NOT_AN_ERASE = {
+    "an Erase of nothing": a_request(operation="Erase", batch_ids=[]),
+    "an Erase of batches and rows": a_request(operation="Erase", rows=ROWS_REF),
+    "a Revert of rows": a_request(batch_ids=[], rows=ROWS_REF),
+}
+
+
+@pytest.mark.parametrize("request_", NOT_AN_ERASE.values(), ids=NOT_AN_ERASE)
+def test_rows_belong_to_an_erase_that_names_no_batches(request_: RestatementRequest) -> None:
+    with pytest.raises(
+        InputError, match=r"Restatement ns/revert-a: spec\.(rows belongs to Erase|operation Erase needs)"
+    ) as e:
+        plan(a_ledger(), request_)
+
+    assert e.value.reason == "InvalidSpec"
 
 
 def test_a_revert_with_a_replacement_is_refused() -> None:

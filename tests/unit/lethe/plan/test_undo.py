@@ -114,6 +114,24 @@ REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
     "never carried out": (LEDGER, an_undo("no-such"), "UnknownRestatement", "ns/no-such, which was never carried out"),
     "a replay": (after(LEDGER, a_replay("replay")), an_undo("replay"), "NotUndoable", "would double"),
     "an undo": (after(REVERTED, an_undo()), an_undo("undo", "undo-undo"), "NotUndoable", "is no Revert"),
+    "an erase": (
+        after(LEDGER, a_request("erase", "Erase", batch_ids=["A"])),
+        an_undo("erase"),
+        "NotUndoable",
+        "names the Erase ns/erase, and what is erased stays erased",
+    ),
+    "a revert of what was erased since": (
+        after(REVERTED, a_request("erase", "Erase", batch_ids=["A"])),
+        an_undo(),
+        "HeldByAnother",
+        "batch 'A' was also taken back by ns/erase",
+    ),
+    "a revert of what had been erased": (
+        after(LEDGER, a_request("erase", "Erase", batch_ids=["A"]), a_request()),
+        an_undo(),
+        "HeldByAnother",
+        "batch 'A' was also taken back by ns/erase",
+    ),
     "undone before": (after(REVERTED, an_undo()), an_undo(name="second"), "NotUndoable", "ns/undo took back already"),
     "held by another, the first": (
         after(REVERTED, a_request("second", batch_ids=["B"])),

@@ -1,0 +1,61 @@
+"""Which data files of a snapshot might hold rows with some values. I/O: reads manifests, no data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
+from pyiceberg.table import Table
+
+from lethe.plan.partitions import partition_text
+from lethe.table.deletes import native_deletes
+from lethe.table.positions import Wanted
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A data file that might hold such rows. `keys` of the searches that have to look at it; `size` in bytes; `parquet`:
+    whether it is a file of that format; `partition` its text, as `lethe.plan.partitions` writes it; `deletes` the names of
+    the native deletes that may apply to it."""
+
+    path: str
+    size: int
+    parquet: bool
+    partition: str | None
+    deletes: frozenset[str]
+    keys: frozenset[str]
+
+
+def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, Wanted]) -> list[Candidate]:
+    """The live data files of a snapshot that metrics do not rule out for each of the searches, which have keys."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    if snapshot is None or not wanted:
+        return []
+    manifests = snapshot.manifests(table.io)
+    deletes = native_deletes(table.io, manifests)
+    found: list[Candidate] = []
+    for manifest in manifests:
+        if manifest.content is not ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io):
+            f = entry.data_file
+            keys = frozenset(key for key, w in wanted.items() if _might_hold(f, w))
+            if keys:
+                found.append(
+                    Candidate(
+                        path=f.file_path,
+                        size=f.file_size_in_bytes,
+                        parquet=f.file_format is FileFormat.PARQUET,
+                        partition=partition_text(f.spec_id, [f.partition[n] for n in range(len(f.partition))]),
+                        deletes=deletes.on(f.file_path, manifest.partition_spec_id),
+                        keys=keys,
+                    )
+                )
+    return found
+
+
+def _might_hold(file: DataFile, wanted: Wanted) -> bool:
+    at = wanted.field_id
+    values, nulls = (file.value_counts or {}).get(at), (file.null_value_counts or {}).get(at)
+    if values is not None and values == nulls == file.record_count:
+        return False
+    return wanted.values.might_be_in((file.lower_bounds or {}).get(at), (file.upper_bounds or {}).get(at))

@@ -1,0 +1,77 @@
+"""Which native deletes of Iceberg's apply to which data files of a snapshot. I/O: reads manifests, no deletes.
+
+Deletes are named, not counted: a data file of which the same deletes are named twice has the same rows both times. What may
+apply to a file counts, which is more than what does. PyIceberg itself passes over which file a deletion vector is of.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+_DELETED: Final = 2  # the status of an entry
+_EQUALITY: Final = 2  # the content of a file
+_FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class NativeDeletes:
+    """The names of deletes: `of_file` by the path of the one data file that they are of, `of_spec` by the id of the partition
+    spec whose files they may be of, `of_any` that may be of every file."""
+
+    of_file: Mapping[str, frozenset[str]]
+    of_spec: Mapping[int, frozenset[str]]
+    of_any: frozenset[str] = _NONE
+
+    def on(self, path: str, spec_id: int) -> frozenset[str]:
+        """Those that may apply to a data file."""
+        return self.of_file.get(path, _NONE) | self.of_spec.get(spec_id, _NONE) | self.of_any
+
+
+def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDeletes:
+    """The deletes that the manifests of a snapshot hold."""
+    of_file: dict[str, set[str]] = {}
+    of_spec: dict[int, set[str]] = {}
+    of_any: set[str] = set()
+    for manifest in manifests:
+        if manifest.content is not ManifestContent.DELETES:
+            continue
+        with io.new_input(manifest.manifest_path).open() as stream:
+            entries = [e for e in fastavro.reader(stream) if e["status"] != _DELETED]
+        for file in (e["data_file"] for e in entries):
+            name, path = _name(file), _referenced(file)
+            if path is not None:
+                of_file.setdefault(path, set()).add(name)
+            elif file["content"] == _EQUALITY and not file["partition"]:
+                of_any.add(name)  # of a spec without partitions, equality deletes are of the whole table
+            else:
+                of_spec.setdefault(manifest.partition_spec_id, set()).add(name)
+    return NativeDeletes(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
+
+
+def _frozen(names: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
+    return {key: frozenset(of) for key, of in names.items()}
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    """Several deletion vectors lie in one file."""
+    offset = file.get("content_offset")
+    return str(file["file_path"]) if offset is None else f"{file['file_path']}#{offset}"
+
+
+def _referenced(file: Mapping[str, Any]) -> str | None:
+    """The only data file that these deletes are of, as far as the manifest says."""
+    if file["content"] == _EQUALITY:
+        return None
+    if (path := file.get("referenced_data_file")) is not None:
+        return str(path)
+    lower, upper = _bound(file.get("lower_bounds")), _bound(file.get("upper_bounds"))
+    return lower.decode() if lower is not None and lower == upper else None
+
+
+def _bound(bounds: Iterable[Mapping[str, Any]] | None) -> bytes | None:
+    return next((b["value"] for b in bounds or () if b["key"] == _FILE_PATH), None)
