@@ -51,7 +51,8 @@ class BackOff:
 
 @dataclass(frozen=True)
 class Settings:
-    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `metrics_port`: None for no metrics;
+    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `erase_secrets`: patterns of the names of
+    those that a Restatement may; `metrics_port`: None for no metrics;
     `retry`: after a run that failed by itself, `infrastructure_retry`: after one that failed for what lies outside of it."""
 
     watch_namespaces: tuple[str, ...] = ("default",)
@@ -62,6 +63,7 @@ class Settings:
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
     committer: Committer = field(default_factory=Committer)
     allowed_secrets: tuple[str, ...] = ()
+    erase_secrets: tuple[str, ...] = ("erase-*",)
     resync_seconds: float = 15
     retry: BackOff = BackOff(10, 360)
     infrastructure_retry: BackOff = BackOff(5, 120)
@@ -92,6 +94,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         shared_runs=shared_runs,
         committer=committer,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
+        erase_secrets=_names(env.get("LETHE_ERASE_ALLOWED_SECRETS", ",".join(default.erase_secrets))),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         retry=_back_off(env, "LETHE_RETRY", default.retry),
         infrastructure_retry=_back_off(env, "LETHE_INFRASTRUCTURE_RETRY", default.infrastructure_retry),

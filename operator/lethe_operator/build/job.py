@@ -15,6 +15,7 @@ from lethe_operator.resources.common import (
     ANNOTATION_GENERATION,
 )
 from lethe_operator.resources.observed import NO_FAILURES, Failures
+from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.settings import Settings
 
 
@@ -26,6 +27,7 @@ def job(
     for_uid: str,
     settings: Settings,
     failures: Failures = NO_FAILURES,
+    secrets: Sequence[SecretFile] = (),
 ) -> dict[str, Any]:
     """One attempt.
 
@@ -34,6 +36,7 @@ def job(
         generation: The Dataset's now; with another one, a verdict on this attempt is void.
         for_uid: UID of the Restatement it serves, "" for other kinds.
         failures: Of earlier attempts.
+        secrets: What the pod is to find.
     """
     metadata = {
         "name": names.job(run),
@@ -47,7 +50,7 @@ def job(
         },
         "ownerReferences": names.owners(run.dataset),
     }
-    return _job(metadata, pod.driver(pod.one_run(run, size, settings), size, template, settings), settings)
+    return _job(metadata, pod.driver(pod.one_run(run, size, settings, secrets), size, template, settings), settings)
 
 
 def shared_job(

@@ -12,9 +12,10 @@ from lethe.run import RunMember, RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
-from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, EXECUTOR_KEY, POD_FIELDS, RUN_KEY
+from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, ERASE_PATH, EXECUTOR_KEY, POD_FIELDS, RUN_KEY
 from lethe_operator.resources.dataset import MIB
 from lethe_operator.resources.members import ANNOTATION_MEMBERS
+from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.settings import Settings
 
 UID = 185
@@ -34,9 +35,10 @@ class Assignment:
     confs: Mapping[str, str]
     env: Sequence[Mapping[str, Any]]
     runs: Mapping[str, Any]  # the volume with the run files
+    secrets: Sequence[SecretFile] = ()
 
 
-def one_run(run: RunSpec, size: Size, settings: Settings) -> Assignment:
+def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[SecretFile] = ()) -> Assignment:
     """The Dataset's own ServiceAccount, and of its ConfigMap the keys of this run."""
     prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
     items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
@@ -53,6 +55,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings) -> Assignment:
             {"name": "LETHE_STATUS_PREFIX", "value": prefix},
         ],
         runs={"configMap": {"name": config_map, "items": items}},
+        secrets=secrets,
     )
 
 
@@ -88,7 +91,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
         template: The allowed additions of chart and Dataset, merged.
     """
     scratch: dict[str, Any] = {} if size.driver.scratch is None else {"sizeLimit": str(size.driver.scratch)}
-    container = {
+    container: dict[str, Any] = {
         "name": CONTAINER,
         "image": settings.spark_image,
         "imagePullPolicy": settings.image_pull_policy,
@@ -113,12 +116,15 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
             {"name": "scratch", "mountPath": spark_conf.SCRATCH},
         ],
     }
-    volumes = [
+    volumes: list[dict[str, Any]] = [
         {"name": "run", **told.runs},
         {"name": "catalogs", "secret": {"secretName": settings.catalogs_secret, "defaultMode": 0o440}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "scratch", "emptyDir": scratch},
     ]
+    if told.secrets:
+        container["volumeMounts"].append({"name": "erase", "mountPath": ERASE_PATH, "readOnly": True})
+        volumes.append({"name": "erase", "projected": {"defaultMode": 0o440, "sources": [*map(_source, told.secrets)]}})
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": told.account,
@@ -180,6 +186,11 @@ def _pod(
             "volumes": [*volumes, *(more.get("volumes") or ())],
         },
     }
+
+
+def _source(file: SecretFile) -> dict[str, Any]:
+    """One that is not there keeps the pod from nothing: the run tells which it misses, and does the others."""
+    return {"secret": {"name": file.secret, "items": [{"key": file.key, "path": file.file}], "optional": True}}
 
 
 def _container_security() -> dict[str, Any]:

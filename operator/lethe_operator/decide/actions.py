@@ -9,12 +9,14 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.run import RunSpec
 
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures
+from lethe_operator.resources.restatement import SecretFile
 
 
 @dataclass(frozen=True)
 class Launch:
     """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any; `by_committer`:
-    the one of the namespace carries it out, else a Job; `failures`: of earlier attempts of the run."""
+    the one of the namespace carries it out, else a Job; `failures`: of earlier attempts of the run; `secrets`: what its pod is to
+    find."""
 
     run: RunSpec
     bytes: int
@@ -23,6 +25,7 @@ class Launch:
     for_uid: str = ""
     by_committer: bool = False
     failures: Failures = NO_FAILURES
+    secrets: tuple[SecretFile, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from lethe.run import RunKind, RunSpec
 from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.conditions import timestamp
+from lethe_operator.decide.erasure import waits_for_batches
 from lethe_operator.decide.failures import back_off_seconds
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.decide.validation import Blocker
@@ -133,6 +134,9 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     else:
         abandoned = ()
     outcome = triggered(world.buffer, spec, now)
+    if outcome.decision != DUE and waits_for_batches(world):
+        text = "A Restatement that erases records waits for batches that came before it."
+        outcome = Outcome(DUE, Reason.ERASE_WAITS_FOR_BATCHES, text)
     if spec.suspend:
         outcome = _suspended(outcome.message)
     if outcome.decision != DUE:

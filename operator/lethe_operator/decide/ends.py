@@ -74,6 +74,9 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
     if result.operation == "Undo":
         fields += ["tombstonesRemoved", "rowsRestored"]
         text = f"{result.rows_restored} rows are seen again, {result.tombstones_removed} tombstones removed."
+    if result.operation == "Erase" and not batches:
+        fields += ["rowsErased"]
+        text = f"{result.rows_erased} rows were erased from the table's data files."
     if result.undone_by:
         text += f" Restatement {result.undone_by.rpartition('/')[0]} took it back afterwards."
     unknown = (

@@ -23,6 +23,7 @@ def restatements_launch(dataset: Dataset, world: World, queued: Queue, by_commit
         why=f"{_what(members)}, attempt {run.attempt}",
         for_uid=members[0].meta.uid if len(members) == 1 else "",
         by_committer=by_committer,
+        secrets=tuple(r.values for r in members if r.values is not None),
     )
 
 
@@ -43,6 +44,8 @@ def _what(members: list[Restatement]) -> str:
         most = "at most " if any(r.list_uri and not r.list_sha256 for r in members) else ""
         batches = sum(r.batches for r in members)
         return f"{dry}{len(members)} Restatements of {most}{batches} batches, the first of them {members[0].meta.name}"
+    if spec.rows is not None:
+        return f"{dry}Restatement {members[0].meta.name}: Erase of records by the column {spec.rows.column}"
     which = f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"
     what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {which}"
     return f"{dry}Restatement {members[0].meta.name}: {what}"

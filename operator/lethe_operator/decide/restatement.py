@@ -6,7 +6,7 @@ from typing import Final
 
 from lethe.plan.places import overlap
 
-from lethe_operator.decide import id_lists
+from lethe_operator.decide import erasure, id_lists
 from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
@@ -26,14 +26,7 @@ from lethe_operator.settings import Settings
 
 # Of a run with more members none shows its progress: their statuses would be written again every few seconds.
 SHOWN_ONE_BY_ONE: Final = 20
-METADATA_ONLY: Final = frozenset({"Revert", "Undo"})
-
-
-def unsupported_field(restatement: Restatement) -> str | None:
-    spec, name = restatement.spec, restatement.meta.name
-    if spec.operation not in ("Replay", "Revert", "Undo"):
-        return f"Restatement {name}: spec.operation {spec.operation} is not supported yet. Replay, Revert and Undo are."
-    return None
+METADATA_ONLY: Final = frozenset({"Revert", "Undo", "Erase"})
 
 
 def stand(
@@ -73,9 +66,6 @@ def _wanted(
     settings: Settings,
 ) -> Standing:
     """Of one that has not ended."""
-    unsupported = unsupported_field(restatement)
-    if unsupported:
-        return stalled(Reason.NOT_SUPPORTED, unsupported)
     going = trial.going
     if going is None and restatement.spec.suspend:
         return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
@@ -84,7 +74,11 @@ def _wanted(
         return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
     refused = None
     if going is None:
-        refused = _refused(restatement, dataset, world) or without_list(restatement, trial.list_sha256, now)
+        refused = (
+            _refused(restatement, dataset, world)
+            or without_list(restatement, trial.list_sha256, now)
+            or erasure.not_yet(restatement, dataset, world, settings)
+        )
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
@@ -178,4 +172,6 @@ def _queued(
 def _is_quick(restatement: Restatement, trial: Trial) -> bool:
     """Whether the committer may carry it out: it changes metadata alone, and it has not failed there."""
     spec = restatement.spec
-    return spec.operation in METADATA_ONLY and not (spec.dry_run or restatement.list_uri or trial.committer_failed)
+    return spec.operation in METADATA_ONLY and not (
+        spec.rows or spec.dry_run or restatement.list_uri or trial.committer_failed
+    )

@@ -14,6 +14,7 @@ from lethe.run import (
     Replacement,
     RestatementRequest,
     RestatementSpec,
+    RowsRef,
     RunKind,
     RunSpec,
     SeenObject,
@@ -22,6 +23,7 @@ from lethe.run import (
     VacuumSpec,
 )
 
+from lethe_operator.resources.common import ERASE_PATH
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
@@ -79,6 +81,9 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         batch_ids_sha256=restatement.listed.sha256
         if isinstance(restatement.listed, IdList)
         else restatement.list_sha256,
+        rows=RowsRef(column=spec.rows.column, values_file=f"{ERASE_PATH}/{restatement.values.file}")
+        if spec.rows and restatement.values
+        else None,
         replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
         if spec.replacement
         else None,

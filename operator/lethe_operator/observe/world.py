@@ -13,6 +13,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.run import RunKind
 
 from lethe_operator.build import names
+from lethe_operator.decide.erasure import wants_listing
 from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.validation import other_reader
 from lethe_operator.kube import (
@@ -104,7 +105,8 @@ def observe(
     ended = [
         a for r in runs for a in r.attempts if a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job)
     ]
-    asked_for = call_for_listing(ended, rest_seconds > 0, tables.listings.last(dataset))
+    known_buffer = tables.listings.last(dataset)
+    asked_for = call_for_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(restatements, known_buffer)
     buffer = tables.buffer(dataset, table, asked_for, rest_seconds)
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from lethe.ids import request_key
@@ -32,6 +33,26 @@ class BatchIdsFrom(Spec):
     uri: str = ""
 
 
+class SecretKey(Spec):
+    name: str
+    key: str
+
+
+class ValuesFrom(Spec):
+    secret_key_ref: SecretKey
+
+
+class RowsSpec(Spec):
+    """Records, by the values of a column. The operator never reads the values."""
+
+    column: str
+    values_from: ValuesFrom
+
+    @property
+    def secret(self) -> SecretKey:
+        return self.values_from.secret_key_ref
+
+
 class RestatementSpec(Spec):
     dataset_ref: ObjectName
     operation: str
@@ -39,7 +60,7 @@ class RestatementSpec(Spec):
     batch_ids_from: BatchIdsFrom | None = None
     replacement: ReplacementSpec | None = None
     undoes: ObjectName | None = None
-    rows: Mapping[str, Any] | None = None
+    rows: RowsSpec | None = None
     reason: str = ""
     evict_by_seconds: int | None = None
     dry_run: bool = False
@@ -47,6 +68,15 @@ class RestatementSpec(Spec):
     cancel: bool = False
     deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
+
+
+@dataclass(frozen=True)
+class SecretFile:
+    """A key of a Secret, and the name of the file that the pod of a run finds it in."""
+
+    secret: str
+    key: str
+    file: str
 
 
 @dataclass(frozen=True)
@@ -74,6 +104,14 @@ class Restatement:
     def batch_ids(self) -> tuple[str, ...]:
         """As far as they are known: those that a file lists are not."""
         return self.listed.ids if isinstance(self.listed, IdList) else self.spec.batch_ids
+
+    @property
+    def values(self) -> SecretFile | None:
+        """The values of an Erase by records."""
+        if self.spec.rows is None:
+            return None
+        secret = self.spec.rows.secret
+        return SecretFile(secret.name, secret.key, sha256(self.key.encode()).hexdigest()[:16])
 
     @property
     def list_uri(self) -> str:

@@ -55,7 +55,7 @@ class BufferDigest:
     `batches` and `bytes` wait for promotion, the `oldest` of them are known one by one; `promoted` lie there until their
     retention has passed, `expired` those for which it has; `unexpected`: objects that were added to a promoted batch;
     `more_expired`: not all of what retention may delete is in `expired`; `invalid`: folders and files that are no batch,
-    each with the reason.
+    each with the reason; `began`: when that listing did, None for one that never was.
     """
 
     batches: int = 0
@@ -73,6 +73,7 @@ class BufferDigest:
     invalid: int = 0
     invalid_folders: tuple[tuple[str, str], ...] = ()
     objects: int = 0
+    began: datetime | None = field(default=None, compare=False)
 
     @property
     def is_cut(self) -> bool:
@@ -244,6 +245,7 @@ class _Fold:
             invalid=self.invalid.count,
             invalid_folders=tuple(self.invalid.listed),
             objects=self._objects,
+            began=self._now,
         )
 
     def _add_waiting(self, batch: BufferedBatch) -> None:

@@ -1,5 +1,5 @@
-"""Restatement: the requests of a group, all in one snapshot, with the new data of its Replays and without what it erases; or, of a
-dry run, what each of them would do. I/O."""
+"""Restatement: the requests of a group, all in one snapshot, with the new data of its Replays and without what it erases;
+or, of a dry run, what each of them would do. I/O."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

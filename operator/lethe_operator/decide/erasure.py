@@ -1,0 +1,85 @@
+"""When an Erase by records may start. Pure.
+
+Rows are searched in the table. So every batch that lay in the buffer when the Erase was created has to be promoted before, or its
+rows would come afterwards. What is in the buffer later is not what was asked for.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from lethe.plan.digest import BufferDigest, WaitingBatch
+
+from lethe_operator.decide.conditions import UNKNOWN
+from lethe_operator.decide.ends import finished_before
+from lethe_operator.decide.standing import Standing, stalled
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import World
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+# The API server tells the time of a creation in whole seconds.
+_SECOND = timedelta(seconds=1)
+
+
+def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Standing | None:
+    """Why it cannot start now; None when it can, or is no Erase by records."""
+    if restatement.spec.rows is None:
+        return None
+    name, secret = restatement.meta.name, restatement.spec.rows.secret.name
+    if secret == settings.catalogs_secret or not any(fnmatchcase(secret, p) for p in settings.erase_secrets):
+        allowed = ", ".join(settings.erase_secrets) or "none"
+        return stalled(
+            Reason.SECRET_NOT_ALLOWED,
+            f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value erase.allowedSecrets allows "
+            f"{allowed}. Name the Secret so, or extend that value.",
+        )
+    if not is_listed_since(world, restatement.created):
+        text = "Which batches came before it is told by the next listing of the buffer."
+        return Standing("Queued", UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
+    before = _before(restatement, world)
+    if not before:
+        return None
+    which = f"{len(before)} batches that came before it wait in the buffer, the oldest of them {before[0].id!r}"
+    if dataset.spec.consolidation.suspend:
+        return stalled(
+            Reason.ERASE_WAITS_FOR_BATCHES,
+            f"Restatement {name}: {which}, and spec.consolidation.suspend of Dataset {dataset.meta.name} is true. Set it to "
+            "false, or take them out of the buffer.",
+        )
+    text = f"{which}. They are promoted first, so that their rows are found."
+    return Standing("Queued", UNKNOWN, Reason.ERASE_WAITS_FOR_BATCHES, text)
+
+
+def is_listed_since(world: World, created: datetime) -> bool:
+    buffer = world.buffer
+    return isinstance(buffer, BufferDigest) and buffer.began is not None and buffer.began > created
+
+
+def wants_listing(restatements: Iterable[Restatement], buffer: object) -> bool:
+    """Whether an Erase waits for a look at the buffer that is younger than itself."""
+    began = buffer.began if isinstance(buffer, BufferDigest) else None
+    return any(began is None or began <= r.created for r in _open(restatements))
+
+
+def waits_for_batches(world: World) -> bool:
+    """Whether an Erase waits for batches of the buffer, which are then promoted without waiting for more."""
+    return any(_before(r, world) for r in _open(world.restatements))
+
+
+def _before(restatement: Restatement, world: World) -> Sequence[WaitingBatch]:
+    if not isinstance(world.buffer, BufferDigest):
+        return ()
+    return [b for b in world.buffer.oldest if b.oldest_time < restatement.created + _SECOND]
+
+
+def _open(restatements: Iterable[Restatement]) -> Iterable[Restatement]:
+    """The Erases by records that are still wanted."""
+    return (
+        r
+        for r in restatements
+        if r.spec.rows is not None
+        and not (r.spec.suspend or r.spec.cancel or r.meta.deleting)
+        and finished_before(r) is None
+    )
