@@ -16,10 +16,10 @@ STAGED_GRACE_SECONDS = 86_400
 SLACK = 1.1
 
 
-def too_many(snapshots: Mapping[int, Snapshot], limits: SnapshotLimits) -> bool:
+def too_many(snapshots: int, limits: SnapshotLimits) -> bool:
     """Whether a table has so many snapshots that any run should expire some, vacuum or not: each commit writes the list
     of all of them."""
-    return len(snapshots) > SLACK * limits.max_count
+    return snapshots > SLACK * limits.max_count
 
 
 def plan_expiry(

@@ -71,9 +71,11 @@ def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
     Raises: ConflictError, TransientError, UnknownCommitState, LedgerError.
     """
     limits = context.spec.snapshots or SnapshotLimits()
-    base = observe_base(context, table)
-    long = too_many(base.facts.snapshots, limits)
-    anchored = _anchored(context, table, base) if long or not committed else None
+    table.refresh()
+    long = too_many(table.snapshot_count, limits)
+    if committed and not long:
+        return Tidied()  # its commit has stamped the head
+    anchored = _anchored(context, table, observe_base(context, table))
     if not long:
         return Tidied(anchored)
     expired = expire_down(context, table, limits, by_age=False)

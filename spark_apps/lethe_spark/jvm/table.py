@@ -58,6 +58,11 @@ class IcebergTable:
         return None if head is None else int(head.snapshotId())
 
     @property
+    def snapshot_count(self) -> int:
+        """Of the retained ones, staged ones included."""
+        return int(self.java.operations().current().snapshots().size())
+
+    @property
     def schema_names(self) -> tuple[str, ...]:
         return tuple(str(column.name()) for column in each(self.java.schema().columns()))
 

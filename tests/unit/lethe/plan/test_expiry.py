@@ -133,6 +133,6 @@ def test_without_age_only_what_is_too_much_goes_however_old_the_rest_is() -> Non
 
 def test_a_history_is_cut_when_it_is_longer_than_allowed_by_a_tenth() -> None:
     """At every commit would be one expiry for each."""
-    lengths = {n: too_many(a_history(*a_line(*[1] * n)), limits(count=10)) for n in range(9, 14)}
+    lengths = {n: too_many(n, limits(count=10)) for n in range(9, 14)}
 
     assert lengths == {9: False, 10: False, 11: False, 12: True, 13: True}
