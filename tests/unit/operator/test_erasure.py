@@ -1,0 +1,188 @@
+"""An Erase by records starts when everything that came before it is in the table, and takes its values from a mounted Secret."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from lethe.plan.batches import BufferedBatch
+from lethe_operator.apply.launch import launch, prepare
+from lethe_operator.decide.actions import Actions
+from lethe_operator.decide.erasure import wants_listing
+from lethe_operator.decide.table import decide
+from lethe_operator.kube import CONFIG_MAPS, JOBS
+from lethe_operator.resources.observed import CommitterView, NotListed
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+from tests.builders import NOW
+from tests.unit.operator.builders import (
+    SETTINGS,
+    a_buffer,
+    a_buffered,
+    a_dataset,
+    a_restatement,
+    a_table,
+    a_world,
+    condition,
+    message,
+)
+from tests.unit.operator.cluster import Cluster
+from tests.unit.operator.queueing import members
+
+COLUMN, SECRET = "tailnum", "erase-request-17"
+
+
+def an_erase(name: str = "erase", secret: str = SECRET, **changes: Any) -> Restatement:
+    """Created an hour ago, as all of them."""
+    rows = {"column": COLUMN, "valuesFrom": {"secretKeyRef": {"name": secret, "key": "values"}}}
+    return a_restatement(name, operation="Erase", batchIds=(), rows=rows, **changes)
+
+
+def decided(
+    *restatements: Restatement, waiting: tuple[BufferedBatch, ...] = (), settings: Settings = SETTINGS, **spec: Any
+) -> Actions:
+    world = spec.pop("world", {})
+    return decide(a_dataset(**spec), a_world(*waiting, restatements=restatements, **world), NOW, settings)
+
+
+def told(actions: Actions, name: str = "erase") -> tuple[str, str]:
+    """Whether it stalls, and why it is not ready."""
+    status = actions.restatement_statuses[name]
+    return condition(status, "Stalled")[0], condition(status, "Ready")[1]
+
+
+# --- when ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_starts_when_nothing_waits() -> None:
+    assert members(decided(an_erase())) == ["erase"]
+
+
+def test_batches_that_came_before_it_are_promoted_first_without_waiting_for_more() -> None:
+    """Their rows would come into the table after the search."""
+    before = a_buffered("A", age_seconds=3601)
+
+    actions = decided(an_erase(), waiting=(before,), consolidation={"minBatches": 100, "maxAgeSeconds": 86_400})
+
+    assert [x.run.kind for x in actions.launches] == ["Consolidation"]
+    assert told(actions) == ("False", "EraseWaitsForBatches")
+    assert actions.dataset_status is not None
+    assert actions.dataset_status["consolidation"]["reason"] == "EraseWaitsForBatches"
+
+
+def test_batches_that_came_after_it_are_not_waited_for() -> None:
+    """A producer that never stops would keep it from ever starting. Of the second of its creation nobody knows."""
+    after, same = a_buffered("A", age_seconds=3598), a_buffered("B", age_seconds=3599.5)
+    patient = {"consolidation": {"minBatches": 100, "maxAgeSeconds": 86_400}}
+
+    assert members(decided(an_erase(), waiting=(after,), **patient)) == ["erase"]
+    assert members(decided(an_erase(), waiting=(after, same), **patient)) == []
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [NotListed(), replace(a_buffer(), began=NOW - timedelta(hours=1)), replace(a_buffer(), began=None)],
+    ids=["never", "before it was created", "nobody knows when"],
+)
+def test_a_listing_that_is_older_tells_nothing(buffer: Any) -> None:
+    actions = decided(an_erase(), world={"buffer": buffer})
+
+    assert members(actions) == []
+    assert told(actions) == ("False", "BufferBeingListed")
+    assert wants_listing([an_erase()], buffer)
+    assert not wants_listing([an_erase(cancel=True), a_restatement()], buffer)
+    assert not wants_listing([an_erase()], a_buffer())
+
+
+def test_with_a_suspended_consolidation_somebody_has_to_act() -> None:
+    actions = decided(an_erase(), waiting=(a_buffered("A", age_seconds=7200),), consolidation={"suspend": True})
+
+    assert told(actions) == ("True", "EraseWaitsForBatches")
+    assert "spec.consolidation.suspend of Dataset flights is true" in message(
+        actions.restatement_statuses["erase"], "Ready"
+    )
+
+
+@pytest.mark.parametrize("withdrawn", [{"suspend": True}, {"cancel": True}])
+def test_one_that_is_not_wanted_now_makes_nothing_hurry(withdrawn: dict[str, bool]) -> None:
+    patient = {"consolidation": {"minBatches": 100, "maxAgeSeconds": 86_400}}
+
+    actions = decided(an_erase(**withdrawn), waiting=(a_buffered("A", age_seconds=3601),), **patient)
+
+    assert actions.launches == ()
+
+
+def test_an_erase_by_batch_ids_waits_for_nothing_and_needs_no_spark() -> None:
+    """Batches of these ids that come later are kept out."""
+    erase = a_restatement("erase", operation="Erase", batchIds=["A"])
+    world = {"committer": CommitterView(alive=True)}
+
+    (launch,) = decided(erase, waiting=(a_buffered("A", age_seconds=7200),), world=world).launches[:1]
+
+    assert (launch.by_committer, launch.secrets) == (True, ())
+
+
+def test_an_erase_by_records_is_never_the_committers() -> None:
+    (launch,) = decided(an_erase(), world={"committer": CommitterView(alive=True)}).launches
+
+    assert not launch.by_committer
+
+
+# --- from where ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("secret", "allowed", "stalls"),
+    [
+        ("erase-17", ("erase-*",), False),
+        ("password", ("erase-*",), True),
+        ("erase-17", (), True),
+        ("password", ("password",), False),
+        ("lethe-catalogs", ("*",), True),
+    ],
+)
+def test_only_the_secrets_that_the_chart_allows_may_be_named(
+    secret: str, allowed: tuple[str, ...], stalls: bool
+) -> None:
+    """Who may create a Restatement would otherwise learn which rows hold what any Secret holds."""
+    actions = decided(an_erase(secret=secret), settings=replace(SETTINGS, erase_secrets=allowed))
+
+    assert members(actions) == ([] if stalls else ["erase"])
+    if stalls:
+        assert told(actions) == ("True", "SecretNotAllowed")
+        assert f"the Secret {secret}" in message(actions.restatement_statuses["erase"], "Ready")
+
+
+def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_secret_keeps_it_from_nothing() -> None:
+    server = Cluster()
+    (wanted,) = decided(an_erase("one"), an_erase("two", secret="erase-18"), a_restatement("other")).launches
+
+    prepared = prepare(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
+    launch(server, prepared, SETTINGS)  # type: ignore[arg-type]
+
+    (job,) = server.list(JOBS, "ns")
+    pod = job["spec"]["template"]["spec"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "erase"]
+    secrets = [source["secret"] for source in volume["projected"]["sources"]]
+    assert [(s["name"], s["items"][0]["key"], s["optional"]) for s in secrets] == [
+        ("erase-request-17", "values", True),
+        ("erase-18", "values", True),
+    ]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "erase"]
+    data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
+    (run,) = [json.loads(text) for key, text in data.items() if key.endswith(".run.json")]
+    files = [r["rows"]["valuesFile"] for r in run["restatement"]["requests"] if "rows" in r]
+    assert files == [f"{mount['mountPath']}/{s['items'][0]['path']}" for s in secrets]
+    assert len(set(files)) == 2
+
+
+def test_a_run_that_erases_nothing_mounts_nothing() -> None:
+    server = Cluster()
+    (wanted,) = decided(a_restatement()).launches
+
+    launch(server, prepare(server, a_dataset(), wanted, a_table(), SETTINGS), SETTINGS)  # type: ignore[arg-type]
+
+    (job,) = server.list(JOBS, "ns")
+    assert "erase" not in {v["name"] for v in job["spec"]["template"]["spec"]["volumes"]}
