@@ -103,21 +103,6 @@ def test_unknown_batch_ids_are_reported() -> None:
     assert "1 batch ids were not known" in found.message
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"operation": "Erase"}, "spec.operation Erase"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
-    spec = {k: v for k, v in spec.items() if v is not None}
-
-    found = standing(a_restatement(**spec))
-
-    assert (found.reason, found.stalled, found.ready) == ("NotSupported", True, None)
-    assert field in found.message
-
-
 def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
     inside = a_restatement(
         operation="Replay", replacement={"batchId": "A2", "uri": "s3://lake/buffer/flights/batch_id=A2/"}
