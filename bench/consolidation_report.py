@@ -18,7 +18,7 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = f"small files an hour into one table, over {part['files']:,} of them"
         found.append(goal(f"at least this many {text}", part.get("per_hour"), FILES_PER_HOUR, at_least=True))
     if "commits" in parts:
-        first, last = _ends(parts["commits"])
+        first, last = ends(parts["commits"])
         text = f"the last {parts['commits']['window']:,} of {last['commits']:,} commits : the first, at most"
         found.append(goal(text, ratio(last["seconds"]["median"], first["seconds"]["median"]), GROWTH))
     return found
@@ -37,7 +37,7 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
     if "rivals" in parts:
         lines += ["### One commit per batch", "", *_rivals(parts), ""]
     if "commits" in parts:
-        lines += ["### Commit after commit", "", *picture(drawn, "many-commits", folder), *_commits(parts["commits"])]
+        lines += ["### Commit after commit", "", *picture(drawn, "many-commits", folder), *windows(parts["commits"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -46,7 +46,8 @@ def stages(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(s for r in results for s, seconds in r.get("stages", {}).items() if seconds))
 
 
-def _ends(part: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def ends(part: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The first and the last window of commits."""
     return part["results"][0], part["results"][-1]
 
 
@@ -112,9 +113,10 @@ def _rivals(parts: Mapping[str, Any]) -> list[str]:
     return [told, "", *table(head, rows)]
 
 
-def _commits(part: Mapping[str, Any]) -> list[str]:
+def windows(part: Mapping[str, Any]) -> list[str]:
+    """A table of commits one after the other, window by window."""
     rows = []
-    first, _ = _ends(part)
+    first, _ = ends(part)
     for r in part["results"]:
         s = r["seconds"]
         rows.append(

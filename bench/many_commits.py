@@ -1,13 +1,14 @@
-"""Ten thousand commits on one table, one batch each: what a commit costs at their end."""
+"""Thousands of commits on one table, one batch each: what a commit costs at their end."""
 
 import json
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lethe.ledger.ledger import BatchState, Delta
-from lethe.run import CreateTable, RunKind, SnapshotLimits
+from lethe.run import CreateTable, RunKind
 from lethe_spark.context import RunContext
 from lethe_spark.jobs.tidying import tidy
 from lethe_spark.jvm.commit import Append
@@ -22,7 +23,7 @@ from bench.consolidation_scales import Scale
 from bench.lake import CATALOG, METRICS, Lake, entry, our_properties
 from bench.timing import say
 
-LIMITS = SnapshotLimits()  # as a Dataset has them when it says nothing
+T = TypeVar("T")
 
 
 def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
@@ -31,22 +32,40 @@ def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
     table = SparkTable.create(lake.spark, CATALOG, "run.commits", wanted, METRICS | our_properties())
     table.ensure_layout(producer.BATCH_COLUMN)
     file = _a_file(lake, table)
-    commits: list[float] = []
+
+    def add(context: RunContext, number: int, copy: DataFile) -> None:
+        id = producer.batch_id(number)
+        delta = Delta(context.run_id, set_batches=(entry(id, BatchState.PROMOTED, file.records),))
+        commit_on_ledger(context, table, lambda _: Intent(delta, Append((copy,)), None))
+
+    return in_windows(lake, table, scale.commits, scale.window, lambda n: _named(lake, table, file, n), add)
+
+
+def in_windows(
+    lake: Lake,
+    table: SparkTable,
+    commits: int,
+    window: int,
+    prepare: Callable[[int], T],
+    commit: Callable[[RunContext, int, T], None],
+) -> dict[str, Any]:
+    """Commit so often, and tidy up after each; `prepare` is not timed."""
+    took: list[float] = []
     tidying: list[float] = []
     results: list[dict[str, Any]] = []
-    for n in range(scale.commits):
-        copy = _named(lake, table, file, n)
+    for n in range(commits):
+        prepared = prepare(n)
         with lake.context(RunKind.CONSOLIDATION, table.name) as context:
             since = time.perf_counter()
-            _commit(context, table, copy, n)
+            commit(context, n, prepared)
             between = time.perf_counter()
             tidy(context, table, committed=True)
             tidying.append(time.perf_counter() - between)
-            commits.append(between - since)
-        if (n + 1) % scale.window == 0:
-            results.append(_window(table, commits, tidying, n + 1, scale.window))
+            took.append(between - since)
+        if (n + 1) % window == 0:
+            results.append(_window(table, took, tidying, n + 1, window))
             say(f"  {n + 1:,} commits: {results[-1]['seconds']['median']:.3f} s each")
-    return {"window": scale.window, "results": results}
+    return {"window": window, "results": results}
 
 
 def _window(table: SparkTable, commits: list[float], tidying: list[float], count: int, size: int) -> dict[str, Any]:
@@ -60,11 +79,6 @@ def _window(table: SparkTable, commits: list[float], tidying: list[float], count
         "metadata_bytes": metadata.stat().st_size,
         "snapshots": len(document["snapshots"]),
     }
-
-
-def _commit(context: RunContext, table: SparkTable, file: DataFile, number: int) -> None:
-    delta = Delta(context.run_id, set_batches=(entry(producer.batch_id(number), BatchState.PROMOTED, file.records),))
-    commit_on_ledger(context, table, lambda _: Intent(delta, Append((file,)), None))
 
 
 def _a_file(lake: Lake, table: SparkTable) -> DataFile:

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from bench import rivals
 from bench.lake import Lake, files_of
 from bench.rivals import Rival
-from bench.scales import BATCH_COLUMN, Scale, Size
+from bench.scales import Scale, Size
 from bench.tables import base
-from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say
+from bench.timing import WARM_UP, Case, Sample, in_turns, say
 
 KINDS = (
     rivals.LEDGER,
@@ -48,7 +46,7 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
     ]
     results = in_turns(cases)
     for kind, subject in subjects.items():
-        if problem := _wrong(subject, size, taken[kind]):
+        if problem := rivals.wrong(subject, size, taken[kind]):
             for r in results:
                 if r["kind"] == kind:
                     r["error"] = problem
@@ -86,13 +84,3 @@ def _the_same_again(scale: Scale, kind: str, count: int) -> bool:
 
 def _batches(size: Size, count: int, offset: int) -> Sequence[int]:
     return size.spread(count, offset)
-
-
-def _wrong(subject: Rival, size: Size, taken: set[int]) -> str:
-    """Whether the rows that are left are not those that should be."""
-    try:
-        found = subject.read().agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
-    except Exception as e:
-        return failure(e)
-    expected = (size.all_batches - len(taken)) * size.rows
-    return "" if found == expected else f"{found} rows are left, expected {expected}"

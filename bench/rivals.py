@@ -17,10 +17,11 @@ from lethe.run import RunKind
 from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from bench.lake import CATALOG, Lake, append_files, files_of, our_properties, promote, revert, revert_request
 from bench.scales import BATCH_COLUMN, Size
-from bench.timing import seconds_of
+from bench.timing import failure, seconds_of
 
 LEDGER = "ledger"
 COPY_ON_WRITE = "copy-on-write"
@@ -58,6 +59,16 @@ def a_clone(lake: Lake, base: str, kind: str, size: Size) -> Rival:
     table = lake.create(name, version=3 if kind == DELETION_VECTORS else 2, ordered=ordered, properties=properties)
     append_files(table, files)
     return (EqualityDeletes if kind == EQUALITY_DELETES else SparkSql)(lake, table, size)
+
+
+def wrong(subject: Rival, size: Size, taken: set[int]) -> str:
+    """What is not as it should be of the rows that are left, "" when all is. `taken`: the batches taken out, by index."""
+    try:
+        found = subject.read().agg(F.count(F.col(BATCH_COLUMN))).collect()[0][0]
+    except Exception as e:
+        return failure(e)
+    expected = (size.all_batches - len(taken)) * size.rows
+    return "" if found == expected else f"{found} rows are left, expected {expected}"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Documents and not the client's models: a status must keep 64-bit numbers and fie
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -83,9 +83,13 @@ Document = dict[str, Any]
 
 
 class Kube:
-    """Synchronous; call it from a thread. Safe to share between threads."""
+    """Synchronous; call it from a thread. Safe to share between threads.
+
+    `counted` hears of each request: its method, the plural of the kind, and the answer's status, 0 for none.
+    """
 
     def __init__(self, configuration: Any) -> None:
+        self.counted: Callable[[str, str, int], None] = lambda _method, _plural, _status: None
         self._configuration = configuration
         self._pool = urllib3.PoolManager(
             num_pools=4,
@@ -100,7 +104,7 @@ class Kube:
 
     def get(self, kind: Kind, namespace: str, name: str) -> Document:
         """Raises: NotFound, Refused, Away."""
-        return self._request("GET", kind.path(namespace, name))
+        return self._request("GET", kind, kind.path(namespace, name))
 
     def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
         """Every object of a kind. Raises: Refused, Away."""
@@ -110,7 +114,7 @@ class Kube:
         """The same for more than one wants to hold at once. Raises: Refused, Away, at any page."""
         query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
         while True:
-            page = self._request("GET", kind.path(namespace), query)
+            page = self._request("GET", kind, kind.path(namespace), query)
             yield page.get("items") or ()
             more = (page.get("metadata") or {}).get("continue")
             if not more:
@@ -119,11 +123,13 @@ class Kube:
 
     def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
         """Raises: AlreadyExists, Refused, NotFound (the namespace), Away."""
-        return self._request("POST", kind.path(namespace), body=document)
+        return self._request("POST", kind, kind.path(namespace), body=document)
 
     def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
         """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away."""
-        return self._request("PATCH", kind.path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH)
+        return self._request(
+            "PATCH", kind, kind.path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH
+        )
 
     def delete(self, kind: Kind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
         """Gone already is gone. With `uid`, only that very object goes. Raises: Conflict, Refused, Away."""
@@ -131,13 +137,14 @@ class Kube:
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
-            self._request("DELETE", kind.path(namespace, name), body=options)
+            self._request("DELETE", kind, kind.path(namespace, name), body=options)
         except NotFound:
             return
 
     def _request(
         self,
         method: str,
+        kind: Kind,
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
@@ -154,7 +161,9 @@ class Kube:
         try:
             response = self._pool.request(method, url, body=content, headers=headers)
         except urllib3.exceptions.HTTPError as e:
+            self.counted(method, kind.plural, 0)
             raise Away(0, "NoAnswer", f"{method} {path}: {type(e).__name__}") from None
+        self.counted(method, kind.plural, response.status)
         if response.status >= 300:
             raise error_of(response.status, response.data, f"{method} {path}")
         return json.loads(response.data) if response.data else {}

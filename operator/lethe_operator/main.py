@@ -137,6 +137,7 @@ def runtime_of(settings: Settings) -> Runtime:
     """Connects to the cluster and opens the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
     kube = kubernetes.connect()
     metrics = Metrics()
+    kube.counted = metrics.api_request
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
     tables = Tables()

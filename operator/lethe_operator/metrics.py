@@ -62,6 +62,12 @@ class Metrics:
             (*OF_DATASET, "outcome"),
             registry=self.registry,
         )
+        self._requests = Counter(
+            "lethe_api_requests_total",
+            "Requests to the API server by method, resource and the answer's status (0: none); watches are not counted.",
+            ("method", "resource", "status"),
+            registry=self.registry,
+        )
         self._reconciles = Counter(
             "lethe_reconciles_total", "Reconciles by kind of resource.", ("kind",), registry=self.registry
         )
@@ -111,6 +117,9 @@ class Metrics:
 
     def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
         self._runs.labels(namespace, dataset, kind, outcome).inc()
+
+    def api_request(self, method: str, resource: str, status: int) -> None:
+        self._requests.labels(method, resource, str(status)).inc()
 
     def messages(self, namespace: str, dataset: str, outcome: str, number: int) -> None:
         self._messages.labels(namespace, dataset, outcome).inc(number)
