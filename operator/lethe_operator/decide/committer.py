@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, World
 
 
 def may_ask(dataset: Dataset, world: World) -> bool:
@@ -13,6 +13,12 @@ def may_ask(dataset: Dataset, world: World) -> bool:
     if committer is None or not committer.alive or not isinstance(view, TableView):
         return False
     return view.claim == dataset.meta.full_name and view.prepared and view.format_version >= 2
+
+
+def committer_failed(run: Run | None) -> bool:
+    """Whether it has tried this run last, and failed: then a Job tries."""
+    last = run.last if run is not None else None
+    return last is not None and last.by_committer and last.state is AttemptState.FAILED
 
 
 def is_asked(world: World) -> bool:

@@ -7,6 +7,7 @@ from lethe.run import RunKind
 
 from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch, earliest
+from lethe_operator.decide.committer import committer_failed, may_ask
 from lethe_operator.decide.consolidation import ConsolidationVerdict, age, pause
 from lethe_operator.decide.retry import Again, Fresh, Going, judge
 from lethe_operator.resources.common import FOR_HEAD
@@ -50,6 +51,7 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
         generation=dataset.meta.generation,
         why=f"the head {view.head_id} is another writer's commit and gets a ledger of its own",
         for_uid=FOR_HEAD,
+        by_committer=may_ask(dataset, world) and not committer_failed(same),
     )
     return ConsolidationVerdict(launch, stands, latest, None, abandoned)
 

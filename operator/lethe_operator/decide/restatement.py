@@ -8,6 +8,7 @@ from lethe.plan.places import overlap
 
 from lethe_operator.decide import erasure, id_lists
 from lethe_operator.decide.actions import earliest
+from lethe_operator.decide.committer import committer_failed
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
 from lethe_operator.decide.failures import back_off_seconds
@@ -173,5 +174,5 @@ def _is_quick(restatement: Restatement, trial: Trial) -> bool:
     """Whether the committer may carry it out: it changes metadata alone, and it has not failed there."""
     spec = restatement.spec
     return spec.operation in METADATA_ONLY and not (
-        spec.rows or spec.dry_run or restatement.list_uri or trial.committer_failed
+        spec.rows or spec.dry_run or restatement.list_uri or committer_failed(trial.run)
     )

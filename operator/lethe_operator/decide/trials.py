@@ -33,12 +33,6 @@ class Trial:
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
     @property
-    def committer_failed(self) -> bool:
-        """Whether the latest run was the committer's and failed there."""
-        last = self.run.last if self.run is not None else None
-        return last is not None and last.by_committer and last.state is AttemptState.FAILED
-
-    @property
     def members(self) -> int:
         """Of the run."""
         return max(1, len(self.run.requests)) if self.run is not None else 0

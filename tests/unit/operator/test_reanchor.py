@@ -10,7 +10,7 @@ from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.table import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, CommitterView, Run, TableView, Unavailable, World
 
 from tests.builders import NOW, a_ledger, ago
 from tests.unit.operator.builders import (
@@ -49,6 +49,15 @@ def a_try(state: AttemptState, spec: RunSpec = REANCHORING, **changes: Any) -> R
 
 def started(actions: Actions) -> list[RunSpec]:
     return [launch.run for launch in actions.launches]
+
+
+def test_the_committer_does_it_where_there_is_one_and_a_job_where_it_has_failed() -> None:
+    there = CommitterView(alive=True)
+    failed = a_try(AttemptState.FAILED, by_committer=True, exit_code=20)
+
+    (asked,), (again,) = decided(committer=there).launches, decided(committer=there, runs=(failed,)).launches
+
+    assert (asked.by_committer, again.by_committer, again.run.attempt) == (True, False, 2)
 
 
 def test_a_run_over_no_batches_starts_half_a_minute_after_the_other_writer() -> None:
