@@ -130,14 +130,3 @@ def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[E
     if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
         return ()
     return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)
-
-
-def expires(restatement: Restatement, standing: Standing, now: datetime) -> datetime | None:
-    """When a finished Restatement is to be deleted; None: never, or it has not finished."""
-    ttl = restatement.spec.ttl_seconds_after_finished
-    if ttl is None or not standing.finished:
-        return None
-    finished = conditions.find(restatement.status, conditions.SUCCEEDED)
-    if finished.get("status") != standing.succeeded or standing.finished_time is None:
-        return None  # its end is being written now; the time of that is what counts
-    return datetime.fromtimestamp(standing.finished_time.timestamp() + ttl, tz=now.tzinfo)
