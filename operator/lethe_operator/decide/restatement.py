@@ -55,6 +55,7 @@ def stand(
     found = withdrawn(restatement, world, trial, now) or _wanted(
         restatement, dataset, world, blocker, trial, now, settings
     )
+    found = replace(found, plan={**id_lists.seen(trial.told), **(found.plan or {})})
     if found.finished or found.stalled:
         found = replace(found, failures=trial.failures)
     if found.finished or restatement.deadline is None or restatement.deadline <= now:
@@ -83,7 +84,7 @@ def _wanted(
         return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
     refused = None
     if going is None:
-        refused = _refused(restatement, dataset, world) or without_list(restatement, trial.list_sha256, now)
+        refused = _refused(restatement, dataset, world) or without_list(restatement, trial.told, now)
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:

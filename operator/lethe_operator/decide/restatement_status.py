@@ -82,8 +82,8 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
 def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
     """What is known of it. Of a list by reference, how it was when it was first looked at."""
     old = restatement.status.get("plan") or {}
-    first = {"batchIds": old["batchIds"]} if "batchIds" in old else id_lists.seen(restatement.listed)
-    return {**(standing.plan or old), **first}
+    first = {k: v for k, v in old.items() if k == "batchIds"}
+    return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
 
 
 def _attempts(old: Mapping[str, Any], standing: Standing) -> Mapping[str, Any]:
