@@ -18,10 +18,9 @@ from lethe_operator.settings import Settings
 @dataclass(frozen=True)
 class Trial:
     """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
-    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `failures` of all
-    its runs, since the Dataset was edited; `undoes`: what an Undo was
-    told to take back; `told`: its request as the
-    run was told it, if that was this very object's."""
+    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `failures` of all its runs,
+    since the Dataset was edited; `undoes`: what an Undo was told to take back; `told`: its request as the run was told it, None
+    if that was another object's of the name."""
 
     verdict: Verdict
     run: Run | None = None

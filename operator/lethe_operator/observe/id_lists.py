@@ -46,22 +46,21 @@ class IdLists:
     ) -> tuple[Restatement, ...]:
         """The Restatements of a Dataset, those that have not ended with the list that they refer to. Raises: ApiError."""
         every = tuple(restatements)
-        wanted = sorted((r for r in every if _key(r) is not None and finished_before(r) is None), key=_age)
+        listed_ones = [(r, key) for r in every if (key := _key(r)) is not None and finished_before(r) is None]
+        wanted = sorted(listed_ones, key=lambda pair: (pair[0].created, pair[0].meta.name))
         with self._lock:
             before = dict(self._kept.get((namespace, dataset), {}))
         kept: dict[ConfigMapKey, _Read] = {}
         maps: dict[str, Document | None] = {}
-        held, reads = 0, 0
-        for r in wanted:
-            key = _key(r)
-            if key is None or key in kept:
+        held = 0
+        for _, key in wanted:
+            if key in kept:
                 continue
             if held >= IDS_HELD_AT_MOST:
                 break
             known = before.get(key)
             if known is None or now - known.at >= _rest(known.found):
-                if key.name not in maps and reads < READS_AT_ONCE:
-                    reads += 1
+                if key.name not in maps and len(maps) < READS_AT_ONCE:
                     maps[key.name] = _get(kube, namespace, key.name)
                 if key.name in maps:
                     known = _Read(now, listed(maps[key.name], key))
@@ -73,7 +72,7 @@ class IdLists:
                 self._kept[namespace, dataset] = kept
             else:
                 self._kept.pop((namespace, dataset), None)
-        found = {r.meta.name: kept[k].found if (k := _key(r)) in kept else _NOT_YET for r in wanted}
+        found = {r.meta.name: kept[key].found if key in kept else _NOT_YET for r, key in wanted}
         return tuple(replace(r, listed=found[r.meta.name]) if r.meta.name in found else r for r in every)
 
     def forget(self, namespace: str, dataset: str) -> None:
@@ -121,7 +120,3 @@ def _key(restatement: Restatement) -> ConfigMapKey | None:
 
 def _rest(found: IdList | NoList) -> timedelta:
     return READ_AGAIN_AFTER if isinstance(found, IdList) or found.final else MISSING_AGAIN_AFTER
-
-
-def _age(restatement: Restatement) -> tuple[datetime, str]:
-    return restatement.created, restatement.meta.name
