@@ -101,7 +101,10 @@ class Reason(StrEnum):
     )
     RUN_FAILED = "RunFailed", "A run ended badly and said no reason of its own."
     OOM_KILLED = "OOMKilled", "The driver went over its memory limit. Raise runTemplate.driver.memory."
-    DEADLINE_EXCEEDED = "DeadlineExceeded", "A run took longer than a run may and was stopped."
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "A run took longer than a run may and was stopped; or a Restatement was not committed within spec.deadlineSeconds.",
+    )
     DRIVER_LOST = "DriverLost", "The driver's pod went away before it could say how it ended."
     SHARED_RUN_ENDED = (
         "SharedRunEnded",
@@ -113,6 +116,7 @@ class Reason(StrEnum):
 
     # --- a Restatement ---------------------------------------------------------------------------------------------
     SUCCEEDED = "Succeeded", "The request is part of the table's history."
+    PLANNED = "Planned", "It is a dry run, and status.plan says what would be done. Nothing was changed."
     QUEUED = "Queued", "It waits for its turn: runs that commit to one table do so one after the other."
     RUNNING = "Running", "Its run is under way."
     WAITING_FOR_RESTATEMENT = (
@@ -120,7 +124,11 @@ class Reason(StrEnum):
         "It restates the replacement of another Restatement, which goes first.",
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
-    CANCELLING = "Cancelling", "spec.cancel is true and its run is being stopped."
+    CANCELLING = (
+        "Cancelling",
+        "spec.cancel is true, and whether it came too late is not known yet: its run is being stopped, goes on for others of its "
+        "group, or the table cannot be read.",
+    )
     CANCELLED = (
         "Cancelled",
         "spec.cancel was set before it was committed; nothing was changed. Succeeded is False, and Ready True: what was "
@@ -143,6 +151,18 @@ class Reason(StrEnum):
     REPLACEMENT_IN_BUFFER = (
         "ReplacementInBuffer",
         "The replacement lies in the buffer and would be loaded a second time.",
+    )
+    LIST_NOT_FOUND = (
+        "ListNotFound",
+        "The ConfigMap, key or object that spec.batchIdsFrom names is not there; it is looked for again.",
+    )
+    INVALID_ID_LIST = (
+        "InvalidIdList",
+        "What spec.batchIdsFrom names is no list of batch ids; the message says in which line.",
+    )
+    LIST_CHANGED = (
+        "ListChanged",
+        "The list that spec.batchIdsFrom names is another one than when it was first looked at; nothing was changed.",
     )
     ERASURE_NOT_WATCHED = (
         "ErasureNotWatched",

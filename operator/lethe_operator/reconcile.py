@@ -28,6 +28,7 @@ from lethe_operator.kube import (
     NotFound,
 )
 from lethe_operator.metrics import Metrics, numbers_of
+from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.shared import shared_jobs
 from lethe_operator.observe.tables import Tables
@@ -59,6 +60,7 @@ class Reconciler:
     metrics: Metrics = field(default_factory=Metrics)
     offers: Offers = field(default_factory=Offers)
     restatements: Restatements = field(default_factory=Restatements)
+    lists: IdLists = field(default_factory=IdLists)
     clock: Callable[[], datetime] = utc_now
 
     def __call__(self, key: Key) -> datetime | None:
@@ -83,7 +85,7 @@ class Reconciler:
 
     def dataset(self, key: Key) -> datetime | None:
         """With the Dataset in one hand, see `Offers.reconciling`."""
-        found = observe(self.kube, self.tables, self.restatements, key.namespace, key.name, self.clock())
+        found = observe(self.kube, self.tables, self.restatements, self.lists, key.namespace, key.name, self.clock())
         now = self.clock()
         for invalid in found.invalid:
             self._say_invalid(key.namespace, invalid, now)
@@ -151,6 +153,7 @@ class Reconciler:
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
         self.offers.withdraw(key.namespace, key.name)
         self.tables.forget(f"{key.namespace}/{key.name}")
+        self.lists.forget(key.namespace, key.name)
         self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)
         failed = write_statuses(self.kube, key.namespace, found.restatements, actions, self.restatements.wrote)

@@ -34,8 +34,17 @@ class SharedRuns(Spec):
 
 
 @dataclass(frozen=True)
+class BackOff:
+    """The pause after a first failure, and the longest."""
+
+    base_seconds: float
+    max_seconds: float
+
+
+@dataclass(frozen=True)
 class Settings:
-    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `metrics_port`: None for no metrics."""
+    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `metrics_port`: None for no metrics;
+    `retry`: after a run that failed by itself, `infrastructure_retry`: after one that failed for what lies outside of it."""
 
     watch_namespaces: tuple[str, ...] = ("default",)
     spark_image: str = "lethe-spark:dev"
@@ -45,8 +54,8 @@ class Settings:
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
     allowed_secrets: tuple[str, ...] = ()
     resync_seconds: float = 15
-    retry_base_seconds: float = 10
-    retry_max_seconds: float = 360
+    retry: BackOff = BackOff(10, 360)
+    infrastructure_retry: BackOff = BackOff(5, 120)
     max_run_seconds: int = 6 * 3600
     api_server: str = "https://kubernetes.default.svc:443"
     liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
@@ -73,8 +82,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         shared_runs=shared_runs,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
-        retry_base_seconds=_seconds(env, "LETHE_RETRY_BASE_SECONDS", default.retry_base_seconds),
-        retry_max_seconds=_seconds(env, "LETHE_RETRY_MAX_SECONDS", default.retry_max_seconds),
+        retry=_back_off(env, "LETHE_RETRY", default.retry),
+        infrastructure_retry=_back_off(env, "LETHE_INFRASTRUCTURE_RETRY", default.infrastructure_retry),
         max_run_seconds=int(_seconds(env, "LETHE_MAX_RUN_SECONDS", default.max_run_seconds)),
         api_server=env.get("LETHE_API_SERVER") or default.api_server,
         liveness_endpoint=env.get("LETHE_LIVENESS_ENDPOINT", default.liveness_endpoint),
@@ -92,6 +101,11 @@ def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+
+
+def _back_off(env: Mapping[str, str], name: str, default: BackOff) -> BackOff:
+    base = _seconds(env, f"{name}_BASE_SECONDS", default.base_seconds)
+    return BackOff(base, _seconds(env, f"{name}_MAX_SECONDS", default.max_seconds))
 
 
 def _seconds(env: Mapping[str, str], name: str, default: float) -> float:

@@ -75,11 +75,11 @@ def run_id(dataset_uid: str, kind: str, keys: Iterable[str]) -> str:
     return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
-NOT_PART_OF_A_REQUEST = frozenset({"suspend", "cancel", "ttlSecondsAfterFinished"})
+NOT_PART_OF_A_REQUEST = frozenset({"suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"})
 
 
 def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:
-    """How a table remembers a Restatement: `namespace/name/sha256(spec without suspend, cancel, TTL)`.
+    """How a table remembers a Restatement: `namespace/name/sha256(spec without suspend, cancel, deadline, TTL)`.
 
     Survives the object itself: re-created by GitOps with the same spec, it has the same key.
     """

@@ -96,6 +96,8 @@ class RestatementRequest(Document):
     name: str  # "namespace/name", for messages
     operation: str  # Replay | Revert | Undo
     batch_ids: tuple[str, ...] = ()  # of a Replay or Revert
+    batch_ids_uri: str = ""  # where they are listed instead, one per line
+    batch_ids_sha256: str = ""  # of a list by reference, as it was first looked at; "": not yet
     replacement: Replacement | None = None
     undoes: str = ""  # of an Undo: the key of the request that it takes back
     reason: str = ""
@@ -104,7 +106,10 @@ class RestatementRequest(Document):
 
 
 class RestatementSpec(Document):
+    """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none."""
+
     requests: tuple[RestatementRequest, ...]
+    dry_run: bool = False
 
 
 class SnapshotLimits(Document):
@@ -211,6 +216,15 @@ class RefusedBatch(Document):
     message: str
 
 
+class RestatementPlan(Document):
+    """What a request touches, by the bounds of the head's data files: those that can hold a row of its batches, and of these
+    the ones that hold nothing else."""
+
+    files: int
+    bytes: int
+    whole_files: int
+
+
 class RequestResult(Document):
     """What became of one Restatement; `reason` is empty on success. The ledger keeps it with all `batch_ids`, since an
     Undo names only the request; a run's result leaves them out."""
@@ -231,6 +245,8 @@ class RequestResult(Document):
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()
+    batch_ids_count: int = 0  # of a list by reference: how many it named, and the SHA-256 of it
+    batch_ids_sha256: str = ""
     already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
     operation: str = ""
     batch_ids: tuple[str, ...] = ()
@@ -238,6 +254,7 @@ class RequestResult(Document):
     undone_by: str = ""  # the key of the Undo that took this one back
     tombstones_removed: int = 0  # of an Undo, as is rows_restored
     rows_restored: int = 0
+    plan: RestatementPlan | None = None  # of a dry run
 
 
 class RunResult(Document):
@@ -247,7 +264,7 @@ class RunResult(Document):
     run_id: str
     kind: RunKind
     attempt: int = 1
-    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Failed
+    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Planned | Failed
     reason: str = ""  # of a failure
     permanent: bool = False  # of a failure: the same once more would not help
     message: str = ""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from lethe.errors import ConflictError, InputError, TransientError
+from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.plan.group import GroupPlan, plan_group
 from lethe.plan.restatement import ReplacementRows
@@ -59,6 +60,7 @@ class GroupCommit:
     requests: Sequence[RestatementRequest]
     write: Write
     find: Find
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)  # as `Replacements.aside`, known before
 
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit; again from the start if something else has to be written than was.
@@ -66,7 +68,7 @@ class GroupCommit:
         Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError; what `write` and `find` raise.
         """
         lost = 0
-        aside: dict[str, RequestResult] = {}
+        aside = dict(self.aside)
         base = observe_base(self.context, self.table)
         in_files = self._in_files(base)
         while lost < WRITES:
@@ -94,10 +96,7 @@ class GroupCommit:
 
         Only for the report of unknown ids; their tombstones are set either way.
         """
-        done = get_many(base.ledger.requests, [r.key for r in self.requests])
-        wanted = dict.fromkeys(i for r in self.requests if r.key not in done for i in r.batch_ids)
-        known = get_many(base.ledger.batches, wanted)
-        strangers = [i for i in wanted if i not in known]
+        strangers = strangers_of(base.ledger, self.requests)
         return frozenset(self.find(strangers, base)) if strangers and base.facts.head_id is not None else frozenset()
 
     def _commit(
@@ -131,6 +130,14 @@ class GroupCommit:
         rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
         now = datetime.now(UTC)
         return plan_group(base.ledger, self.requests, in_files, base.field_id, self.context.run_id, now, rows, aside)
+
+
+def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:
+    """The batch ids of requests that are yet to be carried out, as far as the ledger does not know them."""
+    done = get_many(ledger.requests, [r.key for r in requests])
+    wanted = dict.fromkeys(i for r in requests if r.key not in done for i in r.batch_ids)
+    known = get_many(ledger.batches, wanted)
+    return [i for i in wanted if i not in known]
 
 
 def result_of(spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]) -> RunResult:

@@ -14,9 +14,11 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql_names import quoted
 
 
-def open_table(context: RunContext) -> SparkTable:
+def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
     """The run's table: made when it is not there, claimed, and prepared where the Dataset allows it.
 
+    Args:
+        prepare: False: it is only looked at, and left as it is.
     Raises: InputError: TableNotFound, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
         BufferOverlapsTable, FormatVersionTooOld.
     """
@@ -25,10 +27,11 @@ def open_table(context: RunContext) -> SparkTable:
     claim = {names.CLAIM: context.spec.dataset.claim}
     table = SparkTable.load(context.spark, wanted.catalog, wanted.name)
     if table is None:
-        if wanted.create is None:
+        if wanted.create is None or not prepare:
             raise InputError(
                 "TableNotFound",
-                f"catalog {wanted.catalog} has no table {wanted.name}, and spec.table.create does not say how to make it.",
+                f"catalog {wanted.catalog} has no table {wanted.name}"
+                + (", and spec.table.create does not say how to make it." if prepare else "."),
             )
         born = claim | {names.LEDGER_SINCE: "0"}
         table = SparkTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), born)
@@ -62,6 +65,8 @@ def open_table(context: RunContext) -> SparkTable:
             f"{wanted.name} is not sorted by {context.spec.batch_column} or keeps truncated metrics of it. Set "
             "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
         )
+    if not prepare:
+        return table
     if facts.ledger_since is None and not any(s.ledger for s in facts.snapshots.values()):
         # What is there now was written before any ledger: it is read as it is, though its ancestors expired long ago.
         claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}

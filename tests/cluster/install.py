@@ -33,6 +33,7 @@ def install(cluster: Cluster, services: Services) -> None:
         "podTemplate": {"allowedSecrets": ["allowed"]},
         "resyncSeconds": 3,
         "retry": {"baseSeconds": 1, "maxSeconds": 10},
+        "infrastructureRetry": {"baseSeconds": 1, "maxSeconds": 10},
     }
     if '"status":"pending' in helm(cluster, "status", RELEASE, "-n", SYSTEM, "-o", "json").stdout:
         helm(cluster, "uninstall", RELEASE, "-n", SYSTEM, "--wait")  # an interrupted session left it half done

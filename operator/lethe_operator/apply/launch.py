@@ -62,7 +62,7 @@ def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
     """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, ApiError."""
     wanted, run = prepared.wanted, prepared.wanted.run
     template = prepared.template.pod_template
-    document = build.job(run, prepared.size, template, wanted.generation, wanted.for_uid, settings)
+    document = build.job(run, prepared.size, template, wanted.generation, wanted.for_uid, settings, wanted.failures)
     launched = _create(kube, document, [run.dataset])
     if launched.created:
         log.info("%s: %s with %s executors: %s", run.dataset.claim, launched.job, prepared.size.executors, wanted.why)

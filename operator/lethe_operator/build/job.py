@@ -8,12 +8,24 @@ from lethe.run import RunSpec
 from lethe_operator.build import names, pod
 from lethe_operator.build.sizing import Size
 from lethe_operator.resources import members
-from lethe_operator.resources.common import ANNOTATION_DATASET, ANNOTATION_FOR_UID, ANNOTATION_GENERATION
+from lethe_operator.resources.common import (
+    ANNOTATION_DATASET,
+    ANNOTATION_FAILURES,
+    ANNOTATION_FOR_UID,
+    ANNOTATION_GENERATION,
+)
+from lethe_operator.resources.observed import NO_FAILURES, Failures
 from lethe_operator.settings import Settings
 
 
 def job(
-    run: RunSpec, size: Size, template: Mapping[str, Any], generation: int, for_uid: str, settings: Settings
+    run: RunSpec,
+    size: Size,
+    template: Mapping[str, Any],
+    generation: int,
+    for_uid: str,
+    settings: Settings,
+    failures: Failures = NO_FAILURES,
 ) -> dict[str, Any]:
     """One attempt.
 
@@ -21,6 +33,7 @@ def job(
         template: The allowed additions of chart and Dataset, merged.
         generation: The Dataset's now; with another one, a verdict on this attempt is void.
         for_uid: UID of the Restatement it serves, "" for other kinds.
+        failures: Of earlier attempts.
     """
     metadata = {
         "name": names.job(run),
@@ -30,6 +43,7 @@ def job(
             ANNOTATION_DATASET: run.dataset.name,
             ANNOTATION_GENERATION: str(generation),
             ANNOTATION_FOR_UID: for_uid,
+            ANNOTATION_FAILURES: f"{failures.run}/{failures.infrastructure}",
         },
         "ownerReferences": names.owners(run.dataset),
     }

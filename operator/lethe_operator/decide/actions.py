@@ -8,16 +8,20 @@ from typing import Any
 from lethe.ledger.ledger import BufferedObject
 from lethe.run import RunSpec
 
+from lethe_operator.resources.observed import NO_FAILURES, Failures
+
 
 @dataclass(frozen=True)
 class Launch:
-    """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any."""
+    """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any;
+    `failures`: of earlier attempts of the run."""
 
     run: RunSpec
     bytes: int
     generation: int
     why: str
     for_uid: str = ""
+    failures: Failures = NO_FAILURES
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from lethe.run import RunKind, RunSpec
 from lethe_operator.decide import run_specs
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.conditions import timestamp
-from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, back_off_seconds, judge
+from lethe_operator.decide.failures import back_off_seconds
+from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
@@ -227,10 +228,10 @@ def pause(runs: Sequence[Run], run_id: str, stands: Verdict | None, settings: Se
     if isinstance(stands, GivenUp):
         if stands.attempt.run_id == run_id:
             return None
-        return (stands.attempt.finished or stands.attempt.created) + timedelta(seconds=settings.retry_max_seconds)
+        return (stands.attempt.finished or stands.attempt.created) + timedelta(seconds=settings.retry.max_seconds)
     if same is not None and isinstance(stands, Ended) and stands.attempt.run_id == run_id:
         ended = stands.attempt.finished or stands.attempt.created
-        return ended + timedelta(seconds=back_off_seconds(stands.attempt.number, settings))
+        return ended + timedelta(seconds=back_off_seconds(stands.attempt.number, settings.retry))
     return _BEGINNING
 
 

@@ -114,9 +114,9 @@ def _main(
             case GivenUp(_, reason, message):
                 return conditions.stalled(reason, message)
             case Again(at, number, reason, message, failures):
-                return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures)
-            case Going(attempt, failures, reason, message) if failures:
-                return _retrying(reason, f"{message} Attempt {attempt.number} is under way.", failures)
+                return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures.total)
+            case Going(attempt, failures, reason, message) if failures.total:
+                return _retrying(reason, f"{message} Attempt {attempt.number} is under way.", failures.total)
             case _:
                 pass
     if isinstance(world.table, NoTable):

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe_operator.decide.restatement import Ready, Standing
+from lethe_operator.decide.standing import Ready, Standing
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
 # Every commit of ours makes another writer's attempt fail that has begun before it, and such a writer tries a few times only.
 # Between two runs it shall have the table for itself for longer than an append takes, however fast runs start.
 PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
-# What a run has to hold in memory, and its document: one Restatement has at most 1000 ids of at most 256 characters.
+# What a run has to hold in memory, and its document.
 BATCH_IDS_AT_MOST: Final = 200_000
 RUN_JSON_BYTES_AT_MOST: Final = 32 * 1024 * 1024
 _BYTES_OF_A_REQUEST: Final = 512  # field names, key, name and times
@@ -59,8 +59,8 @@ def queue(dataset: Dataset, standings: Standings, bytes_of: Callable[[Restatemen
         if room is not None and ready is not None and not first and room.takes(r, ready, bytes_of):
             group.append((r, ready))
             continue
-        if standing.waits and r.spec.replacement is not None:
-            held[r.spec.replacement.batch_id] = r.meta.name
+        if standing.waits and r.brings is not None:
+            held[r.brings] = r.meta.name
     is_full = room is not None and (room.is_full or bool(room.first.after))
     return Queue(tuple(group), is_full, positions, waits_for)
 
@@ -100,10 +100,10 @@ class _Room:
 
     def takes(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
         """Whether it is a member. When one does not fit in, nobody behind it goes before it."""
-        if self.is_full or (ready.after, ready.at_most) != (self.first.after, self.first.at_most):
+        if self.is_full or ready.company != self.first.company:
             return False
         spec = self.dataset.spec
-        ids = self.ids + len(r.spec.batch_ids)
+        ids = self.ids + r.batches
         document, data = self.document_bytes + document_bytes(r), self.data_bytes + bytes_of(r)
         fits = (
             ids <= BATCH_IDS_AT_MOST
@@ -120,7 +120,7 @@ class _Room:
 
 def document_bytes(r: Restatement) -> int:
     """About how many bytes a Restatement takes in the run's document, rather too many."""
-    texts = [r.spec.reason, *r.spec.batch_ids]
+    texts = [r.spec.reason, r.list_uri, *r.batch_ids]
     if r.spec.replacement is not None:
         texts += [r.spec.replacement.batch_id, r.spec.replacement.uri]
     return _BYTES_OF_A_REQUEST + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
@@ -132,15 +132,15 @@ def _longest_ready(standings: Standings) -> Ready | None:
     makers: set[str] = set()
     for r, standing in standings:
         ready = standing.ready
-        if ready is not None and makers.isdisjoint(r.spec.batch_ids) and (chosen is None or ready.since < chosen.since):
+        if ready is not None and makers.isdisjoint(r.batch_ids) and (chosen is None or ready.since < chosen.since):
             chosen = ready
-        if standing.waits and r.spec.replacement is not None:
-            makers.add(r.spec.replacement.batch_id)
+        if standing.waits and r.brings is not None:
+            makers.add(r.brings)
     return chosen
 
 
 def _first_of(r: Restatement, held: Mapping[str, str]) -> str:
     """Who makes one of its batches and has not done so yet, "" when nobody."""
-    if not held or held.keys().isdisjoint(r.spec.batch_ids):
+    if not held or held.keys().isdisjoint(r.batch_ids):
         return ""
-    return next(held[i] for i in r.spec.batch_ids if i in held)
+    return next(held[i] for i in r.batch_ids if i in held)

@@ -26,17 +26,24 @@ def restatements_launch(dataset: Dataset, world: World, queued: Queue) -> Launch
 
 
 def bytes_of(restatement: Restatement, world: World) -> int:
-    """A replacement is about as large as what it replaces; a Revert reads nothing."""
-    if restatement.spec.replacement is None or not isinstance(world.table, TableView):
+    """A replacement is about as large as what it replaces; a Revert reads nothing, nor does a dry run."""
+    if restatement.brings is None or not isinstance(world.table, TableView):
         return 0
+    if restatement.list_uri:  # which batches is not known; no more than there are
+        return world.table.total_bytes
     batches = world.table.ledger.batches
-    return sum(batches[i].bytes or 0 for i in restatement.spec.batch_ids if i in batches)
+    some = restatement.sized_by
+    found = sum(batches[i].bytes or 0 for i in some if i in batches)
+    return found * len(restatement.batch_ids) // max(1, len(some))
 
 
 def _what(members: list[Restatement]) -> str:
     spec = members[0].spec
+    dry = "dry run of " if spec.dry_run else ""
     if len(members) > 1:
-        batches = sum(len(r.spec.batch_ids) for r in members)
-        return f"{len(members)} Restatements of {batches} batches, the first of them {members[0].meta.name}"
-    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {len(spec.batch_ids)} batches"
-    return f"Restatement {members[0].meta.name}: {what}"
+        most = "at most " if any(r.list_uri and not r.list_sha256 for r in members) else ""
+        batches = sum(r.batches for r in members)
+        return f"{dry}{len(members)} Restatements of {most}{batches} batches, the first of them {members[0].meta.name}"
+    which = f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"
+    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {which}"
+    return f"{dry}Restatement {members[0].meta.name}: {what}"

@@ -1,23 +1,26 @@
 """How one Restatement stands. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from lethe.plan.places import overlap
-from lethe.run import LISTED_AT_MOST, RequestResult
-from pydantic import ValidationError
 
-from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find, parsed_time
-from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds
-from lethe_operator.decide.rollback import rolled_back
+from lethe_operator.decide import id_lists
+from lethe_operator.decide.actions import earliest
+from lethe_operator.decide.conditions import UNKNOWN
+from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
+from lethe_operator.decide.failures import back_off_seconds
+from lethe_operator.decide.id_lists import without_list
+from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going
+from lethe_operator.decide.standing import Ready, Standing, stalled
 from lethe_operator.decide.trials import Trial
 from lethe_operator.decide.undo import undone
 from lethe_operator.decide.validation import Blocker
+from lethe_operator.decide.withdrawn import withdrawn
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, NoTable, TableView, World
+from lethe_operator.resources.observed import Attempt, NoTable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -25,58 +28,10 @@ from lethe_operator.settings import Settings
 SHOWN_ONE_BY_ONE: Final = 20
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A Restatement may be a member of the next run. `since`: when it first might; `undoes`: the key of the request that an Undo
-    takes back; `after`: the id of the run that it was a member of last, "" for none; `at_most`: so many may share the next one,
-    None for as many as there are."""
-
-    since: datetime
-    undoes: str = ""
-    after: str = ""
-    at_most: int | None = None
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
-    when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: a run to stop; `waits`: others may
-    depend on it and it will go on by itself; `undoes`: the key of the request that an Undo takes back; `is_told`: the
-    status says just this."""
-
-    phase: str
-    succeeded: str
-    reason: str
-    message: str
-    stalled: bool = False
-    result: Mapping[str, Any] | None = None
-    plan: Mapping[str, Any] | None = None
-    progress: str = ""
-    ready: Ready | None = None
-    position: int | None = None
-    look_again: datetime | None = None
-    cancel_job: str | None = None
-    finished_time: datetime | None = None
-    undoes: str = ""
-    is_told: bool = False
-
-    @property
-    def finished(self) -> bool:
-        return self.succeeded != UNKNOWN
-
-    @property
-    def waits(self) -> bool:
-        return not self.finished and not self.stalled
-
-
 def unsupported_field(restatement: Restatement) -> str | None:
     spec, name = restatement.spec, restatement.meta.name
     if spec.operation not in ("Replay", "Revert", "Undo"):
         return f"Restatement {name}: spec.operation {spec.operation} is not supported yet. Replay, Revert and Undo are."
-    if spec.dry_run:
-        return f"Restatement {name}: spec.dryRun is not supported yet. Nothing was changed."
-    if spec.batch_ids_from is not None:
-        return f"Restatement {name}: spec.batchIdsFrom is not supported yet. List the ids in spec.batchIds."
     return None
 
 
@@ -90,25 +45,46 @@ def stand(
     settings: Settings,
 ) -> Standing:
     """Say how a Restatement stands. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
-    or an earlier status said."""
-    known = _in_ledger(restatement, world)
+    or an earlier status said. Of a dry run it knows nothing, and the run is believed."""
+    known = in_ledger(restatement, world) or planned(restatement, trial)
     if known is not None:
-        return known
+        return replace(known, failures=trial.failures)
     final = finished_before(restatement)
     if final is not None:
-        return _rolled_back(dataset, world, final) or final
+        return (None if restatement.spec.dry_run else rolled_back_since(dataset, world, final)) or final
+    found = withdrawn(restatement, world, trial, now) or _wanted(
+        restatement, dataset, world, blocker, trial, now, settings
+    )
+    found = replace(found, plan={**id_lists.seen(trial.told), **(found.plan or {})})
+    if found.finished or found.stalled:
+        found = replace(found, failures=trial.failures)
+    if found.finished or restatement.deadline is None or restatement.deadline <= now:
+        return found
+    return replace(found, look_again=earliest(found.look_again, restatement.deadline))
+
+
+def _wanted(
+    restatement: Restatement,
+    dataset: Dataset,
+    world: World,
+    blocker: Blocker | None,
+    trial: Trial,
+    now: datetime,
+    settings: Settings,
+) -> Standing:
+    """Of one that has not ended."""
     unsupported = unsupported_field(restatement)
     if unsupported:
-        return _stalled(Reason.NOT_SUPPORTED, unsupported)
+        return stalled(Reason.NOT_SUPPORTED, unsupported)
     going = trial.going
-    if restatement.spec.cancel:
-        return _cancelled(restatement, trial)
     if going is None and restatement.spec.suspend:
         return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
     if going is None and blocker is not None:
         message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
         return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
-    refused = _refused(restatement, dataset, world) if going is None else None
+    refused = None
+    if going is None:
+        refused = _refused(restatement, dataset, world) or without_list(restatement, trial.told, now)
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
@@ -118,118 +94,13 @@ def stand(
         return replace(_by_run(restatement, trial, target.key, now, settings), undoes=target.key)
     if target.waits:
         return Standing("Queued", UNKNOWN, target.reason, target.message)
-    return _stalled(target.reason, target.message, target.final)
-
-
-def finished_before(restatement: Restatement) -> Standing | None:
-    """What an earlier status says for good: a Restatement is a request, and it ends once."""
-    condition = find(restatement.status, SUCCEEDED)
-    if condition.get("status") not in (TRUE, FALSE):
-        return None
-    ready = find(restatement.status, "Ready")
-    return Standing(
-        phase=str(restatement.status.get("phase") or ("Succeeded" if condition["status"] == TRUE else "Failed")),
-        succeeded=str(condition["status"]),
-        reason=str(condition.get("reason", "")),
-        message=str(condition.get("message") or ready.get("message") or ""),
-        stalled=condition["status"] == FALSE and condition.get("reason") != Reason.CANCELLED,
-        result=restatement.status.get("result"),
-        plan=restatement.status.get("plan"),
-        finished_time=parsed_time(condition.get("lastTransitionTime")),
-        is_told=True,
-    )
-
-
-def _in_ledger(restatement: Restatement, world: World) -> Standing | None:
-    if not isinstance(world.table, TableView):
-        return None
-    entry = world.table.ledger.requests.get(restatement.key)
-    if entry is None:
-        return None
-    try:
-        result = RequestResult.model_validate(dict(entry.result))
-    except ValidationError:
-        result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
-    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
-    if not result.succeeded:
-        return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
-    return succeeded(result, len(restatement.spec.batch_ids), since)
-
-
-def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Standing:
-    """The standing of a committed request, in numbers."""
-    wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-    fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
-    text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
-    if result.operation == "Undo":
-        fields += ["tombstonesRemoved", "rowsRestored"]
-        text = f"{result.rows_restored} rows are seen again, {result.tombstones_removed} tombstones removed."
-    if result.undone_by:
-        text += f" Restatement {result.undone_by.rpartition('/')[0]} took it back afterwards."
-    unknown = (
-        f" {result.unknown_batch_ids_count} batch ids were not known to the table; should such a batch arrive later, it "
-        "is not promoted."
-        if result.unknown_batch_ids_count
-        else ""
-    )
-    return Standing(
-        "Succeeded",
-        TRUE,
-        Reason.SUCCEEDED,
-        f"{text}{unknown}",
-        result={f: wire[f] for f in fields if f in wire},
-        plan={
-            "batches": batches,
-            "unknownBatchIdsCount": result.unknown_batch_ids_count,
-            "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
-        },
-        finished_time=since,
-    )
-
-
-def _rolled_back(dataset: Dataset, world: World, final: Standing) -> Standing | None:
-    """One that had succeeded and that the table does not know, while it is seen that the table was rolled back. A ledger
-    never forgets a request otherwise."""
-    view = world.table
-    if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
-        return None
-    snapshot = (final.result or {}).get("snapshotId", "unknown")
-    return Standing(
-        "RolledBack",
-        FALSE,
-        Reason.ROLLED_BACK,
-        f"It was committed in snapshot {snapshot}, but the table {dataset.spec.table.name} was rolled back to before that "
-        "and does not know it any more: what this Restatement changed is as it was. To have it carried out again, delete it and "
-        "create it again.",
-        stalled=True,
-        result=final.result,
-        plan=final.plan,
-    )
-
-
-def _cancelled(restatement: Restatement, trial: Trial) -> Standing:
-    """Given up, once it is known that it was not committed. A run that others share goes on for them."""
-    going = trial.going
-    if going is not None and trial.members > 1:
-        text = f"The run {going.job} goes on for the others of its group; when it ends it is known whether this came too late."
-        return Standing("Running", UNKNOWN, Reason.CANCELLING, text)
-    if going is not None:
-        text = f"The run {going.job} is being stopped."
-        return Standing("Running", UNKNOWN, Reason.CANCELLING, text, cancel_job=going.job)
-    ended = trial.run.last if trial.run is not None else None
-    why = f" Its last run was {ended.job}." if ended else ""
-    return Standing(
-        "Cancelled",
-        FALSE,
-        Reason.CANCELLED,
-        f"Restatement {restatement.meta.name} was cancelled before it was committed; nothing was changed.{why}",
-    )
+    return stalled(target.reason, target.message, target.final)
 
 
 def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:
     replacement, name = restatement.spec.replacement, restatement.meta.name
     if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
-        return _stalled(
+        return stalled(
             Reason.REPLACEMENT_IN_BUFFER,
             f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "
             f"{dataset.meta.name}, so consolidation would load it a second time. Put it outside "
@@ -249,29 +120,30 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
 def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, settings: Settings) -> Standing:
     match trial.verdict:
         case Going(attempt, failures, _, before):
-            return _running(attempt, trial.members, before if failures else "")
+            held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
+            return _running(attempt, trial.members, (before if failures.total else ""), held)
         case Ended(attempt):
             return _ended(restatement, trial, attempt, undoes, now, settings)
         case GivenUp(_, reason, message, permanent):
-            return _stalled(reason, message, final=permanent)
+            return stalled(reason, message, final=permanent)
         case Again(at, _, reason, message):
             again = f"{message} It is tried again at {at:%H:%M:%SZ}."
             if at > now:
                 return Standing("Queued", UNKNOWN, reason, again, look_again=at)
-            return _queued(trial, at, undoes, reason, again)
+            return _queued(restatement, trial, at, undoes, reason, again)
         case Fresh():
-            return _queued(trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
+            return _queued(restatement, trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
 
 
-def _running(attempt: Attempt, members: int, before: str) -> Standing:
+def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing:
     if members > SHOWN_ONE_BY_ONE:
-        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is."
+        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is.{held}"
         return Standing("Running", UNKNOWN, Reason.RUNNING, text)
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
     text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
-    text += f" Before that: {before}" if before else ""
+    text += (f" Before that: {before}" if before else "") + held
     return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
 
 
@@ -282,24 +154,22 @@ def _ended(
     odd."""
     mine = trial.answer(restatement.key)
     if mine is not None and not mine.succeeded and not mine.again:
-        return _stalled(mine.reason, mine.message, final=True)
-    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings))
+        return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings.retry))
     if mine is not None and mine.again:
         reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
     else:
         reason = str(Reason.COMMIT_NOT_SEEN)
         message = f"{attempt.job} ended well, but the table does not know this request."
+    found = _queued(restatement, trial, at, undoes, reason, message)
     if at > now:
-        return Standing("Queued", UNKNOWN, reason, message, look_again=at)
-    return _queued(trial, at, undoes, reason, message)
+        found = Standing("Queued", UNKNOWN, reason, message, look_again=at)
+    return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
 
 
-def _queued(trial: Trial, since: datetime, undoes: str, reason: str, message: str) -> Standing:
+def _queued(
+    restatement: Restatement, trial: Trial, since: datetime, undoes: str, reason: str, message: str
+) -> Standing:
     after = trial.run.run_id if trial.run is not None else ""
-    return Standing("Queued", UNKNOWN, reason, message, ready=Ready(since, undoes, after, trial.at_most))
-
-
-def _stalled(reason: str, message: str, final: bool = False) -> Standing:
-    if final:
-        return Standing("Failed", FALSE, reason, message, stalled=True)
-    return Standing("Pending", UNKNOWN, reason, message, stalled=True)
+    ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run)
+    return Standing("Queued", UNKNOWN, reason, message, ready=ready)

@@ -15,5 +15,5 @@ def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
 
 def _place(restatement: Restatement) -> order.Place:
     spec, name = restatement.spec, restatement.meta.name
-    made = spec.replacement.batch_id if spec.replacement else None
-    return order.place(restatement.created, name, name, spec.batch_ids, made, spec.undoes.name if spec.undoes else None)
+    undoes = spec.undoes.name if spec.undoes else None
+    return order.place(restatement.created, name, name, restatement.batch_ids, restatement.brings, undoes)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lethe_operator.decide import conditions
+from lethe_operator.decide import conditions, id_lists
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import Condition
-from lethe_operator.decide.restatement import Standing
+from lethe_operator.decide.standing import Standing
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
 
@@ -69,10 +69,31 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     undoes = standing.undoes or old.get("undoesKey")
     if undoes:
         document["undoesKey"] = undoes
-    for name, value in (("plan", standing.plan or old.get("plan")), ("result", standing.result)):
+    for name, value in (
+        ("plan", _plan(restatement, standing)),
+        ("attempts", _attempts(old, standing)),
+        ("result", standing.result),
+    ):
         if value:
             document[name] = dict(value)
     return document
+
+
+def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
+    """What is known of it. Of a list by reference, how it was when it was first looked at."""
+    old = restatement.status.get("plan") or {}
+    first = {k: v for k, v in old.items() if k == "batchIds"}
+    return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
+
+
+def _attempts(old: Mapping[str, Any], standing: Standing) -> Mapping[str, Any]:
+    """How many failed, told at the end: at each failure of a large group thousands of statuses would have to be written. Once it
+    is told, its runs may be forgotten."""
+    ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
+    if ended and "attempts" in old:
+        return dict(old["attempts"])
+    failed = standing.failures
+    return {"run": failed.run, "infrastructure": failed.infrastructure} if failed.total else {}
 
 
 def _position(told: Any, position: int) -> int:
@@ -90,7 +111,8 @@ def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]
     else:
         found = list(conditions.waiting(reason, message))
     found.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
-    if restatement.spec.evict_by_seconds is not None and standing.succeeded == conditions.TRUE:
+    due = restatement.spec.evict_by_seconds is not None and not restatement.spec.dry_run
+    if due and standing.succeeded == conditions.TRUE:
         text = "evictBy is kept with the tombstones; that the bytes are gone by then is not watched over yet."
         found.append(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
     return found
@@ -108,14 +130,3 @@ def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[E
     if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
         return ()
     return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)
-
-
-def expires(restatement: Restatement, standing: Standing, now: datetime) -> datetime | None:
-    """When a finished Restatement is to be deleted; None: never, or it has not finished."""
-    ttl = restatement.spec.ttl_seconds_after_finished
-    if ttl is None or not standing.finished:
-        return None
-    finished = conditions.find(restatement.status, conditions.SUCCEEDED)
-    if finished.get("status") != standing.succeeded or standing.finished_time is None:
-        return None  # its end is being written now; the time of that is what counts
-    return datetime.fromtimestamp(standing.finished_time.timestamp() + ttl, tz=now.tzinfo)

@@ -6,15 +6,13 @@ from typing import Final
 
 from lethe.errors import EXIT_INPUT
 
+from lethe_operator.decide.failures import counted, failure, pause_seconds
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, Run
 from lethe_operator.settings import Settings
 
 # A run that was killed for its memory is tried again twice: other pods' needs vary. Then somebody has to give it more.
 OOM_ATTEMPTS: Final = 3
-# What a run says that broke and does not know why.
-_OWN_FAULT: Final = frozenset({"SparkFailed", "UnexpectedError"})
-_TAKEN_AWAY: Final = frozenset({None, 128 + 9, 128 + 15})  # exit codes: nobody knows, SIGKILL, SIGTERM
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Going:
     """An attempt is under way; `failures`, `reason` and `message` are those of the ones before it."""
 
     attempt: Attempt
-    failures: int = 0
+    failures: Failures = NO_FAILURES
     reason: str = ""
     message: str = ""
 
@@ -49,7 +47,7 @@ class Again:
     number: int
     reason: str
     message: str
-    failures: int
+    failures: Failures
     attempt: Attempt
 
 
@@ -64,11 +62,6 @@ class GivenUp:
 
 
 Verdict = Fresh | Going | Ended | Again | GivenUp
-
-
-def back_off_seconds(failures: int, settings: Settings) -> float:
-    """10, 20, 40… up to the longest pause."""
-    return float(min(settings.retry_max_seconds, settings.retry_base_seconds * 2 ** min(max(failures - 1, 0), 30)))
 
 
 def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
@@ -86,15 +79,15 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
             return Going(active[-1], earlier.failures, earlier.reason, earlier.message)
         return Going(active[-1])
     number = max((a.number for a in run.attempts), default=0) + 1
-    counted = [a for a in run.attempts if a.for_uid == for_uid]
-    if not counted:
+    mine = [a for a in run.attempts if a.for_uid == for_uid]
+    if not mine:
         return Fresh(number)
-    last = counted[-1]
+    last = mine[-1]
     if last.state is AttemptState.SUCCEEDED:
         return Ended(last)
     reason, message = failure(last)
     ended = last.finished or last.created
-    same_generation = [a for a in counted if a.generation == generation]
+    same_generation = [a for a in mine if a.generation == generation]
     # Whether the table is still rolled back is the Dataset's to tell; once it may go on, so may its runs.
     final = last.exit_code == EXIT_INPUT and not last.oom and reason != Reason.TABLE_ROLLED_BACK
     if final and same_generation:
@@ -103,34 +96,7 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
         hint = f"{message} It was tried {OOM_ATTEMPTS} times. Raise spec.runTemplate.driver.memory of the Dataset."
         return GivenUp(last, reason, hint, permanent=False)
     if not same_generation:
-        return Again(ended, number, reason, message, 0, last)
-    failures = last.number - same_generation[0].number + 1
-    at = ended + timedelta(seconds=back_off_seconds(failures, settings))
+        return Again(ended, number, reason, message, NO_FAILURES, last)
+    failures = counted(run.attempts, generation, for_uid)
+    at = ended + timedelta(seconds=pause_seconds(last, failures, settings))
     return Again(at, number, reason, message, failures, last)
-
-
-def failed_outside(attempt: Attempt) -> bool:
-    """Whether an attempt failed for what lies outside of it: its pod was taken away, a service did not answer, another writer
-    was faster. The same may happen to whatever it is to do."""
-    if attempt.oom or attempt.job_reason == "DeadlineExceeded":
-        return False
-    if attempt.result is not None and attempt.result.reason:
-        return attempt.result.reason not in _OWN_FAULT
-    return attempt.exit_code in _TAKEN_AWAY
-
-
-def failure(attempt: Attempt) -> tuple[str, str]:
-    """Reason and message of a failed attempt, from what is surest to what is left."""
-    if not attempt.reached:
-        text = f"{attempt.job}, which {attempt.datasets} Datasets share, ended before it came to this one."
-        return Reason.SHARED_RUN_ENDED, text
-    if attempt.oom:
-        return Reason.OOM_KILLED, f"The driver of {attempt.job} went over its memory limit and was killed."
-    result = attempt.result
-    if result is not None and result.reason:
-        return result.reason, result.message
-    if attempt.job_reason == "DeadlineExceeded":
-        return Reason.DEADLINE_EXCEEDED, f"{attempt.job} took longer than a run may and was stopped."
-    if attempt.exit_code is None:
-        return Reason.DRIVER_LOST, f"The driver pod of {attempt.job} went away before it could say how it ended."
-    return Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}; its log says more."

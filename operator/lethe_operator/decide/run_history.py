@@ -9,7 +9,7 @@ from lethe.run import Phase, RequestResult, RunKind, RunResult
 
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
-from lethe_operator.decide.retry import failure
+from lethe_operator.decide.failures import failure
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import EXECUTOR_KEY, FOR_HEAD, RUN_KEY
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
@@ -100,6 +100,9 @@ def outcome(result: RunResult | None) -> str:
         return "Ended well."
     if result.outcome == "NothingToDo":
         return result.message or "There was nothing to do."
+    if result.outcome == "Planned":
+        refused = sum(not r.succeeded for r in result.requests)
+        return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
     done = {
         RunKind.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
         f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",
@@ -177,7 +180,7 @@ def prunable(runs: Iterable[Run], mirrored: Sequence[Mapping[str, Any]], needed:
                 # What a run was told is needed no more, and a ConfigMap is small; what it answered stays.
                 keys += [k for k in run.keys if k.endswith((RUN_KEY, EXECUTOR_KEY))]
             if len(run.attempts) > KEPT_OF_A_KIND:
-                # The first stays: the length of the pause between attempts is counted from it.
-                middle = run.attempts[1 : 1 - KEPT_OF_A_KIND]
-                jobs += [a.job for a in middle if a.state is not AttemptState.ACTIVE and a.job in ended]
+                # How they ended is counted on in those that came after them.
+                oldest = run.attempts[:-KEPT_OF_A_KIND]
+                jobs += [a.job for a in oldest if a.state is not AttemptState.ACTIVE and a.job in ended]
     return Prunable(tuple(jobs), tuple(keys))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from lethe.ids import run_id
 from lethe.plan.digest import WaitingBatch
 from lethe.plan.events import Written
+from lethe.plan.id_lists import IdList
 from lethe.run import (
     BufferRef,
     ConsolidationSpec,
@@ -59,10 +60,12 @@ def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
 
 def restatements(dataset: Dataset, group: Iterable[tuple[Restatement, str]]) -> RunSpec:
     """A run for a group of Restatements, each with the key of the request that it takes back, "" unless it is an Undo. Its id
-    follows from who they are, in whatever order."""
-    requests = tuple(_request(r, undoes) for r, undoes in group)
+    follows from who they are, in whatever order. Either all of them are dry runs or none."""
+    members = tuple(group)
+    requests = tuple(_request(r, undoes) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
-    return run.model_copy(update={"restatement": RestatementSpec(requests=requests)})
+    spec = RestatementSpec(requests=requests, dry_run=any(r.spec.dry_run for r, _ in members))
+    return run.model_copy(update={"restatement": spec})
 
 
 def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
@@ -71,7 +74,11 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         key=restatement.key,
         name=restatement.meta.full_name,
         operation=spec.operation,
-        batch_ids=spec.batch_ids,
+        batch_ids=restatement.batch_ids,
+        batch_ids_uri=restatement.list_uri,
+        batch_ids_sha256=restatement.listed.sha256
+        if isinstance(restatement.listed, IdList)
+        else restatement.list_sha256,
         replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
         if spec.replacement
         else None,

@@ -4,6 +4,7 @@ Committing runs of one Dataset never overlap, and between two of them other writ
 before consolidation; a vacuum may run beside either.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,16 +14,20 @@ from lethe.plan.digest import BufferDigest
 from lethe.plan.retention import Sweep, plan_sweep
 from lethe.run import RunKind
 
-from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history
+from lethe_operator.decide import conditions, dataset_status, restatement_status, run_history, withdrawn
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
+from lethe_operator.decide.ends import finished_before
+from lethe_operator.decide.failures import counted
 from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
 from lethe_operator.decide.launches import bytes_of, restatements_launch
 from lethe_operator.decide.reanchor import decide_reanchor
-from lethe_operator.decide.restatement import Standing, finished_before, stand
+from lethe_operator.decide.restatement import stand
 from lethe_operator.decide.restatement_order import in_order
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
 from lethe_operator.decide.run_specs import vacuum as vacuum_run
+from lethe_operator.decide.standing import Standing
+from lethe_operator.decide.time_to_live import expired
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker
@@ -64,7 +69,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     vacuum = decide_vacuum(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
-    turns = _turns(dataset, world, standings, queued, group, consolidation, vacuum, reanchor, may_start, now)
+    turns = _turns(dataset, world, queued, group, consolidation, vacuum, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -82,17 +87,16 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     prunable = run_history.prunable(
         world.runs, old_runs, _needed(dataset, world, trials, standings, (consolidation, reanchor), vacuum.latest)
     )
-    expiries = {r.meta.name: restatement_status.expires(r, s, now) for r, s in standings}
-    expired = tuple(name for name, at in expiries.items() if at is not None and at <= now)
+    over = expired(standings, now)
     return Actions(
         dataset_status=status,
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
         launches=turns.launches,
         sweep=sweep.delete,
-        delete_jobs=(*prunable.jobs, *(s.cancel_job for _, s in standings if s.cancel_job)),
+        delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
-        delete_restatements=expired,
+        delete_restatements=over.names,
         events=(
             *_dataset_events(dataset, status),
             *_accepted(dataset, status),
@@ -103,7 +107,8 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
             turns.look_again,
             world.next_expiry,
             changed.look_again,
-            *(at for at in expiries.values() if at is not None and at > now),
+            over.look_again,
+            *(s.look_again for _, s in standings),
         ),
     )
 
@@ -112,16 +117,15 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     """What Restatements of a Dataset that is not there are told. They wait for it."""
     text = f"There is no Dataset {name} in this namespace. It is waited for; correct spec.datasetRef.name otherwise."
     waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
-    early = "It was cancelled before it was started."
-    cancelled = Standing("Cancelled", conditions.FALSE, Reason.CANCELLED, early)
-    standings = [(r, finished_before(r) or (cancelled if r.spec.cancel else waits)) for r in restatements]
+    standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
-    expiries = ((r.meta.name, restatement_status.expires(r, s, now)) for r, s in standings)
+    over = expired(standings, now)
+    deadlines = (r.deadline for r, s in standings if not s.finished)
     return Actions(
         restatement_statuses=changed.statuses,
-        delete_restatements=tuple(name for name, at in expiries if at is not None and at <= now),
+        delete_restatements=over.names,
         events=changed.events,
-        look_again=changed.look_again,
+        look_again=earliest(changed.look_again, over.look_again, *deadlines),
     )
 
 
@@ -138,7 +142,6 @@ def _in_queue(restatement: Restatement, standing: Standing, queued: Queue) -> St
 def _turns(
     dataset: Dataset,
     world: World,
-    standings: Standings,
     queued: Queue,
     group: Launch | None,
     consolidation: ConsolidationVerdict,
@@ -165,8 +168,15 @@ def _turns(
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, reanchor)
-    times = (collecting or pause, *(v.look_again for v in verdicts), *(s.look_again for _, s in standings))
-    return _Turns(tuple(_seeing(world, x) for x in launches), earliest(*times), pause)
+    times = (collecting or pause, *(v.look_again for v in verdicts))
+    return _Turns(tuple(_after_failures(world, _seeing(world, x)) for x in launches), earliest(*times), pause)
+
+
+def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
+    """Jobs of which none of the members is wanted any more."""
+    asked = Counter(s.cancel_job for _, s in standings if s.cancel_job is not None)
+    members = {a.job: len(r.requests) for r in world.runs for a in r.attempts}
+    return tuple(job for job, count in asked.items() if count >= members.get(job, 0))
 
 
 def _committing(world: World) -> bool:
@@ -176,7 +186,7 @@ def _committing(world: World) -> bool:
 
 def _commit_ended(world: World) -> datetime | None:
     """When the last run ended that commits, however it ended; None: none is remembered."""
-    ends = (a.finished for r in world.runs if r.kind in COMMITTING for a in r.attempts)
+    ends = (a.finished for r in world.runs if r.kind in COMMITTING and not r.is_dry for a in r.attempts)
     return max((at for at in ends if at is not None), default=None)
 
 
@@ -203,6 +213,12 @@ def _seeing(world: World, launch: Launch) -> Launch:
         return launch
     seen = {"seen_snapshot_id": view.head_id, "seen_sequence_number": view.head_sequence_number}
     return replace(launch, run=launch.run.model_copy(update=seen))
+
+
+def _after_failures(world: World, launch: Launch) -> Launch:
+    """With what its Job has to remember of the attempts before it."""
+    before = next((r.attempts for r in world.runs if r.run_id == launch.run.run_id), ())
+    return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
 
 
 def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:

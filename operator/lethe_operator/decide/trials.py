@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from lethe.run import RequestResult, RestatementRequest, RunKind
 
+from lethe_operator.decide.failures import counted
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict, judge
 from lethe_operator.decide.run_specs import restatement_run_id
-from lethe_operator.decide.suspicion import at_most
+from lethe_operator.decide.suspicion import FAILURES_ALONE, at_most
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, Run
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -17,15 +18,18 @@ from lethe_operator.settings import Settings
 @dataclass(frozen=True)
 class Trial:
     """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
-    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `undoes`: what an Undo was
-    told to take back."""
+    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `failures` of all its runs,
+    since the Dataset was edited; `undoes`: what an Undo was told to take back; `told`: its request as the run was told it, None
+    if that was another object's of the name."""
 
     verdict: Verdict
     run: Run | None = None
     going: Attempt | None = None
     at_most: int | None = None
     tries: int = 0
+    failures: Failures = NO_FAILURES
     undoes: str = ""
+    told: RestatementRequest | None = None
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
     @property
@@ -78,7 +82,11 @@ class Trials:
         if of not in self._judged:
             self._judged[of] = self._judge(latest, runs, of[1], same)
         trial = self._judged[of]
-        return replace(trial, undoes=request.undoes) if request is not None and request.undoes else trial
+        if request is None or not (request.undoes or request.batch_ids_sha256):
+            return trial
+        return replace(
+            trial, undoes=request.undoes, told=request if request.creation_time == restatement.created else None
+        )
 
     def _judge(self, latest: Run, runs: tuple[Run, ...], uid: str, same: bool) -> Trial:
         generation = self._dataset.meta.generation
@@ -89,7 +97,10 @@ class Trials:
         result = latest.last.result if latest.last is not None else None
         answers = {r.key: r for r in result.requests} if result is not None else {}
         tries = sum(r.last.number for r in runs if r.last is not None)
-        found = Trial(verdict, latest, going, at_most(runs, generation), tries, _answers=answers)
+        failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
+        found = Trial(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
+        if found.members == 1 and isinstance(verdict, Again) and verdict.failures.run >= FAILURES_ALONE:
+            return replace(found, verdict=_given_up(verdict))
         if found.at_most is not None and found.at_most < found.members:
             return replace(found, verdict=_halved(verdict, found.at_most))
         return found
@@ -101,7 +112,18 @@ def _halved(verdict: Verdict, members: int) -> Verdict:
         return verdict
     last = verdict.attempt
     text = f"{verdict.message} At most {members} of its group are tried together next."
-    return Again(last.finished or last.created, 1, verdict.reason, text, 0, last)
+    return Again(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
+
+
+def _given_up(verdict: Again) -> GivenUp:
+    how_often = f"It failed {verdict.failures.run} times by itself."
+    text = f"{verdict.message} {how_often} It is not tried again unless its Dataset is edited, or it is created anew."
+    return GivenUp(verdict.attempt, verdict.reason, text, permanent=False)
+
+
+def _failures(run: Run, generation: int, uid: str) -> Failures:
+    """Of a run, whether it was of one alone or of a group."""
+    return counted(run.attempts, generation, uid if len(run.requests) <= 1 else "")
 
 
 def _age(run: Run) -> float:

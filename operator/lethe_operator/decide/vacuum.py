@@ -127,7 +127,7 @@ def decide_vacuum(
 
 def _pause(given_up: GivenUp, settings: Settings) -> datetime:
     ended = given_up.attempt.finished or given_up.attempt.created
-    return ended + timedelta(seconds=settings.retry_max_seconds)
+    return ended + timedelta(seconds=settings.retry.max_seconds)
 
 
 def _new(

@@ -36,8 +36,8 @@ def asked_by(
         batch_ids = {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
     keys = {r.key for r in restatements}
     for r in restatements:
-        if r.spec.replacement is not None:  # whose size follows from what it replaces
-            batch_ids |= set(r.spec.batch_ids)
+        if r.brings is not None:  # whose size follows from what it replaces
+            batch_ids |= set(r.sized_by)
     for run in runs:
         batch_ids |= set(run.intent.consolidation.batch_ids if run.intent and run.intent.consolidation else ())
         keys |= {request.key for request in run.requests}

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from lethe_operator.observe.documents import Documents
 from lethe_operator.resources.common import (
+    ANNOTATION_FAILURES,
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
     KEY_PREFIX_LENGTH,
@@ -24,7 +25,7 @@ from lethe_operator.resources.common import (
     RUN_KEY,
 )
 from lethe_operator.resources.members import Member, members_of
-from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.resources.observed import Attempt, AttemptState, Failures, Run
 
 DRIVER_CONTAINER: Final = "spark"
 # Reasons of a waiting container that tell of more than patience.
@@ -129,9 +130,16 @@ def attempt_of(
         job_message=message,
         waiting=_waiting(pod, executors) if state is AttemptState.ACTIVE else "",
         deleting="deletionTimestamp" in metadata,
+        failures_before=_failures(annotations.get(ANNOTATION_FAILURES, "")),
         progress=progress,
         result=result if result is not None and result.attempt == number else None,
     )
+
+
+def _failures(text: str) -> Failures:
+    """None if it cannot be read: then pauses begin anew, which is no reason to stop anything."""
+    run, _, infrastructure = text.partition("/")
+    return Failures(int(run), int(infrastructure)) if run.isdecimal() and infrastructure.isdecimal() else Failures()
 
 
 def part_of(

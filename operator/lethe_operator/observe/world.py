@@ -25,6 +25,7 @@ from lethe_operator.kube import (
     NotFound,
 )
 from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.runs import runs_of
@@ -56,7 +57,9 @@ class Observed:
     restatements: tuple[Restatement, ...] = ()
 
 
-def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, name: str, now: datetime) -> Observed:
+def observe(
+    kube: Kube, tables: Tables, store: Restatements, lists: IdLists, namespace: str, name: str, now: datetime
+) -> Observed:
     """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
     known = store.of(kube, namespace, name, now)
     restatements, invalid = known.restatements, list(known.invalid)
@@ -69,6 +72,7 @@ def observe(kube: Kube, tables: Tables, store: Restatements, namespace: str, nam
     except InvalidSpec as e:
         invalid.append(Invalid("Dataset", parse_meta(body), body.get("status") or {}, str(e)))
         return Observed(None, invalid=tuple(invalid), restatements=())
+    restatements = lists.attached(kube, namespace, name, restatements, now)
     policies, unreadable = _policies(kube, namespace)
     found = _runs(kube, tables, dataset)
     if isinstance(found, Unavailable):

@@ -26,6 +26,9 @@ LABEL_ATTEMPT: Final = "lethe.dev/attempt"
 ANNOTATION_DATASET: Final = "lethe.dev/dataset"
 ANNOTATION_GENERATION: Final = "lethe.dev/dataset-generation"
 ANNOTATION_FOR_UID: Final = "lethe.dev/for-uid"
+# On a Job: how many attempts of its run had failed before, `<by themselves>/<for what lies outside of them>`. The Jobs of most of
+# them are gone.
+ANNOTATION_FAILURES: Final = "lethe.dev/failures-before"
 # Its value on a run that serves no Restatement but the head of the table.
 FOR_HEAD: Final = "head"
 # How the keys of a Dataset's ConfigMap end; before it stand the first 12 digits of the run id.

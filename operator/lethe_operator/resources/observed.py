@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
@@ -108,10 +108,29 @@ class AttemptState(StrEnum):
 
 
 @dataclass(frozen=True)
+class Failures:
+    """How many attempts failed by themselves, and how many for what lies outside of them."""
+
+    run: int = 0
+    infrastructure: int = 0
+
+    def __add__(self, other: "Failures") -> "Failures":
+        return Failures(self.run + other.run, self.infrastructure + other.infrastructure)
+
+    @property
+    def total(self) -> int:
+        return self.run + self.infrastructure
+
+
+NO_FAILURES: Final = Failures()
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One Job, or this Dataset's part of one. `generation` is the Dataset's when it was launched, `for_uid` the UID of the
     Restatement it serves, FOR_HEAD if it serves the head, "" otherwise; `exit_code` and `oom` are the driver container's, None
-    and False when its pod is gone; `waiting` says why the pod does not run yet; `datasets`: how many share the Job.
+    and False when its pod is gone; `waiting` says why the pod does not run yet; `datasets`: how many share the Job;
+    `failures_before`: of earlier attempts of its run, as it was launched.
 
     Of a shared Job `state`, `finished` and `exit_code` tell of this Dataset's part alone: it has ended with its result."""
 
@@ -131,6 +150,7 @@ class Attempt:
     waiting: str = ""
     deleting: bool = False
     datasets: int = 1
+    failures_before: Failures = NO_FAILURES
     progress: Progress | None = None
     result: RunResult | None = None
 
@@ -163,6 +183,11 @@ class Run:
     def requests(self) -> tuple[RestatementRequest, ...]:
         """Whose group it carries out, as far as its document is known."""
         return self.intent.restatement.requests if self.intent is not None and self.intent.restatement else ()
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether it is a dry run, which commits nothing, as far as its document is known."""
+        return self.intent is not None and self.intent.restatement is not None and self.intent.restatement.dry_run
 
     @property
     def reanchors(self) -> bool:

@@ -99,6 +99,8 @@ def set_aside(request: RestatementRequest, error: LetheError, again: bool = Fals
         reason=error.reason,
         message=error.message,
         group_size=0,
+        batch_ids_count=len(request.batch_ids) if request.batch_ids_sha256 else 0,
+        batch_ids_sha256=request.batch_ids_sha256 if request.batch_ids else "",
     )
 
 

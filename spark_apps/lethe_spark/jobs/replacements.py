@@ -44,7 +44,7 @@ def write_replacements(
     Raises: as `write_into`; TransientError, if the store does not answer.
     """
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
-    found = _found(context, requests)
+    found = find_replacements(context, requests)
     aside = {r.key: result for r, result in found if isinstance(result, RequestResult)}
     sources = [(r, source) for r, source in found if isinstance(source, BatchSource)]
     context.step("after-list")
@@ -69,10 +69,10 @@ def write_replacements(
     return Replacements(done.files, rows, aside)
 
 
-def _found(
+def find_replacements(
     context: RunContext, requests: Iterable[RestatementRequest]
 ) -> list[tuple[RestatementRequest, BatchSource | RequestResult]]:
-    """Each with what it is to be replaced by, or why that cannot be used."""
+    """Replays, each with what its batches are to be replaced by, or why that cannot be used."""
 
     @cache
     def store(scheme: str) -> Store:

@@ -1,15 +1,19 @@
-"""Restatement: the Reverts, Replays and Undos of a group, all in one snapshot, with the new data of its Replays. I/O."""
+"""Restatement: the Reverts, Replays and Undos of a group, all in one snapshot, with the new data of its Replays; or, of a dry
+run, what each of them would do. I/O."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from lethe.plan.bounds import IdIndex
-from lethe.run import Phase, RestatementRequest, RunResult
+from lethe.plan.outlook import outlook
+from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
 
-from lethe_spark.base import Base
+from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import named, semi_join
-from lethe_spark.group_commit import GroupCommit, Replacements, result_of
-from lethe_spark.jobs.replacements import write_replacements
+from lethe_spark.group_commit import GroupCommit, Replacements, result_of, strangers_of
+from lethe_spark.id_lists import with_ids
+from lethe_spark.jobs.replacements import find_replacements, write_replacements
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.rewrite import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
@@ -24,8 +28,11 @@ def run(context: RunContext) -> RunResult:
     spec = context.spec
     assert spec.restatement is not None
     context.reporter.phase(Phase.PLANNING)
-    table = open_table(context)
     requests = tuple({r.key: r for r in spec.restatement.requests}.values())
+    if spec.restatement.dry_run:
+        return _planned(context, requests)
+    table = open_table(context)
+    requests, aside = with_ids(requests, context.catalog_properties, table.location)
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
         return write_replacements(context, table, adding, base.batch_column)
@@ -33,8 +40,32 @@ def run(context: RunContext) -> RunResult:
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)
 
-    done = GroupCommit(context, table, requests, write, find).carry_out()
+    done = GroupCommit(context, table, requests, write, find, aside).carry_out()
     return finished(context, table, result_of(spec, requests, done))
+
+
+def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> RunResult:
+    """What each of the requests would do by itself. The table is left as it is."""
+    table = open_table(context, prepare=False)
+    base = observe_base(context, table)
+    requests, aside = with_ids(requests, context.catalog_properties, table.location)
+    replays = [r for r in requests if r.replacement is not None and r.key not in aside]
+    aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
+    strangers = strangers_of(base.ledger, requests)
+    in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
+    files, now = base.files(), datetime.now(UTC)
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Planned",
+        finished_time=now,
+        requests=tuple(
+            aside.get(r.key) or outlook(base.ledger, r, files, in_files, base.field_id, spec.run_id, now)
+            for r in requests
+        ),
+    )
 
 
 def _in_files(context: RunContext, table: SparkTable, base: Base, strangers: Sequence[str]) -> frozenset[str]:

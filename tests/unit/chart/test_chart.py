@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_operator.settings import SharedRuns, from_environment
+from lethe_operator.settings import BackOff, Settings, SharedRuns, from_environment
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm/lethe"
@@ -73,16 +73,23 @@ def test_the_operator_is_told_everything_by_its_environment() -> None:
     assert told["PYICEBERG_HOME"] == "/etc/lethe/catalogs"
     assert json.loads(told["LETHE_RUN_TEMPLATE"])["driver"] == {"cpu": "500m", "memory": "2Gi"}
     assert {"LETHE_SPARK_IMAGE", "LETHE_IMAGE_PULL_POLICY", "LETHE_RESYNC_SECONDS"} <= told.keys()
-    assert {"LETHE_RETRY_BASE_SECONDS", "LETHE_RETRY_MAX_SECONDS"} <= told.keys()
+    settings = from_environment(told)
+    assert (settings.retry, settings.infrastructure_retry) == (Settings().retry, Settings().infrastructure_retry)
 
 
 def test_numbers_reach_the_operator_as_numbers() -> None:
     """Helm turns large numbers into 1e+06 when a template prints them plainly."""
-    told = environment(render({"resyncSeconds": 1_000_000, "retry": {"baseSeconds": 0.5, "maxSeconds": 3_000_000}}))
+    values = {
+        "resyncSeconds": 1_000_000,
+        "retry": {"baseSeconds": 0.5, "maxSeconds": 3_000_000},
+        "infrastructureRetry": {"baseSeconds": 0.25, "maxSeconds": 2_000_000},
+    }
 
-    numbers = [told[f"LETHE_{name}_SECONDS"] for name in ("RESYNC", "RETRY_BASE", "RETRY_MAX")]
+    settings = from_environment(environment(render(values)))
 
-    assert [float(number) for number in numbers] == [1_000_000, 0.5, 3_000_000]
+    assert settings.resync_seconds == 1_000_000
+    assert settings.retry == BackOff(0.5, 3_000_000)
+    assert settings.infrastructure_retry == BackOff(0.25, 2_000_000)
 
 
 def test_shared_runs_have_an_account_in_each_namespace_when_asked_for() -> None:

@@ -139,9 +139,9 @@ def test_a_request_key_is_the_same_for_ever() -> None:
     assert wanted == request_key("ns", "revert", SPEC)
 
 
-@pytest.mark.parametrize("field", ["suspend", "cancel", "ttlSecondsAfterFinished"])
-def test_what_may_be_edited_is_no_part_of_a_request_key(field: str) -> None:
-    """Restatements re-created by GitOps, or paused on the way, are the same requests."""
+@pytest.mark.parametrize("field", ["suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"])
+def test_what_says_only_when_and_whether_is_no_part_of_a_request_key(field: str) -> None:
+    """Restatements re-created by GitOps, paused on the way or given more time, are the same requests."""
     assert request_key("ns", "r", {**SPEC, field: 1}) == request_key("ns", "r", SPEC)
 
 

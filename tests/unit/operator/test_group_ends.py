@@ -92,7 +92,7 @@ def test_those_that_a_run_failed_with_are_tried_together_again_without_what_came
     failed = ended(30, *R[:3], state=AttemptState.FAILED, exit_code=None)
 
     first = decided(*R[:3], came("new", 15, batchIds=["n"]), runs=(failed,))
-    behind = decided(*R[:3], came("old", 25, batchIds=["n"]), runs=(failed,))
+    behind = decided(*R[:3], came("old", 28, batchIds=["n"]), runs=(failed,))
 
     (launch,) = first.launches
     assert members(first) == ["r0", "r1", "r2"]

@@ -44,9 +44,9 @@ def test_a_chain_of_replays_is_one_group_in_its_order() -> None:
     [
         a_replay("A", "B", "a", suspend=True),
         a_replay("A", "B", "a", cancel=True),
-        a_replay("A", "B", "a", dryRun=True),
+        a_restatement("a", operation="Replay", replacement={"batchId": "B", "uri": "s3://lake/buffer/flights/B/"}),
     ],
-    ids=["suspended", "cancelled", "not supported"],
+    ids=["suspended", "cancelled", "refused"],
 )
 def test_one_that_cannot_go_holds_back_nobody_but_what_depends_on_it(held: Restatement) -> None:
     dependent, other = a_replay("B", "C", "b"), a_replay("X", "Y", "c")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.decide import restatement_status
-from lethe_operator.decide.restatement import Standing
+from lethe_operator.decide.standing import Standing
 from lethe_operator.kube import RESTATEMENTS, Document, Kind
 from lethe_operator.observe.restatements import Found, Restatements
 from lethe_operator.resources.common import is_newer

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from lethe.run import RunSpec
-from lethe_operator.decide.actions import Actions
+from lethe.run import Phase, Progress
+from lethe_operator.decide.actions import Actions, Launch
 from lethe_operator.decide.table import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Run
@@ -26,6 +26,7 @@ from tests.unit.operator.builders import (
 )
 
 CRASHED: dict[str, Any] = {"exit_code": 134}
+BEGUN = Progress(run_id="x", phase=Phase.PLANNING, updated_time=NOW)
 
 
 def requests(count: int) -> list[Restatement]:
@@ -57,22 +58,24 @@ class Story:
             self.now = actions.look_again
             return
         (launch,) = actions.launches
-        self.end(launch.run, launch.for_uid)
+        self.end(launch)
 
-    def end(self, run: RunSpec, for_uid: str) -> None:
+    def end(self, launch: Launch) -> None:
+        run = launch.run
         assert run.restatement is not None
         keys = [r.key for r in run.restatement.requests]
         failed = any(r.name in self.bad for r in run.restatement.requests)
         began, self.now = self.now, self.now + timedelta(seconds=30)
         state = AttemptState.FAILED if failed else AttemptState.SUCCEEDED
         attempt = replace(
-            an_attempt(run, state, number=run.attempt, for_uid=for_uid, **(self.fails if failed else {})),
+            an_attempt(run, state, number=run.attempt, for_uid=launch.for_uid, **(self.fails if failed else {})),
             created=began,
             finished=self.now,
             generation=self.dataset.meta.generation,
+            failures_before=launch.failures,
         )
         known = self.runs.get(run.run_id)
-        attempts = (*known.attempts, attempt) if known else (attempt,)
+        attempts = (*known.attempts, attempt)[-3:] if known else (attempt,)  # as the operator keeps them
         self.runs[run.run_id] = a_run(run, *attempts)
         self.groups.append((len(keys), failed))
         if not failed:
@@ -151,8 +154,9 @@ def test_the_bad_one_is_tried_again_with_growing_pauses_once_it_is_alone() -> No
         {"exit_code": 137},
         {"exit_code": 20, "result": a_result(a_group(), "Failed", reason="CatalogOrStorageAway", message="away")},
         {"exit_code": 20, "result": a_result(a_group(), "Failed", reason="LedgerMoved", message="moved")},
+        {"exit_code": None, "job_reason": "DeadlineExceeded"},
     ],
-    ids=["its node went", "it was stopped", "it was killed", "the storage is away", "others were faster"],
+    ids=["its node went", "it was stopped", "it was killed", "the storage is away", "others were faster", "no pod"],
 )
 def test_what_lies_outside_of_a_run_halves_no_group(fails: dict[str, Any]) -> None:
     """The same would happen to any part of it."""
@@ -170,7 +174,7 @@ def test_what_lies_outside_of_a_run_halves_no_group(fails: dict[str, Any]) -> No
     [
         CRASHED,
         {"exit_code": 137, "oom": True},
-        {"exit_code": None, "job_reason": "DeadlineExceeded"},
+        {"exit_code": None, "job_reason": "DeadlineExceeded", "progress": BEGUN},
         {"exit_code": 20, "result": a_result(a_group(), "Failed", reason="UnexpectedError", message="KeyError")},
         {"exit_code": 20, "result": a_result(a_group(), "Failed", reason="SparkFailed", message="JvmError")},
     ],

@@ -12,8 +12,9 @@ from lethe.plan.digest import BufferDigest
 from lethe.table import tracking
 from lethe_operator.apply import launch, status_pool
 from lethe_operator.decide import restatement_status
-from lethe_operator.decide.restatement import Standing
+from lethe_operator.decide.standing import Standing
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, Kind
+from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.tables import Tables
@@ -45,7 +46,7 @@ def lake(bare: SmallLake) -> SmallLake:
 
 
 def seen(lake: SmallLake, tables: Tables) -> World:
-    return observe(lake.cluster, tables, Restatements(), "ns", "flights", utc_now()).world  # type: ignore[arg-type]
+    return observe(lake.cluster, tables, Restatements(), IdLists(), "ns", "flights", utc_now()).world  # type: ignore[arg-type]
 
 
 def told(world: World) -> tuple[list[str], int, list[str]]:

@@ -60,14 +60,14 @@ def test_the_jobs_of_a_restatement_stay_until_its_end_is_written() -> None:
     assert decided(a_world(restatements=tuple(restatements), runs=runs)).delete_jobs == ()
 
 
-def test_between_the_first_attempt_and_the_last_two_jobs_go() -> None:
+def test_of_many_attempts_the_jobs_of_the_last_three_stay() -> None:
     spec = a_consolidation(A)
     attempts = [an_attempt(spec, AttemptState.FAILED, number=n, exit_code=20, ago_seconds=100 - n) for n in range(1, 7)]
     shown = {"runs": [{"name": a.job, "kind": "Consolidation", "phase": "Failed"} for a in attempts]}
 
     actions = decided(a_world(A, runs=(a_run(spec, *attempts),)), a_dataset(status=shown, **EAGER))
 
-    assert [a.job for a in attempts[1:4]] == list(actions.delete_jobs)
+    assert [a.job for a in attempts[:3]] == list(actions.delete_jobs)
 
 
 def test_the_intent_of_a_restatement_that_is_gone_is_dropped() -> None:

@@ -6,8 +6,9 @@ import pytest
 from lethe.run import Phase, Progress, RequestResult
 from lethe_operator.decide import restatement_status
 from lethe_operator.decide.actions import Launch
-from lethe_operator.decide.restatement import Standing, stand
+from lethe_operator.decide.restatement import stand
 from lethe_operator.decide.restatement_order import in_order
+from lethe_operator.decide.standing import Standing
 from lethe_operator.decide.table import decide
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.validation import Blocker
@@ -106,8 +107,6 @@ def test_unknown_batch_ids_are_reported() -> None:
     ("spec", "field"),
     [
         ({"operation": "Erase"}, "spec.operation Erase"),
-        ({"dryRun": True}, "spec.dryRun"),
-        ({"batchIds": None, "batchIdsFrom": {"uri": "s3://x/y"}}, "spec.batchIdsFrom"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
@@ -338,16 +337,3 @@ def test_a_pod_that_does_not_start_is_told() -> None:
     found = standing(run=of(REVERT, AttemptState.ACTIVE, waiting="Its pod waits: Unschedulable: no node"))
 
     assert "Unschedulable" in message(restatement_status.status(REVERT, found, NOW), "Ready")
-
-
-def test_the_time_to_live_counts_from_the_end_and_only_when_set() -> None:
-    def expires(ttl: int | None) -> Any:
-        spec: dict[str, Any] = {} if ttl is None else {"ttlSecondsAfterFinished": ttl}
-        at = ago(seconds=100).isoformat()
-        conditions = [{"type": "Succeeded", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at}]
-        r = a_restatement(status={"phase": "Succeeded", "conditions": conditions}, **spec)
-        return restatement_status.expires(r, standing(r, table=committed(r)), NOW)
-
-    assert None is expires(None)
-    assert ago(seconds=40) == expires(60)
-    assert None is restatement_status.expires(a_restatement(ttlSecondsAfterFinished=0), standing(), NOW)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, back_off_seconds, judge
-from lethe_operator.resources.observed import Attempt, AttemptState
+from lethe_operator.decide.failures import back_off_seconds
+from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going, judge
+from lethe_operator.resources.observed import Attempt, AttemptState, Failures
 
 from tests.builders import ago
 from tests.unit.operator.builders import SETTINGS, a_consolidation, a_result, a_run, an_attempt
@@ -18,7 +19,7 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 10), (1, 10), (2, 20), (3, 40), (6, 320), (7, 360), (5000, 360)])
 def test_pauses_double_up_to_six_minutes(failures: int, seconds: float) -> None:
-    assert seconds == back_off_seconds(failures, SETTINGS)
+    assert seconds == back_off_seconds(failures, SETTINGS.retry)
 
 
 def test_an_intent_without_a_job_is_fresh() -> None:
@@ -31,14 +32,14 @@ def test_a_job_that_is_active_goes_on_whatever_failed_before() -> None:
     verdict = judge(a_run(SPEC, failed(1), active), 1, SETTINGS)
 
     assert isinstance(verdict, Going)
-    assert (active, 1, "RunFailed") == (verdict.attempt, verdict.failures, verdict.reason)
+    assert (active, Failures(run=1), "RunFailed") == (verdict.attempt, verdict.failures, verdict.reason)
 
 
 def test_a_transient_failure_is_tried_again_after_a_pause() -> None:
     verdict = judge(a_run(SPEC, failed(1), failed(2, finished_seconds=5)), 1, SETTINGS)
 
     assert isinstance(verdict, Again)
-    assert (3, 2, ago(seconds=-15)) == (verdict.number, verdict.failures, verdict.at)
+    assert (3, Failures(run=2), ago(seconds=-15)) == (verdict.number, verdict.failures, verdict.at)
 
 
 def test_a_pod_that_is_gone_is_a_transient_failure() -> None:

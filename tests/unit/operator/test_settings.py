@@ -8,7 +8,7 @@ from lethe_operator.settings import InvalidSettings, from_environment
 def test_an_empty_environment_gives_the_defaults() -> None:
     settings = from_environment({})
 
-    assert (settings.watch_namespaces, settings.resync_seconds, settings.retry_max_seconds) == (("default",), 15, 360)
+    assert (settings.watch_namespaces, settings.resync_seconds, settings.retry.max_seconds) == (("default",), 15, 360)
 
 
 def test_lists_are_split_at_commas_and_the_chart_s_run_template_is_read() -> None:
@@ -53,6 +53,7 @@ def test_sharing_is_for_those_who_ask_and_its_limits_are_the_charts() -> None:
         {"LETHE_SHARED_RUNS": '{"gatherSeconds": 0}'},
         {"LETHE_RESYNC_SECONDS": "0"},
         {"LETHE_RETRY_BASE_SECONDS": "soon"},
+        {"LETHE_INFRASTRUCTURE_RETRY_MAX_SECONDS": "0"},
         {"LETHE_METRICS_PORT": "http"},
         {"LETHE_METRICS_PORT": "70000"},
     ],

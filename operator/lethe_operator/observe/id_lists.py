@@ -1,0 +1,122 @@
+"""Lists of batch ids that Restatements keep in ConfigMaps. I/O; each is read when its Restatement is first looked at, and again
+from time to time, so that one that changes is noticed.
+
+What is carried out is the list as it was first looked at, or nothing: its SHA-256 is in the status from then on.
+"""
+
+import base64
+import binascii
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from lethe.errors import InputError
+from lethe.plan.id_lists import IdList, parse_ids
+
+from lethe_operator.decide.ends import finished_before
+from lethe_operator.kube import CONFIG_MAPS, Document, Kube, NotFound
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.restatement import ConfigMapKey, NoList, Restatement
+
+READ_AGAIN_AFTER: Final = timedelta(seconds=60)
+MISSING_AGAIN_AFTER: Final = timedelta(seconds=15)
+# At one look at a Dataset; an API server answers in some milliseconds.
+READS_AT_ONCE: Final = 100
+# Of the lists of one Dataset, besides the oldest; those behind are read when these have ended.
+IDS_HELD_AT_MOST: Final = 200_000
+
+
+@dataclass(frozen=True)
+class _Read:
+    at: datetime
+    found: IdList | NoList
+
+
+class IdLists:
+    """One per operator, shared by its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, str], dict[ConfigMapKey, _Read]] = {}
+
+    def attached(
+        self, kube: Kube, namespace: str, dataset: str, restatements: Iterable[Restatement], now: datetime
+    ) -> tuple[Restatement, ...]:
+        """The Restatements of a Dataset, those that have not ended with the list that they refer to. Raises: ApiError."""
+        every = tuple(restatements)
+        listed_ones = [(r, key) for r in every if (key := _key(r)) is not None and finished_before(r) is None]
+        wanted = sorted(listed_ones, key=lambda pair: (pair[0].created, pair[0].meta.name))
+        with self._lock:
+            before = dict(self._kept.get((namespace, dataset), {}))
+        kept: dict[ConfigMapKey, _Read] = {}
+        maps: dict[str, Document | None] = {}
+        held = 0
+        for _, key in wanted:
+            if key in kept:
+                continue
+            if held >= IDS_HELD_AT_MOST:
+                break
+            known = before.get(key)
+            if known is None or now - known.at >= _rest(known.found):
+                if key.name not in maps and len(maps) < READS_AT_ONCE:
+                    maps[key.name] = _get(kube, namespace, key.name)
+                if key.name in maps:
+                    known = _Read(now, listed(maps[key.name], key))
+            if known is not None:
+                kept[key] = known
+                held += len(known.found.ids) if isinstance(known.found, IdList) else 0
+        with self._lock:
+            if kept:
+                self._kept[namespace, dataset] = kept
+            else:
+                self._kept.pop((namespace, dataset), None)
+        found = {r.meta.name: kept[key].found if key in kept else _NOT_YET for r, key in wanted}
+        return tuple(replace(r, listed=found[r.meta.name]) if r.meta.name in found else r for r in every)
+
+    def forget(self, namespace: str, dataset: str) -> None:
+        """A Dataset is gone."""
+        with self._lock:
+            self._kept.pop((namespace, dataset), None)
+
+
+_NOT_YET: Final = NoList(Reason.QUEUED, "Its list of batch ids is read when those before it have been.", False, 5)
+
+
+def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
+    """What a ConfigMap holds under a key, as text or as bytes. Pure.
+
+    Args:
+        config_map: None: it is not there.
+    """
+    where = f"The list of batch ids in ConfigMap {key.name}, key {key.key}"
+    if config_map is None:
+        text = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
+        return NoList(Reason.LIST_NOT_FOUND, text)
+    text = (config_map.get("data") or {}).get(key.key)
+    encoded = (config_map.get("binaryData") or {}).get(key.key)
+    if text is None and encoded is None:
+        return NoList(Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. It is looked for again.")
+    try:
+        return parse_ids(text.encode() if text is not None else base64.b64decode(encoded), where)
+    except InputError as e:
+        return NoList(e.reason, e.message, final=True)
+    except binascii.Error:  # the API server takes none such
+        return NoList(Reason.INVALID_ID_LIST, f"{where}: it is not base64.", final=True)
+
+
+def _get(kube: Kube, namespace: str, name: str) -> Document | None:
+    try:
+        return kube.get(CONFIG_MAPS, namespace, name)
+    except NotFound:
+        return None
+
+
+def _key(restatement: Restatement) -> ConfigMapKey | None:
+    source = restatement.spec.batch_ids_from
+    return source.config_map_key_ref if source is not None else None
+
+
+def _rest(found: IdList | NoList) -> timedelta:
+    return READ_AGAIN_AFTER if isinstance(found, IdList) or found.final else MISSING_AGAIN_AFTER

@@ -1,0 +1,43 @@
+"""What a request would touch if it were carried out now, by itself: the answer to a dry run. Pure."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from lethe.errors import InputError, LedgerError, TableError
+from lethe.ledger.ledger import Ledger
+from lethe.plan.bounds import FileBounds, split_by_bounds
+from lethe.plan.group import set_aside
+from lethe.plan.requests import recalled
+from lethe.plan.restatement import plan_restatement
+from lethe.run import RequestResult, RestatementPlan, RestatementRequest
+
+
+def outlook(
+    ledger: Ledger,
+    request: RestatementRequest,
+    files: Sequence[FileBounds],
+    in_files: Collection[str],
+    field_id: int,
+    run: str,
+    now: datetime,
+) -> RequestResult:
+    """The result that the request would have on this ledger, with its plan and without a commit. O(files x log ids).
+
+    Args:
+        files: The live data files of the head.
+        in_files, field_id: As `plan_restatement`.
+    Returns: A result that succeeded, with `plan`; or the reason for which the request would be refused.
+    Raises: LedgerError, TableError: the request is not at fault.
+    """
+    try:
+        planned = plan_restatement(ledger, request, in_files, field_id, run, now)
+    except (LedgerError, TableError):
+        raise
+    except InputError as e:
+        return set_aside(request, e)
+    undone = ledger.requests.get(request.undoes) if request.undoes else None
+    ids = recalled(undone).batch_ids if undone is not None else request.batch_ids
+    found = split_by_bounds(files, ids)
+    touched = (*found.might, *found.must)
+    plan = RestatementPlan(files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(found.must))
+    return planned.result.model_copy(update={"plan": plan, "committed_time": None, "group_size": 0})

@@ -1,0 +1,93 @@
+"""A dry run tells what a group would touch, and leaves the table and everything beside it as it was."""
+
+from pathlib import Path
+
+import pytest
+from lethe.errors import InputError
+from lethe.run import RequestResult, RestatementRequest, RunResult
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.jobs_support import Story, local
+from tests.spark.lake import Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A and B are in one set of files, C in another."""
+    story = Story.begin(spark, lake, partition_by=())
+    story.put("A", "B", "C")
+    story.consolidate("A", "B")
+    story.consolidate("C")
+    return story
+
+
+def rehearsed(story: Story, *requests: RestatementRequest) -> RunResult:
+    spec = story.restatement(*requests)
+    assert spec.restatement is not None
+    return story.run(spec.model_copy(update={"restatement": spec.restatement.model_copy(update={"dry_run": True})}))
+
+
+def told(result: RunResult) -> dict[str, RequestResult]:
+    return {r.name.removeprefix("ns/"): r for r in result.requests}
+
+
+def everything(story: Story) -> dict[str, bytes]:
+    root = Path(local(story.table().location()))
+    return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_each_request_is_told_what_it_alone_would_do_and_not_a_byte_of_the_table_changes(story: Story) -> None:
+    story.append_as_a_stranger("foreign")
+    incomplete = story.a_replay("A", by="A2", name="incomplete")
+    assert incomplete.replacement is not None
+    (Path(local(incomplete.replacement.uri)) / "_SUCCESS").unlink()
+    before, head = everything(story), story.head().snapshot_id
+
+    result = rehearsed(
+        story,
+        a_request("first", batch_ids=["A", "unknown", "foreign"]),
+        a_request("second", batch_ids=["A"]),
+        a_request("whole", batch_ids=["C"]),
+        story.a_replay("B", by="B2", name="replay"),
+        incomplete,
+    )
+
+    found = told(result)
+    assert (result.outcome, result.snapshot_id) == ("Planned", None)
+    assert (everything(story), story.head().snapshot_id) == (before, head)
+    sizes = {path: Path(local(path)).stat().st_size for path in story.files()}
+    of = {i: [p for p, ids in story.files().items() if i in ids] for i in ("A", "C", "foreign")}
+    plans = {name: r.plan for name, r in found.items() if r.plan is not None}
+    assert {name: p.files for name, p in plans.items()} == {
+        "first": len({*of["A"], *of["foreign"]}),
+        "second": len(of["A"]),
+        "whole": len(of["C"]),
+        "replay": len(of["A"]),
+    }
+    assert plans["whole"].whole_files == len(of["C"]) > 0
+    assert plans["second"].whole_files == 0
+    assert plans["whole"].bytes == sum(sizes[p] for p in of["C"])
+    assert [found[n].rows_deleted for n in ("first", "second", "whole")] == [4, 4, 4]
+    assert found["first"].unknown_batch_ids == ("unknown",)
+    assert (found["incomplete"].succeeded, found["incomplete"].reason) == (False, "ReplacementIncomplete")
+
+
+def test_carried_out_it_does_what_the_dry_run_told(story: Story) -> None:
+    request = a_request("revert", batch_ids=["A", "unknown"])
+    dry = told(rehearsed(story, request))["revert"]
+
+    real = story.restate(request)
+
+    same = ("rows_deleted", "tombstones_added", "unknown_batch_ids", "unknown_batch_ids_count")
+    assert [getattr(dry, f) for f in same] == [getattr(real, f) for f in same]
+
+
+def test_a_table_that_no_run_has_prepared_yet_is_neither_made_nor_claimed(spark: SparkSession, lake: Lake) -> None:
+    story = Story.begin(spark, lake)
+
+    with pytest.raises(InputError) as refused:
+        rehearsed(story, a_request("revert"))
+
+    assert refused.value.reason == "TableNotFound"
+    assert not spark.catalog.tableExists(story.full_name)

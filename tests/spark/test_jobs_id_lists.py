@@ -1,0 +1,152 @@
+"""Restatements whose batch ids lie in a file that the run reads."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lethe.plan.id_lists import LISTED_IDS_AT_MOST, parse_ids
+from lethe.run import RequestResult, RestatementRequest, RunResult
+from lethe_spark.id_lists import with_ids
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request, ago
+from tests.spark.jobs_support import Story, of_batches
+from tests.spark.lake import Lake
+from tests.spark.s3 import OWNER, READER, S3, running
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A, B and C are in the table."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B", "C")
+    story.consolidate("A", "B", "C")
+    return story
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> Path:
+    return tmp_path / "ids.txt"
+
+
+def by_list(path: Path, name: str = "listed", **changes: object) -> RestatementRequest:
+    return a_request(name, batch_ids=(), batch_ids_uri=f"file://{path}", **changes)
+
+
+def told(result: RunResult) -> dict[str, RequestResult]:
+    return {r.name.removeprefix("ns/"): r for r in result.requests}
+
+
+def test_a_listed_revert_is_carried_out_remembered_and_undone_when_the_list_is_gone(story: Story, ids: Path) -> None:
+    before = story.rows_at()
+    ids.write_bytes(b"A\nunknown\n\nB\nA\n")
+    request = by_list(ids)
+
+    first = story.restate(request)
+    ids.unlink()
+    again = story.restate(request)
+    reverted = story.rows_at()
+    story.undo(of="listed")
+
+    assert reverted == of_batches("C")
+    assert (first.batch_ids_count, first.batch_ids_sha256) == (3, parse_ids(b"A\nunknown\n\nB\nA\n", "").sha256)
+    assert (first.rows_deleted, first.unknown_batch_ids) == (8, ("unknown",))
+    assert (again.succeeded, again.batch_ids_sha256, again.snapshot_id) == (
+        True,
+        first.batch_ids_sha256,
+        first.snapshot_id,
+    )
+    story.check_reads(before)
+
+
+def test_a_list_that_cannot_be_used_keeps_out_its_own_request_only(story: Story, ids: Path) -> None:
+    ids.write_bytes(b" A")
+
+    result = story.run(
+        story.restatement(
+            by_list(ids.with_name("missing"), "missing"), by_list(ids, "broken"), a_request("revert", batch_ids=["C"])
+        )
+    )
+
+    assert {name: (r.reason, r.again) for name, r in told(result).items()} == {
+        "missing": ("ListNotFound", True),
+        "broken": ("InvalidIdList", False),
+        "revert": ("", False),
+    }
+    story.check_reads(of_batches("A", "B"))
+
+
+def test_in_its_group_a_list_counts_for_the_order(story: Story, ids: Path) -> None:
+    ids.write_bytes(b"A2")
+    older = by_list(ids, creation_time=ago(hours=2))
+
+    result = story.run(story.restatement(older, story.a_replay("A", by="A2")))
+
+    assert told(result)["listed"].unknown_batch_ids_count == 0
+    assert told(result)["replay"].rows_added == 3
+    assert (story.states()["A"], story.states()["A2"]) == ("replaced", "reverted")
+
+
+def test_a_replacement_that_is_in_the_list_of_what_it_replaces_is_refused(story: Story, ids: Path) -> None:
+    ids.write_bytes(b"A\nA2")
+    replay = story.a_replay("A", by="A2", name="listed").model_copy(
+        update={"batch_ids": (), "batch_ids_uri": f"file://{ids}"}
+    )
+
+    assert story.restate(replay).reason == "ReplacementIsReplaced"
+
+
+def test_a_dry_run_reads_the_list_as_well(story: Story, ids: Path) -> None:
+    ids.write_bytes(b"A\nB")
+    spec = story.restatement(by_list(ids))
+    assert spec.restatement is not None
+
+    (result,) = story.run(
+        spec.model_copy(update={"restatement": spec.restatement.model_copy(update={"dry_run": True})})
+    ).requests
+
+    assert (result.batch_ids_count, result.rows_deleted, result.plan is not None) == (2, 8, True)
+
+
+def test_as_many_ids_as_a_list_may_have_are_one_commit(story: Story, ids: Path) -> None:
+    ids.write_text("\n".join(["A", *(f"2013-01-{n:06}.航班" for n in range(LISTED_IDS_AT_MOST - 1))]))
+    before = len(story.snapshots())
+
+    result = story.restate(by_list(ids))
+
+    assert (result.tombstones_added, result.unknown_batch_ids_count) == (LISTED_IDS_AT_MOST, LISTED_IDS_AT_MOST - 1)
+    assert (len(story.snapshots()), len(result.unknown_batch_ids)) == (before + 1, 20)
+    assert story.rows_at() == of_batches("B", "C")
+
+
+# --- on S3 ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with running() as server:
+        yield server
+
+
+def read(s3: S3, uri: str, user: tuple[str, str] = OWNER) -> RestatementRequest | RequestResult:
+    request = a_request("r", batch_ids=(), batch_ids_uri=uri)
+    ((found,), aside) = with_ids([request], s3.properties(user), "s3://lake/t")
+    return aside.get(request.key, found)
+
+
+def test_a_list_on_s3_is_read_and_one_that_cannot_be_had_is_waited_for(s3: S3) -> None:
+    bucket = s3.bucket(f"lists-{uuid.uuid4().hex[:8]}")
+    s3.put(bucket, "ids", "a\n航班".encode())
+
+    found = read(s3, f"s3://{bucket}/ids")
+    away = [
+        read(s3, f"s3://{bucket}/missing"),
+        read(s3, f"s3://{bucket}/ids", READER),
+        read(s3, "s3://no-such-bucket/ids"),
+    ]
+
+    assert isinstance(found, RestatementRequest)
+    assert found.batch_ids == ("a", "航班")
+    assert all(isinstance(r, RequestResult) and r.again for r in away)
+    assert [r.reason for r in away if isinstance(r, RequestResult)][:2] == ["ListNotFound", "AccessDenied"]
