@@ -93,5 +93,5 @@ test-up: venv ## the tests' cluster, for working on a test
 .PHONY: bench-ledger bench-consolidation
 bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
-bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 40 minutes on a quiet machine (ARGS="--scale small")
+bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 100 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
