@@ -93,7 +93,7 @@ test-up: venv ## the tests' cluster, for working on a test
 .PHONY: bench-ledger bench-consolidation bench-restatement
 bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
-bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 80 minutes on a quiet machine (ARGS="--scale small")
+bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 100 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
 bench-restatement: venv jars ## what taking back costs, in a session and on the demo's cluster (after make up install)
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python -m bench.restatement $(ARGS)

@@ -156,11 +156,12 @@ to_kind() { # CLUSTER IMAGE
 }
 
 load() {
-  # What was built last, and not what a file that changed since would give
+  # What was built last, and not what a file that changed since would give; nor what somebody builds meanwhile
   local image context=${CLUSTER:-}
   [ -e "$LETHE_STATE/images.env" ] || die "nothing is built yet: run make images"
+  cp "$LETHE_STATE/images.env" "$LETHE_LOADED.new"
   # shellcheck disable=SC1090,SC1091
-  source "$LETHE_STATE/images.env"
+  source "$LETHE_LOADED.new"
   for image in "$LETHE_OPERATOR_IMAGE" "$LETHE_SPARK_IMAGE" "$LETHE_POSTGRES_IMAGE" "$LETHE_VERSITYGW_IMAGE"; do
     image=localhost/${image##*/}
     case $(mode) in
@@ -176,7 +177,7 @@ load() {
         ;;
     esac
   done
-  cp "$LETHE_STATE/images.env" "$LETHE_LOADED"
+  mv "$LETHE_LOADED.new" "$LETHE_LOADED"
 }
 
 case ${1:-} in

@@ -111,7 +111,7 @@ def replay(lake: Lake, total: int) -> int:
 
 def vacuum(lake: Lake) -> None:
     files = lake.data_files(TABLE)
-    tombstones = len(lethe.scan(TABLE, catalog=lake.catalog).ledger.tombstones)
+    tombstones = lake.tombstones(TABLE)
     check("tombstones before the vacuum", TOMBSTONES, tombstones)
     say(
         f"    before the vacuum: {len(files)} data files of {sum(files.values()):,} rows, {tombstones} active tombstones"
@@ -126,7 +126,7 @@ def vacuum(lake: Lake) -> None:
     purged = files.keys() - after.keys()
     step.done(f"{len(purged)} data files rewritten as {len(after.keys() - files.keys())}")
     live = len(expected())
-    tombstones = len(lethe.scan(TABLE, catalog=lake.catalog).ledger.tombstones)
+    tombstones = lake.tombstones(TABLE)
     say(
         f"    after the vacuum: {len(after)} data files of {sum(after.values()):,} rows, {tombstones} active tombstones"
     )

@@ -81,6 +81,15 @@ class Lake:
         self.catalog.drop_table(name)
         self.clear(location)
 
+    def tombstones(self, name: str) -> int:
+        """How many are active, as the current snapshot's summary says."""
+        head = self.catalog.load_table(name).current_snapshot()
+        return (
+            int(head.summary["tombstone.metrics.total.count"] or 0)
+            if head is not None and head.summary is not None
+            else 0
+        )
+
     def data_files(self, name: str) -> dict[str, int]:
         """The current snapshot's data files and their row counts, by PyIceberg."""
         files = self.catalog.load_table(name).inspect.files()

@@ -34,7 +34,9 @@ def bytes_of(restatement: Restatement, world: World) -> int:
     if restatement.list_uri:  # which batches is not known; no more than there are
         return world.table.total_bytes
     batches = world.table.ledger.batches
-    return sum(batches[i].bytes or 0 for i in restatement.batch_ids if i in batches)
+    some = restatement.sized_by
+    found = sum(batches[i].bytes or 0 for i in some if i in batches)
+    return found * len(restatement.batch_ids) // max(1, len(some))
 
 
 def _what(members: list[Restatement]) -> str:

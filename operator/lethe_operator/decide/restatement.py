@@ -50,6 +50,7 @@ def stand(
     found = withdrawn(restatement, world, trial, now) or _wanted(
         restatement, dataset, world, blocker, trial, now, settings
     )
+    found = replace(found, plan={**id_lists.seen(trial.told), **(found.plan or {})})
     if found.finished or found.stalled:
         found = replace(found, failures=trial.failures)
     if found.finished or restatement.deadline is None or restatement.deadline <= now:
@@ -77,7 +78,7 @@ def _wanted(
     if going is None:
         refused = (
             _refused(restatement, dataset, world)
-            or without_list(restatement, trial.list_sha256, now)
+            or without_list(restatement, trial.told, now)
             or erasure.not_yet(restatement, dataset, world, settings)
         )
     if refused is not None:

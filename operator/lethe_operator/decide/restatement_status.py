@@ -82,8 +82,8 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
 def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
     """What is known of it. Of a list by reference, how it was when it was first looked at."""
     old = restatement.status.get("plan") or {}
-    first = {"batchIds": old["batchIds"]} if "batchIds" in old else id_lists.seen(restatement.listed)
-    return {**(standing.plan or old), **first}
+    first = {k: v for k, v in old.items() if k == "batchIds"}
+    return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
 
 
 def _attempts(old: Mapping[str, Any], standing: Standing) -> Mapping[str, Any]:
@@ -130,14 +130,3 @@ def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[E
     if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
         return ()
     return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)
-
-
-def expires(restatement: Restatement, standing: Standing, now: datetime) -> datetime | None:
-    """When a finished Restatement is to be deleted; None: never, or it has not finished."""
-    ttl = restatement.spec.ttl_seconds_after_finished
-    if ttl is None or not standing.finished:
-        return None
-    finished = conditions.find(restatement.status, conditions.SUCCEEDED)
-    if finished.get("status") != standing.succeeded or standing.finished_time is None:
-        return None  # its end is being written now; the time of that is what counts
-    return datetime.fromtimestamp(standing.finished_time.timestamp() + ttl, tz=now.tzinfo)

@@ -27,6 +27,7 @@ from lethe_operator.decide.restatement_order import in_order
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
 from lethe_operator.decide.run_specs import vacuum as vacuum_run
 from lethe_operator.decide.standing import Standing
+from lethe_operator.decide.time_to_live import expired
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker
@@ -90,8 +91,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     prunable = run_history.prunable(
         world.runs, old_runs, _needed(dataset, world, trials, standings, (consolidation, reanchor), vacuum.latest)
     )
-    expiries = {r.meta.name: restatement_status.expires(r, s, now) for r, s in standings}
-    expired = tuple(name for name, at in expiries.items() if at is not None and at <= now)
+    over = expired(standings, now)
     return Actions(
         dataset_status=status,
         restatement_statuses=changed.statuses,
@@ -102,7 +102,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         sweep=sweep.delete,
         delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
-        delete_restatements=expired,
+        delete_restatements=over.names,
         events=(
             *_dataset_events(dataset, status),
             *_accepted(dataset, status),
@@ -113,8 +113,8 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
             turns.look_again,
             world.next_expiry,
             changed.look_again,
+            over.look_again,
             *(s.look_again for _, s in standings),
-            *(at for at in expiries.values() if at is not None and at > now),
         ),
     )
 
@@ -125,13 +125,13 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
     standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
-    expiries = ((r.meta.name, restatement_status.expires(r, s, now)) for r, s in standings)
+    over = expired(standings, now)
     deadlines = (r.deadline for r, s in standings if not s.finished)
     return Actions(
         restatement_statuses=changed.statuses,
-        delete_restatements=tuple(name for name, at in expiries if at is not None and at <= now),
+        delete_restatements=over.names,
         events=changed.events,
-        look_again=earliest(changed.look_again, *deadlines),
+        look_again=earliest(changed.look_again, over.look_again, *deadlines),
     )
 
 

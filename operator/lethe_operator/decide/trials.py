@@ -18,9 +18,9 @@ from lethe_operator.settings import Settings
 @dataclass(frozen=True)
 class Trial:
     """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
-    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `failures` of all
-    its runs, since the Dataset was edited; `undoes`: what an Undo was
-    told to take back; `list_sha256`: of the list of batch ids that it was told."""
+    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `failures` of all its runs,
+    since the Dataset was edited; `undoes`: what an Undo was told to take back; `told`: its request as the run was told it, None
+    if that was another object's of the name."""
 
     verdict: Verdict
     run: Run | None = None
@@ -29,7 +29,7 @@ class Trial:
     tries: int = 0
     failures: Failures = NO_FAILURES
     undoes: str = ""
-    list_sha256: str = ""
+    told: RestatementRequest | None = None
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
     @property
@@ -84,8 +84,9 @@ class Trials:
         trial = self._judged[of]
         if request is None or not (request.undoes or request.batch_ids_sha256):
             return trial
-        told = request.batch_ids_sha256 if request.creation_time == restatement.created else ""
-        return replace(trial, undoes=request.undoes, list_sha256=told)
+        return replace(
+            trial, undoes=request.undoes, told=request if request.creation_time == restatement.created else None
+        )
 
     def _judge(self, latest: Run, runs: tuple[Run, ...], uid: str, same: bool) -> Trial:
         generation = self._dataset.meta.generation

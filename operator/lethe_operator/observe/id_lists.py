@@ -46,22 +46,21 @@ class IdLists:
     ) -> tuple[Restatement, ...]:
         """The Restatements of a Dataset, those that have not ended with the list that they refer to. Raises: ApiError."""
         every = tuple(restatements)
-        wanted = sorted((r for r in every if _key(r) is not None and finished_before(r) is None), key=_age)
+        listed_ones = [(r, key) for r in every if (key := _key(r)) is not None and finished_before(r) is None]
+        wanted = sorted(listed_ones, key=lambda pair: (pair[0].created, pair[0].meta.name))
         with self._lock:
             before = dict(self._kept.get((namespace, dataset), {}))
         kept: dict[ConfigMapKey, _Read] = {}
         maps: dict[str, Document | None] = {}
-        held, reads = 0, 0
-        for r in wanted:
-            key = _key(r)
-            if key is None or key in kept:
+        held = 0
+        for _, key in wanted:
+            if key in kept:
                 continue
             if held >= IDS_HELD_AT_MOST:
                 break
             known = before.get(key)
             if known is None or now - known.at >= _rest(known.found):
-                if key.name not in maps and reads < READS_AT_ONCE:
-                    reads += 1
+                if key.name not in maps and len(maps) < READS_AT_ONCE:
                     maps[key.name] = _get(kube, namespace, key.name)
                 if key.name in maps:
                     known = _Read(now, listed(maps[key.name], key))
@@ -73,7 +72,7 @@ class IdLists:
                 self._kept[namespace, dataset] = kept
             else:
                 self._kept.pop((namespace, dataset), None)
-        found = {r.meta.name: kept[k].found if (k := _key(r)) in kept else _NOT_YET for r in wanted}
+        found = {r.meta.name: kept[key].found if key in kept else _NOT_YET for r, key in wanted}
         return tuple(replace(r, listed=found[r.meta.name]) if r.meta.name in found else r for r in every)
 
     def forget(self, namespace: str, dataset: str) -> None:
@@ -93,14 +92,14 @@ def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
     """
     where = f"The list of batch ids in ConfigMap {key.name}, key {key.key}"
     if config_map is None:
-        text = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
-        return NoList(Reason.LIST_NOT_FOUND, text)
-    text = (config_map.get("data") or {}).get(key.key)
-    encoded = (config_map.get("binaryData") or {}).get(key.key)
+        missing = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
+        return NoList(Reason.LIST_NOT_FOUND, missing)
+    text: str | None = (config_map.get("data") or {}).get(key.key)
+    encoded: str | None = (config_map.get("binaryData") or {}).get(key.key)
     if text is None and encoded is None:
         return NoList(Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. It is looked for again.")
     try:
-        return parse_ids(text.encode() if text is not None else base64.b64decode(encoded), where)
+        return parse_ids(text.encode() if text is not None else base64.b64decode(encoded or ""), where)
     except InputError as e:
         return NoList(e.reason, e.message, final=True)
     except binascii.Error:  # the API server takes none such
@@ -121,7 +120,3 @@ def _key(restatement: Restatement) -> ConfigMapKey | None:
 
 def _rest(found: IdList | NoList) -> timedelta:
     return READ_AGAIN_AFTER if isinstance(found, IdList) or found.final else MISSING_AGAIN_AFTER
-
-
-def _age(restatement: Restatement) -> tuple[datetime, str]:
-    return restatement.created, restatement.meta.name

@@ -37,7 +37,7 @@ def asked_by(
     keys = {r.key for r in restatements}
     for r in restatements:
         if r.brings is not None:  # whose size follows from what it replaces
-            batch_ids |= set(r.batch_ids)
+            batch_ids |= set(r.sized_by)
     for run in runs:
         batch_ids |= set(run.intent.consolidation.batch_ids if run.intent and run.intent.consolidation else ())
         keys |= {request.key for request in run.requests}

@@ -12,9 +12,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from heapq import nsmallest
 from typing import Any
 
 from lethe_operator.decide.conditions import SUCCEEDED, TRUE, find, parsed_time
+from lethe_operator.decide.time_to_live import DELETED_AT_ONCE
 from lethe_operator.kube import RESTATEMENTS, Kube
 from lethe_operator.resources.common import InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid
@@ -25,8 +27,8 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """What a decision about one Dataset may look at: those that have not succeeded, those whose time to live is over, and those
-    that one of them names. `next_expiry`: when the time of another one is over."""
+    """What a decision about one Dataset may look at: those that have not succeeded, those that one of them names, and as many of
+    those whose time to live is over as are deleted at once. `next_expiry`: when the time of another one is over."""
 
     restatements: tuple[Restatement, ...] = ()
     invalid: tuple[Invalid, ...] = ()
@@ -103,7 +105,8 @@ class Restatements:
             invalid = tuple(i for i in known.open.values() if isinstance(i, Invalid))
             named = {r.spec.undoes.name for r in found if r.spec.undoes is not None}
             times = {name: d.expires for name, d in known.done.items() if d.expires is not None}
-            named |= {name for name, at in times.items() if at <= now}
+            over = nsmallest(DELETED_AT_ONCE, ((at, name) for name, at in times.items() if at <= now))
+            named |= {name for _, name in over}
             done = [known.done[name] for name in sorted(named) if name in known.done]
         found += [d.restatement for d in done]
         return Found(tuple(found), invalid, min((at for at in times.values() if at > now), default=None))

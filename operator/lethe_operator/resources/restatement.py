@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from lethe.ids import request_key
 from lethe.plan.id_lists import LISTED_IDS_AT_MOST, IdList
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
+
+SIZED_BY: Final = 1000
 
 
 class ObjectName(Spec):
@@ -128,6 +130,11 @@ class Restatement:
         """How many batches it names; at most so many if a file lists them that nobody has read yet."""
         told = self._told_list.get("count")
         return len(self.batch_ids) or (int(told) if told else LISTED_IDS_AT_MOST if self.list_uri else 0)
+
+    @property
+    def sized_by(self) -> tuple[str, ...]:
+        """Those of the batches by which the size of all of them is judged: a ledger is not asked for a hundred thousand."""
+        return self.batch_ids[:SIZED_BY]
 
     @property
     def _told_list(self) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from lethe import names
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.plan.batches import BufferedBatch
-from lethe.run import RequestResult, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.run import RequestResult, RestatementPlan, RunPointer, RunSpec, is_pointer, parse_run
 from lethe.table import ledger_store, run_documents
 from lethe.table.facts import observe
 from lethe_operator.build.names import shared
@@ -147,16 +147,21 @@ class SmallLake:
             for r in granted
             if r.key not in known
         ]
-        if entries:
+        dry = run.restatement.dry_run
+        if entries and not dry:
             keys = summary_of(self.table, Delta(run.run_id, set_requests=tuple(entries)))
             self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
         told = [
             RequestResult(
-                key=r.key, name=r.name, succeeded=r in granted, reason="" if r in granted else "AlreadyReplaced"
+                key=r.key,
+                name=r.name,
+                succeeded=r in granted,
+                reason="" if r in granted else "AlreadyReplaced",
+                plan=RestatementPlan(files=2, bytes=30, whole_files=1) if dry and r in granted else None,
             )
             for r in requests
         ]
-        result = a_result(run, requests=told, attempt=run.attempt)
+        result = a_result(run, "Planned" if dry else "Committed", requests=told, attempt=run.attempt)
         data = {run.run_id[:KEY_PREFIX_LENGTH] + RESULT_KEY: for_config_map(result, run.table)}
         self.cluster.patch(CONFIG_MAPS, "ns", shared("flights"), {"data": data})
 

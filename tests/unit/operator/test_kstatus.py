@@ -1,102 +1,86 @@
-"""What kstatus, and with it Argo CD and Flux, make of a Restatement in each of its states."""
+"""What kstatus, and with it Flux, makes of each resource in each of its stages."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from lethe_operator.decide.table import decide, without_dataset
-from lethe_operator.resources.observed import AttemptState
-from lethe_operator.resources.restatement import Restatement
+from lethe_operator.reasons import Reason
 
-from tests.builders import NOW, a_ledger, a_request_entry
-from tests.unit.operator.builders import (
-    SETTINGS,
-    a_dataset,
-    a_restatement,
-    a_restatement_run,
-    a_run,
-    a_table,
-    a_world,
-    an_attempt,
-)
+from tests.unit.operator.stages import Stage, stages
 
-CRD = Path(__file__).parents[3] / "crds" / "restatement.yaml"
+STAGES = stages()
 
 
-def kstatus(generation: int, status: Mapping[str, Any]) -> str:
-    """The rules of sigs.k8s.io/cli-utils/pkg/kstatus for a resource of a kind that it does not know."""
-    if status.get("observedGeneration", generation) != generation:
+def kstatus(resource: Mapping[str, Any]) -> str:
+    """The rules of sigs.k8s.io/cli-utils/pkg/kstatus for a resource of a kind that it does not know, in their order."""
+    metadata, status = resource["metadata"], resource.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return "Terminating"
+    if "observedGeneration" in status and status["observedGeneration"] != metadata["generation"]:
         return "InProgress"
-    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
-    if conditions.get("Reconciling") == "True":
-        return "InProgress"
-    if conditions.get("Stalled") == "True":
-        return "Failed"
-    if "Ready" in conditions:
-        return "Current" if conditions["Ready"] == "True" else "InProgress"
-    return "Current"
+    conditions = status.get("conditions") or ()
+    for condition in conditions:
+        if condition["status"] == "True" and condition["type"] in ("Reconciling", "Stalled"):
+            return "InProgress" if condition["type"] == "Reconciling" else "Failed"
+    ready = next((c["status"] for c in conditions if c["type"] == "Ready"), None)
+    return "Current" if ready in (None, "True") else "InProgress"
 
 
-def told(r: Restatement, *attempts: Any, committed: bool = False, paused: bool = False) -> Mapping[str, Any]:
-    ledger = a_ledger(requests=[a_request_entry(r.key)] if committed else [])
-    runs = (a_run(a_restatement_run(r), *attempts),) if attempts else ()
-    dataset = a_dataset(meta={"annotations": {"lethe.dev/paused": "true"}} if paused else None)
-    actions = decide(dataset, a_world(restatements=(r,), runs=runs, table=a_table(ledger)), NOW, SETTINGS)
-    return actions.restatement_statuses[r.meta.name]
+@pytest.mark.parametrize("stage", STAGES, ids=str)
+def test_each_stage_is_what_whoever_waits_takes_it_for(stage: Stage) -> None:
+    assert kstatus(stage.body) == stage.kstatus
 
 
-def tried(state: AttemptState, **changes: Any) -> Any:
-    return an_attempt(a_restatement_run(a_restatement()), state, for_uid="uid-revert-a", **changes)
+def test_one_that_nobody_has_looked_at_yet_would_be_taken_for_done_without_a_status() -> None:
+    """There may be thousands before it."""
+    assert kstatus({"metadata": {"generation": 1}}) == "Current"
+    assert all(kstatus(s.body) == "InProgress" for s in STAGES if "nobody" in s.name)
 
 
-def test_one_that_nobody_has_looked_at_yet_is_in_progress() -> None:
-    """With no status at all it would be taken for a good end, and there may be thousands before it."""
-    (version,) = yaml.safe_load(CRD.read_text())["spec"]["versions"]
-    before = version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
-
-    assert kstatus(1, {}) == "Current"
-    assert kstatus(1, before) == "InProgress"
-    assert kstatus(1, told(a_restatement(status=before))) == "InProgress"
+def test_an_edit_that_nobody_has_looked_at_is_in_progress_whatever_was_before() -> None:
+    for stage in STAGES:
+        assert kstatus({"metadata": {"generation": 2}, "status": stage.status}) == "InProgress"
 
 
-@pytest.mark.parametrize(
-    ("status", "wanted"),
-    [
-        (told(a_restatement()), "InProgress"),
-        (told(a_restatement(suspend=True)), "InProgress"),
-        (told(a_restatement(), paused=True), "InProgress"),
-        (told(a_restatement(), tried(AttemptState.ACTIVE)), "InProgress"),
-        (told(a_restatement(cancel=True), tried(AttemptState.ACTIVE)), "InProgress"),
-        (told(a_restatement(), tried(AttemptState.FAILED, exit_code=20)), "InProgress"),
-        (told(a_restatement(), tried(AttemptState.FAILED, exit_code=10)), "Failed"),
-        (told(a_restatement(deadlineSeconds=60), tried(AttemptState.ACTIVE)), "InProgress"),
-        (told(a_restatement(deadlineSeconds=60)), "Failed"),
-        (told(a_restatement(operation="Erase")), "Failed"),
-        (told(a_restatement(), committed=True), "Current"),
-        (told(a_restatement(cancel=True)), "Current"),
-        (told(a_restatement(cancel=True), committed=True), "Current"),
-        (without_dataset("flights", [a_restatement()], NOW).restatement_statuses["revert-a"], "InProgress"),
-        (without_dataset("flights", [a_restatement(cancel=True)], NOW).restatement_statuses["revert-a"], "Current"),
-    ],
-    ids=[
-        "waits",
-        "suspended",
-        "Dataset paused",
-        "runs",
-        "is being cancelled",
-        "is tried again",
-        "failed for good",
-        "over its deadline, runs",
-        "over its deadline",
-        "not supported",
-        "succeeded",
-        "cancelled",
-        "cancelled too late",
-        "no Dataset",
-        "cancelled without a Dataset",
-    ],
-)
-def test_each_state_is_what_whoever_waits_takes_it_for(status: Mapping[str, Any], wanted: str) -> None:
-    assert kstatus(1, status) == wanted
+@pytest.mark.parametrize("stage", [s for s in STAGES if "conditions" in s.status], ids=str)
+def test_conditions_never_contradict_one_another(stage: Stage) -> None:
+    found = {c["type"]: c["status"] for c in stage.status["conditions"]}
+
+    assert [found[t] for t in ("Reconciling", "Stalled")].count("True") <= 1
+    if found["Stalled"] == "True":
+        assert found["Ready"] == "False"
+    if found["Ready"] == "False":
+        assert "True" in (found["Reconciling"], found["Stalled"])
+    if "Succeeded" in found:
+        ended = found["Succeeded"] != "Unknown"
+        assert not (ended and found["Reconciling"] == "True")
+        assert ended or found["Ready"] == "False"
+
+
+def test_every_way_to_end_is_among_the_stages() -> None:
+    """By phase and the condition Succeeded, which is what scripts wait for."""
+    ends = {
+        (s.status["phase"], c["status"])
+        for s in STAGES
+        if s.kind == "Restatement"
+        for c in s.status.get("conditions", ())
+        if c["type"] == "Succeeded"
+    }
+
+    assert ends == {
+        ("Pending", "Unknown"),
+        ("Queued", "Unknown"),
+        ("Running", "Unknown"),
+        ("Suspended", "Unknown"),
+        ("Succeeded", "True"),
+        ("Failed", "False"),
+        ("Cancelled", "False"),
+        ("RolledBack", "False"),
+    }
+
+
+def test_reasons_are_words_of_the_list_or_a_runs_own() -> None:
+    own = {"AlreadyReplaced", "ReplacementNotFound"}
+    found = {c["reason"] for s in STAGES for c in s.status.get("conditions", ())}
+
+    assert found <= {str(r) for r in Reason} | own

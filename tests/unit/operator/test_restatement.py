@@ -322,16 +322,3 @@ def test_a_pod_that_does_not_start_is_told() -> None:
     found = standing(run=of(REVERT, AttemptState.ACTIVE, waiting="Its pod waits: Unschedulable: no node"))
 
     assert "Unschedulable" in message(restatement_status.status(REVERT, found, NOW), "Ready")
-
-
-def test_the_time_to_live_counts_from_the_end_and_only_when_set() -> None:
-    def expires(ttl: int | None) -> Any:
-        spec: dict[str, Any] = {} if ttl is None else {"ttlSecondsAfterFinished": ttl}
-        at = ago(seconds=100).isoformat()
-        conditions = [{"type": "Succeeded", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at}]
-        r = a_restatement(status={"phase": "Succeeded", "conditions": conditions}, **spec)
-        return restatement_status.expires(r, standing(r, table=committed(r)), NOW)
-
-    assert None is expires(None)
-    assert ago(seconds=40) == expires(60)
-    assert None is restatement_status.expires(a_restatement(ttlSecondsAfterFinished=0), standing(), NOW)
