@@ -92,14 +92,14 @@ def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
     """
     where = f"The list of batch ids in ConfigMap {key.name}, key {key.key}"
     if config_map is None:
-        text = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
-        return NoList(Reason.LIST_NOT_FOUND, text)
-    text = (config_map.get("data") or {}).get(key.key)
-    encoded = (config_map.get("binaryData") or {}).get(key.key)
+        missing = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
+        return NoList(Reason.LIST_NOT_FOUND, missing)
+    text: str | None = (config_map.get("data") or {}).get(key.key)
+    encoded: str | None = (config_map.get("binaryData") or {}).get(key.key)
     if text is None and encoded is None:
         return NoList(Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. It is looked for again.")
     try:
-        return parse_ids(text.encode() if text is not None else base64.b64decode(encoded), where)
+        return parse_ids(text.encode() if text is not None else base64.b64decode(encoded or ""), where)
     except InputError as e:
         return NoList(e.reason, e.message, final=True)
     except binascii.Error:  # the API server takes none such
