@@ -1,6 +1,6 @@
 """The table a run works on and its ledger, seen together at one moment. I/O: reads."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,7 +9,7 @@ from lethe.errors import InputError, TableError
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import is_rolled_back
 from lethe.plan.bounds import FileBounds
-from lethe.plan.partitions import Partitioned, partitions_of_batches
+from lethe.plan.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.plan.rearm import rearmed
 from lethe.table import ledger_store
 from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
@@ -77,6 +77,18 @@ class Base:
         """The change with what files of bare snapshots make necessary: see `lethe.plan.rearm`."""
         added = files_added_by(self.iceberg, self.loaded.resolution.bare, self.facts.head_id, self.field_id)
         return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), self._bare_moves_only)
+
+    def moved(self, delta: Delta, before: Iterable[str | None], added: Sequence[Partitioned]) -> Delta:
+        """The change, with new partitions for batches whose rows it writes anew by another partition spec.
+
+        Args:
+            before: Partitions of the files that the rows were in; None is unknown.
+            added: The files that stand for those.
+        """
+        specs = {p and spec_of(p) for p in before}
+        if not added or specs == {f.partition and spec_of(f.partition) for f in added}:
+            return delta
+        return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), only_moved=True)
 
 
 def observe_base(context: Committer, table: IcebergTable, seen: Base | None = None) -> Base:

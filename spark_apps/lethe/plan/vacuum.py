@@ -13,8 +13,8 @@ from lethe.plan.vacuum_budget import within_budget
 
 @dataclass(frozen=True)
 class VacuumPlan:
-    """`delete`: files of only tombstoned rows, dropped by metadata; `rewrite`: files written anew without them;
-    `tombstones`: all that were active; `applied`: those of them that the files might hold, and whose rows go;
+    """`delete`: files of only tombstoned rows, dropped by metadata; `rewrite`: files written anew without what is deleted
+    of them; `tombstones`: all that were active; `applied`: those of them that the files might hold, and whose rows go;
     `postponed`: files that were left to the next vacuum."""
 
     snapshot_id: int
@@ -39,14 +39,20 @@ def plan_vacuum(
 ) -> VacuumPlan:
     """SCAN: which files of the snapshot can hold a tombstone of the batch column, and which of them go now.
 
+    While the ledger holds an obligation of an Erase by records, files with native deletes are written anew as well: what those
+    hide is in the file still.
+
     Args:
         max_bytes: Of files to rewrite; files of only tombstoned rows cost nothing and always go. None: no limit.
-        due_by: With a limit, files with rows that must be gone by then come first.
+        due_by: With a limit, files with rows that must be gone by then come first, those of such an Erase included.
     """
     tombstones = tuple(t for t in ledger.tombstones.values() if t.namespace == field_id)
     index = IdIndex([t.id for t in tombstones])
     split = split_by_bounds(files, {t.id for t in tombstones})
-    rewrite, postponed = within_budget(split.might, tombstones, max_bytes, due_by)
+    owed = [e for e in ledger.erasures if e.field_id != field_id]
+    erase_by = min((e.evict_by for e in owed if e.evict_by is not None), default=None)
+    might = (*split.might, *(f for f in split.cannot if f.deletes and owed))
+    rewrite, postponed = within_budget(might, tombstones, max_bytes, due_by, erase_by)
     ids = index.covered((*split.must, *rewrite))
     applied = tuple(t for t in tombstones if t.id in ids)
     return VacuumPlan(snapshot_id, split.must, rewrite, tombstones, applied, postponed)

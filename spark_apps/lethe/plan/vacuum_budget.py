@@ -10,7 +10,11 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def within_budget(
-    files: Collection[FileBounds], tombstones: Iterable[Tombstone], max_bytes: int | None, due_by: datetime | None
+    files: Collection[FileBounds],
+    tombstones: Iterable[Tombstone],
+    max_bytes: int | None,
+    due_by: datetime | None,
+    erase_by: datetime | None = None,
 ) -> tuple[tuple[FileBounds, ...], tuple[FileBounds, ...]]:
     """Split files that are to be rewritten into those that go now and those that stay for later, each as given.
 
@@ -18,9 +22,10 @@ def within_budget(
     most tombstones per byte. The first is always taken: a file larger than the budget would else never be purged.
 
     Args:
-        files: Files that might hold a tombstone, sizes in bytes.
+        files: Files that might hold a tombstone, or rows under native deletes; sizes in bytes.
         max_bytes: The sum of sizes that may go now; None: all of them.
         due_by: Deadlines up to this moment count; None: none does.
+        erase_by: The deadline of rows under native deletes; None: there is none.
     """
     if max_bytes is None:
         return tuple(files), ()
@@ -30,8 +35,10 @@ def within_budget(
 
     def cost(file: FileBounds) -> tuple[datetime, float, str]:
         start, end = index.span(file)
-        return deadlines.earliest(file), -(end - start) / max(file.size, 1), file.path
+        due = min(deadlines.earliest(file), erased if file.deletes else _NEVER)
+        return due, -(end - start) / max(file.size, 1), file.path
 
+    erased = erase_by if erase_by is not None and due_by is not None and erase_by <= due_by else _NEVER
     taken: set[str] = set()
     left = max_bytes
     for f in sorted(files, key=cost):

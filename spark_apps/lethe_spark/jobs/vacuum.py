@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lethe.errors import ConflictError
-from lethe.ledger.ledger import Delta
-from lethe.plan.partitions import spec_of
-from lethe.plan.rearm import rearmed
 from lethe.plan.vacuum import PlanAnew, VacuumPlan, plan_purge, plan_vacuum
 from lethe.run import Phase, RunResult
 
@@ -96,7 +93,7 @@ def _commit(context: RunContext, table: SparkTable, purged: Purged) -> Committed
 
 
 def _purge_data(context: RunContext, table: SparkTable) -> Purged | None:
-    """SCAN and PURGE DATA: write the survivors of the planned files. None: no tombstone is active."""
+    """SCAN and PURGE DATA: write the survivors of the planned files. None: no tombstone is active, no row waits to be erased."""
     context.reporter.phase(Phase.SCAN)
     base = observe_base(context, table)
     if base.facts.head_id is None:
@@ -105,7 +102,7 @@ def _purge_data(context: RunContext, table: SparkTable) -> Purged | None:
     assert spec is not None
     due_by = datetime.now(UTC) + timedelta(seconds=spec.evict_by_lead_seconds)
     plan = plan_vacuum(base.ledger, base.facts.head_id, base.files(), base.field_id, spec.max_bytes, due_by)
-    if not plan.tombstones:
+    if not plan.tombstones and not plan.rewrite:
         return None
     size = sum(f.size for f in plan.rewrite)
     context.reporter.phase(
@@ -141,17 +138,8 @@ def _purge_metadata(context: RunContext, base: Base, purged: Purged) -> Intent[O
         change = LedgerOnly()
     if isinstance(change, LedgerOnly) and planned.delta.is_empty:
         return NothingToCommit(Outcome(purged))
-    delta = _moved(base, planned.delta, purged)
+    delta = base.moved(planned.delta, [f.partition for f in purged.plan.rewrite], purged.added)
     return Intent(delta, change, Outcome(purged, len(delta.remove_tombstones)), planned.vacuumed)
-
-
-def _moved(base: Base, delta: Delta, purged: Purged) -> Delta:
-    """The change, with new partitions for batches whose rows were written by another partition spec than before."""
-    before = {f.partition and spec_of(f.partition) for f in purged.plan.rewrite}
-    after = {f.partition and spec_of(f.partition) for f in purged.added}
-    if before == after or not purged.added:
-        return delta
-    return rearmed(base.ledger, delta, purged.added, base.field_id, datetime.now(UTC), only_moved=True)
 
 
 def _result(context: RunContext, outcome: Outcome, snapshot_id: int | None) -> RunResult:

@@ -1,11 +1,11 @@
 """A vacuum purges what it planned to purge, on whatever head it commits, or plans anew."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger.ledger import Ledger, apply
+from lethe.ledger.ledger import Delta, Erasure, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.plan.bounds import FileBounds
 from lethe.plan.vacuum import PlanAnew, Purge, VacuumPlan, plan_purge, plan_vacuum
@@ -141,6 +141,40 @@ def test_more_deletes_than_there_were_when_the_vacuum_read_the_file_call_for_ano
     before, now = a_file("A", "C", deletes=["d"]), a_file("A", "C", deletes=["e"])
 
     assert isinstance(plan_purge(planned(LEDGER, before), LEDGER, [now], RUN), PlanAnew)
+
+
+# --- erased records -------------------------------------------------------------------------------------------------
+
+HIDDEN, BARE = a_file("X", "Y", deletes=["d"]), a_file("X", "Z")
+
+
+def owing(*tombstones: str, field_id: int = FIELD + 1, evict_by: datetime | None = None) -> Ledger:
+    return a_ledger(*tombstones, erasures=(Erasure("ns/erase/1", field_id, evict_by),))
+
+
+def test_files_with_native_deletes_are_written_anew_while_an_erase_by_records_is_open() -> None:
+    """A deletion vector hides the rows of somebody who is to be forgotten; the file still holds them."""
+    plan = planned(owing(), HIDDEN, BARE)
+
+    assert (plan.delete, plan.rewrite, plan.tombstones, plan.applied) == ((), (HIDDEN,), (), ())
+    assert purge(plan, owing(), HIDDEN, BARE) == Purge(Delta(RUN), ())
+
+
+def test_without_such_an_obligation_native_deletes_are_no_reason_to_write_a_file_anew() -> None:
+    assert planned(a_ledger(), HIDDEN).rewrite == ()
+    assert planned(owing(field_id=FIELD), HIDDEN).rewrite == ()  # of an Erase by batch ids, whose rows have tombstones
+
+
+def test_files_of_an_erase_that_is_due_come_first() -> None:
+    large = a_file("A", "B", size=10, records=1)
+    due = NOW + timedelta(hours=1)
+
+    def first(due_by: datetime | None) -> tuple[FileBounds, ...]:
+        ledger = owing("A", "B", evict_by=due)
+        return plan_vacuum(ledger, 1, [large, HIDDEN], FIELD, max_bytes=1, due_by=due_by).rewrite
+
+    assert first(due) == (HIDDEN,)
+    assert first(due - timedelta(seconds=1)) == (large,)
 
 
 # --- partial --------------------------------------------------------------------------------------------------------
