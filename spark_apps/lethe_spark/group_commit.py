@@ -8,18 +8,19 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from lethe.errors import ConflictError, InputError, TransientError
 from lethe.ledger.parts import get_many
 from lethe.plan.group import GroupPlan, plan_group
-from lethe.plan.restatement import ReplacementRows
+from lethe.plan.restatement import ErasedRows, ReplacementRows
 from lethe.run import RequestResult, RestatementRequest, RunResult, RunSpec
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Committer
-from lethe_spark.jvm.commit import Append, LedgerOnly
+from lethe_spark.jvm.commit import Append, Change, LedgerOnly, Overwrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.deletes import DeletionVectors
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.unpublished import discard
@@ -43,6 +44,48 @@ class Replacements:
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Erased:
+    """Rows that Erases by records take out of data files, found and written out of them, but not committed.
+
+    Args:
+        rows: Of each, by the key of its request.
+        aside: Results of the requests whose rows cannot be named, or not now, by their keys.
+        taken_out: Of each data file that loses rows, by its path, the names of the native deletes that it had then.
+        vectors: By which they are taken out; None: by writing files anew.
+        removed, survivors: Files that go, and those with what is left of their rows.
+    """
+
+    rows: Mapping[str, ErasedRows] = field(default_factory=dict)
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)
+    taken_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    vectors: DeletionVectors | None = None
+    removed: tuple[DataFile, ...] = ()
+    survivors: tuple[DataFile, ...] = ()
+    partitions: frozenset[str | None] = frozenset()  # that the removed files lie in
+
+    @property
+    def written(self) -> tuple[DataFile | str, ...]:
+        return (*self.survivors, *(self.vectors.paths if self.vectors else ()))
+
+    def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change:
+        """What to commit on this head, with new data files."""
+        if self.vectors is not None and head_id is not None:
+            return RowDelta(self.vectors, added, head_id)
+        if self.removed and head_id is not None:
+            return Overwrite(self.removed, (*self.survivors, *added), head_id)
+        return Append(added) if added else LedgerOnly()
+
+
+class Eraser(Protocol):
+    """Who finds the rows of Erases by records."""
+
+    def erase(self, requests: Sequence[RestatementRequest], base: Base) -> Erased: ...
+
+    def still_right(self, erased: Erased, base: Base) -> bool:
+        """Whether what was written is all that has to go on this base, and of these very files."""
+
+
 # The replacements of these requests, written but not committed.
 Write: TypeAlias = Callable[[Sequence[RestatementRequest], Base], Replacements]
 # Those of the ids, unknown to the ledger, of which the base's data files hold rows.
@@ -59,11 +102,13 @@ class GroupCommit:
     requests: Sequence[RestatementRequest]
     write: Write
     find: Find
+    eraser: Eraser
 
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit; again from the start if something else has to be written than was.
 
-        Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError; what `write` and `find` raise.
+        Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError; what `write`, `find` and `eraser`
+            raise.
         """
         lost = 0
         aside: dict[str, RequestResult] = {}
@@ -72,21 +117,23 @@ class GroupCommit:
         while lost < WRITES:
             # Asked before any data is written: what is done or refused must not cost a write.
             base = observe_base(self.context, self.table, base)
-            first = self._plan(base, in_files, Replacements(), aside)
+            first = self._plan(base, in_files, Replacements(), Erased(), aside)
             if first.delta.is_empty:
                 return Committed(first, None)
-            adding = [r for r in self.requests if r.key in first.adds]
-            written = self.write(adding, base) if adding else Replacements()
-            aside |= written.aside
-            done = self._commit(base, in_files, written, aside)
+            by_key = {r.key: r for r in self.requests}
+            written = self.write([by_key[k] for k in first.adds], base) if first.adds else Replacements()
+            erased = self._erase([by_key[k] for k in first.erases], base, written)
+            aside |= {**written.aside, **erased.aside}
+            done = self._commit(base, in_files, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
-            log.info("other replacements have to go in than were written; they are written anew")
+            log.info("other rows have to come or go than were written; they are written anew")
             # Else one that cannot be used has left its place to another, which happens once to each.
-            lost += not written.aside
+            lost += not (written.aside or erased.aside)
         raise ConflictError(
             "ReplacementsMoved",
-            f"{self.table.full_name}: others kept carrying out requests of this group; it is tried later. Nothing was committed.",
+            f"{self.table.full_name}: others kept carrying out requests of this group, or moving the rows that it erases; it is "
+            "tried later. Nothing was committed.",
         )
 
     def _in_files(self, base: Base) -> frozenset[str]:
@@ -100,37 +147,61 @@ class GroupCommit:
         strangers = [i for i in wanted if i not in known]
         return frozenset(self.find(strangers, base)) if strangers and base.facts.head_id is not None else frozenset()
 
+    def _erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
+        if not requests:
+            return Erased()
+        try:
+            return self.eraser.erase(requests, base)
+        except Exception:
+            discard(self.table, written.files, Attempts())
+            raise
+
     def _commit(
-        self, base: Base, in_files: Collection[str], written: Replacements, aside: Mapping[str, RequestResult]
+        self,
+        base: Base,
+        in_files: Collection[str],
+        written: Replacements,
+        erased: Erased,
+        aside: Mapping[str, RequestResult],
     ) -> Committed[GroupPlan | None]:
-        """The outcome is None if other replacements would have to go in than are written."""
+        """The outcome is None if other rows would have to come or go than are written."""
 
         def plan(newest: Base) -> Intent[GroupPlan | None] | NothingToCommit[GroupPlan | None]:
-            planned = self._plan(newest, in_files, written, aside)
+            planned = self._plan(newest, in_files, written, erased, aside)
             if planned.delta.is_empty:
                 return NothingToCommit(planned)
-            if set(planned.adds) != written.rows.keys():
+            if set(planned.adds) != written.rows.keys() or set(planned.erases) != erased.rows.keys():
                 return NothingToCommit(None)
-            return Intent(planned.delta, Append(written.files) if written.files else LedgerOnly(), planned)
+            if erased.rows and not self.eraser.still_right(erased, newest):
+                return NothingToCommit(None)
+            delta = newest.moved(planned.delta, erased.partitions, erased.survivors)
+            return Intent(delta, erased.change(written.files, newest.facts.head_id), planned)
 
         attempts = Attempts()
+        in_vain = (*written.files, *erased.written)
         try:
             done = commit_on_ledger(self.context, self.table, plan, attempts, base)
         except (InputError, ConflictError):
-            discard(self.table, written.files, attempts)
+            discard(self.table, in_vain, attempts)
             raise
         if done.snapshot_id is None:
-            discard(self.table, written.files, attempts)
+            discard(self.table, in_vain, attempts)
         return done
 
     def _plan(
-        self, base: Base, in_files: Collection[str], written: Replacements, aside: Mapping[str, RequestResult]
+        self,
+        base: Base,
+        in_files: Collection[str],
+        written: Replacements,
+        erased: Erased,
+        aside: Mapping[str, RequestResult],
     ) -> GroupPlan:
         ids = {r.key: r.replacement.batch_id for r in self.requests if r.replacement}
         partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
         rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
         now = datetime.now(UTC)
-        return plan_group(base.ledger, self.requests, in_files, base.field_id, self.context.run_id, now, rows, aside)
+        run, field_id = self.context.run_id, base.field_id
+        return plan_group(base.ledger, self.requests, in_files, field_id, run, now, rows, aside, erased.rows)
 
 
 def result_of(spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]) -> RunResult:

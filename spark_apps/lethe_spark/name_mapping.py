@@ -30,6 +30,14 @@ def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: st
     return {}
 
 
+def field_ids(properties: Mapping[str, str]) -> dict[str, int] | None:
+    """The field ids of columns by each name that they may have in a file without field ids; None without a mapping."""
+    if PROPERTY not in properties:
+        return None
+    mapped = parse_mapping_from_json(properties[PROPERTY]).root
+    return {name: f.field_id for f in mapped for name in f.names if f.field_id is not None}
+
+
 def _mapped(fields: Iterable[MappedField], outer: str = "") -> Iterator[tuple[str, int | None]]:
     """Every name that a column may have in a file, with those of the columns it lies in, and the column's field id."""
     for field in fields:

@@ -62,8 +62,8 @@ def read(
         until: Where the increment ends, with what that snapshot did; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
         batch_column: Only looked at for a table that Lethe has not prepared; a prepared one remembers its own.
-    Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ColumnGone,
-        BatchColumnDropped), LedgerError, if a ledger cannot be read.
+    Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
+        ErasedBetween, ColumnGone, BatchColumnDropped), LedgerError, if a ledger cannot be read.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:

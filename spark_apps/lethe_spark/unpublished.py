@@ -13,13 +13,13 @@ from lethe_spark.ledger_commit import Attempts
 log = logging.getLogger(__name__)
 
 
-def discard(table: IcebergTable, files: Iterable[DataFile], attempts: Attempts) -> None:
-    """Delete files of which it is certain that no snapshot names them, or will.
+def discard(table: IcebergTable, files: Iterable[DataFile | str], attempts: Attempts) -> None:
+    """Delete files, or those with these paths, of which it is certain that no snapshot names them, or will.
 
     That is so of files that this very process wrote, never staged, and tried to commit only in attempts that were refused.
     After an attempt in doubt they stay: it may land yet. What is left lying is what Iceberg's `remove_orphan_files` is for.
     """
-    paths = [f.path for f in files]
+    paths = [f if isinstance(f, str) else f.path for f in files]
     if not paths:
         return
     if attempts.in_doubt:

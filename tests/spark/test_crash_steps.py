@@ -16,6 +16,7 @@ from lethe.run import RunResult, RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
+from tests.spark import erase_support
 from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, local, of_batches
 from tests.spark.lake import CATALOG, Lake
 
@@ -24,6 +25,7 @@ CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "a
 REPLAY = ["after-write", "before-commit", "after-commit"]
 GROUP = ["after-list", "after-write", "before-commit", "after-commit"]
 VACUUM = ["after-write", "before-commit", "after-commit"]
+ERASE = ["after-search", "after-erase", "before-commit", "after-commit"]
 
 
 @pytest.fixture
@@ -164,6 +166,39 @@ def test_requests_of_a_group_that_died_after_its_commit_are_not_carried_out_agai
     story.check_reads(wanted - of_batches("D"))
 
 
+def an_erasure(story: Story) -> tuple[RunSpec, Counter[Row]]:
+    """Some records erased, and a batch, and the rows that are seen afterwards."""
+    names = erase_support.Names.of(story)
+    gone = [erase_support.row("B", n) for n in (0, 1)]
+    records = names.an_erase(*(str(v) for _, v, _ in gone), name="records", column="v")
+    batches = a_request("batches", "Erase", batch_ids=["A"])
+    return story.restatement(records, batches), of_batches("B", "D") - Counter(gone)
+
+
+@pytest.mark.parametrize("step", ERASE)
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_an_erase_that_died_is_finished_by_its_repetition_and_its_rows_are_counted_once(
+    story: Story, step: str, format_version: int
+) -> None:
+    """Until then nothing of it is seen, and afterwards nobody asks again who was meant."""
+    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '{format_version}')")
+    run, wanted = an_erasure(story)
+    dies(story, run, step)
+    story.check_reads(wanted if step == "after-commit" else of_batches("A", "B", "D"))
+
+    result = story.run(run)
+
+    assert result.outcome == ("AlreadyCommitted" if step == "after-commit" else "Committed")
+    assert [(r.succeeded, r.group_size, r.rows_erased, r.rows_deleted) for r in result.requests] == [
+        (True, 2, 2, 0),
+        (True, 2, 0, 4),
+    ]
+    assert {r.snapshot_id for r in result.requests} == {story.head().snapshot_id}
+    assert runs_of(story, run) == 1
+    assert len(story.ledger().erasures) == 2
+    story.check_reads(wanted)
+
+
 @pytest.mark.parametrize("step", VACUUM)
 def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: str) -> None:
     story.revert("A")
@@ -256,6 +291,7 @@ EVERY: list[Any] = [
     *(pytest.param("replay", s, id=f"replay {s}") for s in REPLAY),
     *(pytest.param("group", s, id=f"group {s}") for s in (*GROUP, "before-result")),
     *(pytest.param("vacuum", s, id=f"vacuum {s}") for s in VACUUM),
+    *(pytest.param("erase", s, id=f"erase {s}") for s in (*ERASE, "before-result")),
 ]
 
 
@@ -272,6 +308,8 @@ def test_any_process_killed_at_any_step_is_finished_by_the_next(
             wanted = of_batches("B", "D") + of_batches("A2", rows=3)
         case "group":
             run, wanted = a_group(story)
+        case "erase":
+            run, wanted = an_erasure(story)
         case _:
             story.revert("A")
             run, wanted = story.vacuuming(ALL_GONE), of_batches("B", "D")

@@ -63,7 +63,7 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
     """Walk from `until` back to `since` and say what each snapshot on the way counts as.
 
     Raises: InputError: NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, for a
-        change of rows that somebody else made and that no ledger tells of.
+        change of rows that somebody else made and that no ledger tells of; ErasedBetween, for an Erase by records.
     """
     walked: list[Snapshot] = []
     current: int | None = until
@@ -97,7 +97,7 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
 
 
 def _kind(snapshot: Snapshot, table: str) -> str:
-    """`append`, `vacuum` or `nothing`. Raises: InputError (ForeignChange)."""
+    """`append`, `vacuum` or `nothing`. Raises: InputError (ForeignChange, ErasedBetween)."""
     operation = snapshot.summary.get("operation", "")
     if snapshot.ledger is not None and names.TOMBSTONE_VACUUM_FILE in snapshot.summary:
         return "vacuum"
@@ -105,6 +105,12 @@ def _kind(snapshot: Snapshot, table: str) -> str:
         return "append"
     if operation == "replace":
         return "nothing"  # a compaction: the same rows in other files
+    if snapshot.ledger is not None:
+        raise InputError(
+            "ErasedBetween",
+            f"{table}: snapshot {snapshot.id} erased records, and what they were is kept nowhere: what was appended and deleted "
+            f"cannot be told across it. Read up to the snapshot before it ({snapshot.parent_id}), and from it on.",
+        )
     raise InputError(
         "ForeignChange",
         f"{table}: snapshot {snapshot.id} is another writer's {operation or 'change of an unknown kind'}, which removes rows "

@@ -96,7 +96,8 @@ def scan(
         since: Read the increment after this snapshot (id) or moment (aware datetime). Excludes the two above.
         until: Where the increment ends, with what that snapshot did; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
-    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, BatchColumnDropped), LedgerError if
+    Raises: InputError (SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween,
+        BatchColumnDropped), LedgerError if
         a ledger cannot be read.
     """
     loaded = table if isinstance(table, Table) else load_table(table, catalog)

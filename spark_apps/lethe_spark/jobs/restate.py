@@ -1,4 +1,4 @@
-"""Restatement: the Reverts, Replays and Undos of a group, all in one snapshot, with the new data of its Replays. I/O."""
+"""Restatement: the requests of a group, all in one snapshot, with the new data of its Replays and without what it erases. I/O."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,7 @@ from lethe_spark.base import Base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import named, semi_join
 from lethe_spark.group_commit import GroupCommit, Replacements, result_of
+from lethe_spark.jobs.erasing import RowEraser
 from lethe_spark.jobs.replacements import write_replacements
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.rewrite import scan_files
@@ -33,7 +34,7 @@ def run(context: RunContext) -> RunResult:
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)
 
-    done = GroupCommit(context, table, requests, write, find).carry_out()
+    done = GroupCommit(context, table, requests, write, find, RowEraser(context, table)).carry_out()
     return finished(context, table, result_of(spec, requests, done))
 
 

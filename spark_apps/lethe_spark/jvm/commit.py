@@ -14,8 +14,9 @@ from lethe.errors import ConflictError, LetheError, UnknownCommitState
 from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
 from lethe_spark.jvm.data_files import DataFile, described
+from lethe_spark.jvm.deletes import DeletionVectors
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
-from lethe_spark.jvm.gateway import each, listen_for_callbacks
+from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.table import IcebergTable
 
@@ -57,7 +58,27 @@ class DeleteFiles:
     files: tuple[DataFile, ...]
 
 
-Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles
+@dataclass(frozen=True)
+class Overwrite:
+    """`add` stands for what is left of the rows of `remove` as they were at `from_snapshot`, and for new ones. Operation
+    `overwrite`: of a `replace` everybody may believe that no row is lost."""
+
+    remove: tuple[DataFile, ...]
+    add: tuple[DataFile, ...]
+    from_snapshot: int
+
+
+@dataclass(frozen=True)
+class RowDelta:
+    """Rows go by deletion vectors, which hold all that is deleted of their files at `from_snapshot` and from now on; the files
+    of `add` come, and are none of those."""
+
+    vectors: DeletionVectors
+    add: tuple[DataFile, ...]
+    from_snapshot: int
+
+
+Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta
 
 
 @dataclass(frozen=True)
@@ -137,6 +158,23 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
                 update = update.deleteFile(file.java)
             for file in add:
                 update = update.addFile(file.java)
+        case Overwrite(remove, add, from_snapshot):
+            update = target.newOverwrite().validateFromSnapshot(from_snapshot).validateNoConflictingDeletes()
+            for file in remove:
+                update = update.deleteFile(file.java)
+            for file in add:
+                update = update.addFile(file.java)
+        case RowDelta(vectors, add, from_snapshot):
+            # That no other vector came for one of the files is validated in any case; that the replaced ones are there still,
+            # and the files, also if somebody dropped them whole, is by the last of these.
+            update = target.newRowDelta().validateFromSnapshot(from_snapshot)
+            update = update.validateDataFilesExist(java_list(table.jvm, vectors.of)).validateDeletedFiles()
+            for deletes in vectors.added:
+                update = update.addDeletes(deletes)
+            for deletes in vectors.replaced:
+                update = update.removeDeletes(deletes)
+            for file in add:
+                update = update.addRows(file.java)
         case DeleteFiles(files):
             # Without the validation, deleting a file that is already gone lands silently.
             update = target.newDelete().validateFilesExist()

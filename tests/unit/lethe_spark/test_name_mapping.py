@@ -4,7 +4,7 @@ import json
 
 import pytest
 from lethe.errors import InputError
-from lethe_spark.name_mapping import PROPERTY, mapping_to_set
+from lethe_spark.name_mapping import PROPERTY, field_ids, mapping_to_set
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
@@ -44,3 +44,11 @@ def test_a_mapping_that_leads_elsewhere_is_an_error(change: dict[str, object]) -
         InputError, match=r"air\.t: the table property schema.name-mapping.default does not map the column v"
     ):
         mapping_to_set(SCHEMA, {PROPERTY: json.dumps(known)}, "air.t")
+
+
+def test_of_a_mapping_every_name_of_a_column_leads_to_its_field_id() -> None:
+    known = json.loads(mapping_to_set(SCHEMA, {}, "air.t")[PROPERTY])
+    known[0]["names"].insert(0, "older")
+
+    assert field_ids({PROPERTY: json.dumps(known)}) == {"older": 1, "v": 1, "l": 2, "s": 4}
+    assert field_ids({}) is None

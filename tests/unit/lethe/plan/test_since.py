@@ -55,6 +55,8 @@ REFUSED = {
     "a range that lost a snapshot": ((0, 3), "SnapshotNotFound"),
     "another writer's delete": ((3, 4), "ForeignChange"),
     "another writer's overwrite": ((4, 5), "ForeignChange"),
+    "an erase by records": ((3, 7), "ErasedBetween"),
+    "an erase by records beside a replay": ((3, 8), "ErasedBetween"),
 }
 
 
@@ -67,6 +69,8 @@ def test_a_range_that_cannot_be_told_is_refused(ends: tuple[int, int], reason: s
         a_snapshot(4, 3, operation="delete"),
         a_snapshot(5, 4, operation="overwrite"),
         a_snapshot(6, 1, operation="append"),
+        ours(7, 3, "delete"),
+        ours(8, 3, "overwrite"),
     )
     if reason == "SnapshotNotFound":
         history = a_history(ours(3, 2), a_snapshot(0, None, operation="append"))

@@ -1,0 +1,245 @@
+"""Erases by records: their values read, their rows found in one pass, and written out of the data files. I/O.
+
+Invariants: every row of a data file counts, whether or not a tombstone or a native delete hides it. Values are in files that
+are mounted into this pod and in the memory of this run and its workers, in no plan, path, message or log.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from lethe.errors import InputError, TransientError
+from lethe.plan.erasing import Kind, parse_values
+from lethe.plan.group import set_aside
+from lethe.plan.restatement import ErasedRows
+from lethe.run import Phase, RequestResult, RestatementRequest
+from lethe.table.candidates import Candidate, candidates
+from lethe.table.positions import Wanted
+from pyroaring import FrozenBitMap64
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from lethe_spark.base import Base
+from lethe_spark.context import RunContext
+from lethe_spark.frames import named
+from lethe_spark.group_commit import Erased
+from lethe_spark.jvm.data_files import DataFile, tasks_of
+from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
+from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.name_mapping import field_ids
+from lethe_spark.searching import Search, search
+
+Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
+_NOTHING: Final = FrozenBitMap64()
+_FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
+# So many positions each executor may be handed whole.
+BROADCAST_AT_MOST: Final = 5_000_000
+
+
+@dataclass
+class RowEraser:
+    """What was found in a file is remembered: no row of it can change, so that only files that came since are searched when
+    the table has moved."""
+
+    context: RunContext
+    table: SparkTable
+    _wanted: dict[str, Wanted] = field(default_factory=dict, repr=False)  # by the keys of requests
+    _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)  # by path, then by key
+    _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
+
+    def erase(self, requests: Sequence[RestatementRequest], base: Base) -> Erased:
+        """Find the rows of all of them and write what takes them out; commit nothing.
+
+        Raises: ConflictError, TransientError; what Spark raises.
+        """
+        aside = self._read_values(requests, base)
+        files = self._searched(base, [r.key for r in requests if r.key not in aside])
+        aside |= self._unanswered(requests, files)
+        asked = [r.key for r in requests if r.key not in aside]
+        hit = self._hit(files, asked)
+        self.context.step("after-search")
+        taken_out = {c.path: c.deletes for c in hit}
+        if not hit or base.facts.head_id is None:
+            return Erased({key: ErasedRows(0, self._wanted[key].field_id) for key in asked}, aside)
+        tasks = {str(t.file().location()): t for t in tasks_of(self.table, taken_out, base.facts.head_id)}
+        deleted = deleted_of(self.table, tasks.values())
+        fresh, counts = self._fresh(asked, deleted)
+        rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
+        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to erase in {len(fresh)} files")
+        found = Erased(rows, aside, taken_out)
+        if fresh and self.table.format_version >= 3:
+            whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
+            vectors = write_vectors(self.table, [tasks[p] for p in fresh], whole, self.context.run_id)
+            found = Erased(rows, aside, taken_out, vectors)
+        elif fresh:
+            partitions = frozenset(c.partition for c in hit if c.path in fresh)
+            removed = tuple(DataFile.of(tasks[p].file()) for p in fresh)
+            survivors = self._survivors(removed, fresh, deleted, base.facts.head_id)
+            found = Erased(rows, aside, taken_out, None, removed, survivors, partitions)
+        self.context.step("after-erase")
+        return found
+
+    def still_right(self, erased: Erased, base: Base) -> bool:
+        """Whether on this base the same rows lie in the same files, with the same deletes. Searches files that came since."""
+        if any(base.iceberg.schema().find_column_name(self._wanted[key].field_id) is None for key in erased.rows):
+            return False
+        files = self._searched(base, erased.rows)
+        if any(c.path in self._unsure for c in files):
+            return False
+        return {c.path: c.deletes for c in self._hit(files, erased.rows)} == erased.taken_out
+
+    def _read_values(self, requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
+        """Results of those whose values cannot be had."""
+        aside: dict[str, RequestResult] = {}
+        for request in requests:
+            try:
+                wanted = wanted_by(request, base)
+            except InputError as e:
+                aside[request.key] = set_aside(request, e)
+            except TransientError as e:
+                aside[request.key] = set_aside(request, e, again=True)
+            else:
+                if self._wanted.get(request.key) != wanted:
+                    # Not asked for before; or another column has this name by now, or the values were written anew.
+                    self._wanted[request.key] = wanted
+                    self._found.clear()
+                    self._unsure.clear()
+        return aside
+
+    def _searched(self, base: Base, keys: Iterable[str]) -> list[Candidate]:
+        """The data files that might hold rows that are wanted, now that they have been looked into."""
+        wanted = {key: self._wanted[key] for key in keys}
+        files = candidates(base.iceberg, base.facts.head_id, wanted)
+        new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
+        if new:
+            size = sum(c.size for c in new)
+            self.context.reporter.phase(
+                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
+            )
+            names = field_ids(base.iceberg.properties)
+            told = search(self.context.spark.sparkContext, Search(wanted, self.context.catalog_properties, names), new)
+            self._found |= told.found
+            self._unsure |= told.unsure
+        return files
+
+    def _hit(self, files: Iterable[Candidate], keys: Collection[str]) -> list[Candidate]:
+        """Those of the files that hold rows that are wanted."""
+        return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
+
+    def _unanswered(
+        self, requests: Sequence[RestatementRequest], files: Iterable[Candidate]
+    ) -> dict[str, RequestResult]:
+        """Results of those that might want rows of a file that cannot be searched."""
+        first: dict[str, str] = {}
+        for c in files:
+            for key in c.keys if c.path in self._unsure else ():
+                first.setdefault(key, c.path)
+        return {
+            r.key: set_aside(
+                r,
+                InputError(
+                    "FileNotSearchable",
+                    f"Restatement {r.name}: rows with the values of spec.rows may lie in a data file that cannot be searched: "
+                    f"{self._unsure[first[r.key]]}. Let the engine that wrote it write it anew. Nothing was erased.",
+                ),
+            )
+            for r in requests
+            if r.key in first
+        }
+
+    def _fresh(
+        self, keys: Sequence[str], deleted: Mapping[str, Deleted]
+    ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
+        """The positions that are not deleted yet, by file, and how many rows each request takes. A row that several want is
+        counted for the first."""
+        fresh: dict[str, FrozenBitMap64] = {}
+        counts = dict.fromkeys(keys, 0)
+        for path, before in deleted.items():
+            taken = before.positions
+            for key in keys:
+                new = self._found[path].get(key, _NOTHING) - taken
+                counts[key] += len(new)
+                taken = taken | new
+            if taken != before.positions:
+                fresh[path] = taken - before.positions
+        return fresh, counts
+
+    def _survivors(
+        self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
+    ) -> tuple[DataFile, ...]:
+        """What is left of the files, written anew. Raises: RuntimeError, if that is not every other row."""
+        left = {f.path: f.records - len(fresh[f.path]) - len(deleted[f.path].positions) for f in removed}
+        paths = [path for path, rows in left.items() if rows]
+        if not paths:
+            return ()
+        with scan_files(self.table, paths, snapshot_id) as scanned:
+            frame = without_positions(scanned.frame, {path: fresh[path] for path in paths})
+            survivors = write_uncommitted(self.table, frame, self.context.run_id)
+        written = sum(f.records for f in survivors)
+        # Of rows that equality deletes hide, nobody has counted how many there are.
+        if written != sum(left.values()) and not any(deleted[p].others for p in paths):
+            raise RuntimeError(f"{sum(left.values())} rows were to be kept, {written} were written")
+        return survivors
+
+
+def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
+    """The rows that a request wants to be erased, by a column's name of today.
+
+    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues; TransientError (`SecretNotFound`).
+    """
+    assert request.rows is not None
+    name, table = request.rows.column, base.facts.name
+    where = f"Restatement {request.name}: spec.rows.column"
+    schema = base.iceberg.schema()
+    column = next((f for f in schema.fields if f.name == name), None)
+    if column is None:
+        raise InputError(
+            "ColumnNotFound",
+            f"{where} names {name}, which {table} does not have; its columns are {', '.join(f.name for f in schema.fields)}. "
+            "Nothing was erased.",
+        )
+    if column.field_id == base.field_id:
+        raise InputError(
+            "InvalidSpec",
+            f"{where} names the batch column {name}: name whole batches in spec.batchIds. Nothing was erased.",
+        )
+    kind = Kind.of(str(column.field_type))
+    if kind is None:
+        raise InputError(
+            "ColumnNotSearchable",
+            f"{where} names {name}, which is {column.field_type}; records are named by a column of strings, whole numbers, "
+            "decimals, dates, timestamps or UUIDs. Nothing was erased.",
+        )
+    try:
+        content = Path(request.rows.values_file).read_bytes()
+    except OSError as e:
+        raise TransientError(
+            "SecretNotFound",
+            f"Restatement {request.name}: the Secret of spec.rows.valuesFrom, or its key, is not there ({type(e).__name__}). It "
+            "is waited for.",
+        ) from None
+    return Wanted.of(column.field_id, parse_values(content, kind, name, request.name))
+
+
+def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:
+    """The rows of data files, read as `scan_files` does, without those at the positions. Values play no part in it, nor does
+    what Spark makes of the columns' types."""
+    spark, columns = frame.sparkSession, [named(c) for c in frame.columns]
+    paths = list(positions)
+    files = pa.table({_FILE: pa.array(paths, pa.string()), _NUMBER: pa.array(range(len(paths)), pa.int32())})
+    numbers = [pa.repeat(pa.scalar(n, pa.int32()), len(positions[p])) for n, p in enumerate(paths)]
+    rows = pa.table(
+        {
+            _NUMBER: pa.chunked_array(numbers, pa.int32()),
+            _POSITION: pa.chunked_array([pa.array(list(positions[p]), pa.int64()) for p in paths], pa.int64()),
+        }
+    )
+    gone: Any = spark.createDataFrame(rows)
+    if rows.num_rows <= BROADCAST_AT_MOST:
+        gone = F.broadcast(gone)
+    located = frame.select(*columns, F.col("_file").alias(_FILE), F.col("_pos").alias(_POSITION))
+    numbered = located.join(F.broadcast(spark.createDataFrame(files)), _FILE)
+    return numbered.join(gone, [_NUMBER, _POSITION], "left_anti").select(*columns)
