@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -114,18 +113,6 @@ class Names(Story):
 
     def field_id(self, column: str) -> int:
         return self.table().schema().find_field(column).field_id
-
-
-class Lines(logging.Handler):
-    """All that is logged, whatever its level and its logger, stack traces included."""
-
-    def __init__(self) -> None:
-        super().__init__(level=0)
-        self.lines: list[str] = []
-        self.setFormatter(logging.Formatter("%(name)s %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
 
 
 def tell_tales(folder: Path, *texts: str) -> list[str]:

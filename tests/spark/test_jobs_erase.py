@@ -1,20 +1,21 @@
 """Erase: the rows that were named are gone for every reader, and for good; nothing tells who they were."""
 
 import json
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import lethe
 import lethe_spark
+import pyarrow.parquet as pq
 import pytest
 from lethe.errors import InputError, TransientError
-from lethe.run import RequestResult, RestatementRequest, RunResult
+from lethe.run import RequestResult, RestatementRequest, RunResult, RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago
-from tests.spark.erase_support import Lines, Names, but, name_of, row, table_folder, tell_tales
+from tests.spark.driver import Driver
+from tests.spark.erase_support import Names, but, name_of, row, table_folder, tell_tales
 from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches, some_rows
 from tests.spark.lake import Lake
 
@@ -98,10 +99,10 @@ def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(ma
     assert set(third.files()) == files[1]
     assert len(set(second.files()) & files[0]) == len(files[0]) - 1
     (vectors,) = table_folder(third).rglob("*.puffin")
-    run = third.restatement(third.an_erase("x")).run_id
-    assert vectors.parent.name == run  # so that verification can list what a run wrote
-    assert {p.name for p in table_folder(second).rglob("*.puffin")} == set()
-    assert {Path(p).parent.parent.name for p in set(second.files()) - files[0]} == {run}
+    runs = [story.restatement(story.an_erase("x")).run_id for story in (second, third)]
+    assert vectors.parent.name == runs[1]  # so that verification can list what a run wrote
+    assert list(table_folder(second).rglob("*.puffin")) == []
+    assert {Path(p).parent.parent.name for p in set(second.files()) - files[0]} == {runs[0]}
 
 
 @pytest.mark.parametrize("partition_by", [("day",), (), ("bucket(4, name)",)], ids=["by day", "whole", "by bucket"])
@@ -135,7 +136,7 @@ def test_the_same_erase_again_finds_nothing_and_succeeds(story: Names) -> None:
 
     assert (again.succeeded, again.rows_erased) == (True, 0)
     assert story.erase(row("B", 1)) == first
-    assert [key for key, _ in story.obligations()] == ["ns/erase/0", "ns/again/0"]
+    assert {key for key, _ in story.obligations()} == {"ns/erase/0", "ns/again/0"}
     story.check_reads(but(row("B", 1)))
 
 
@@ -284,8 +285,6 @@ def test_a_vacuum_writes_files_anew_whose_rows_a_vector_hides(make: Make) -> Non
 
 
 def values_in(path: str) -> list[int]:
-    import pyarrow.parquet as pq
-
     found: list[int] = pq.read_table(local(path), columns=["v"], partitioning=None)["v"].to_pylist()
     return found
 
@@ -367,50 +366,48 @@ def test_an_erase_in_a_table_without_rows_succeeds(spark: SparkSession, lake: La
 # --- who it was -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def logged() -> Iterator[Lines]:
-    handler, root = Lines(), logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    quiet = {name: logging.getLogger(name).level for name in ("py4j", "botocore")}
-    for name in quiet:
-        logging.getLogger(name).setLevel(logging.ERROR)  # py4j's protocol is no log
-    yield handler
-    root.removeHandler(handler)
-    root.setLevel(level)
-    for name, before in quiet.items():
-        logging.getLogger(name).setLevel(before)
+def two_erases(story: Names, secret: str) -> RunSpec:
+    """One that takes a row and one that is refused, of the same value."""
+    return story.restatement(
+        story.an_erase(secret, "somebody else", name="good"), story.an_erase(secret, name="bad", column="day")
+    )
 
 
-def test_no_value_is_written_anywhere(story: Names, logged: Lines, capfd: pytest.CaptureFixture[str]) -> None:
-    """Not into the table's folder but for data files, whatever is compressed there, nor into what a run is told and tells."""
-    secret = name_of(row("B", 1)[1])
-    requests = story.an_erase(secret, "somebody else", name="good"), story.an_erase(secret, name="bad", column="day")
-    spec = story.restatement(*requests)
-    context = story.context(spec)
-    before = tell_tales(table_folder(story), secret)
-    assert before == []  # else the test would be of no use: the value is no bound of any file
-
-    result = story.run(spec)
-    story.vacuum()
-
-    assert told(result)["good"].rows_erased == 1
-    assert told(result)["bad"].reason == "InvalidValues"
+def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
     ledger = json.dumps([dict(e.result) for e in story.ledger().requests.values()])
-    output = capfd.readouterr()
-    places = {
-        "run.json": spec.to_json(),
-        "result": result.to_json(),
-        "ledger": ledger,
-        "logs": "\n".join(logged.lines),
-        "stdout": output.out,
-        "stderr": output.err,
-        "context": repr(context),
-    }
+    places = {**texts, "ledger": ledger}
     assert [where for where, text in places.items() if secret in text or "somebody else" in text] == []
     assert tell_tales(table_folder(story), secret, "somebody else") == []
-    assert str(secret) not in plans_of(story.spark)
+
+
+def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
+    """Not into the table's folder but for data files, whatever is compressed there, nor into what a process is told, logs,
+    and tells."""
+    secret = name_of(row("B", 1)[1])
+    assert tell_tales(table_folder(story), secret) == []  # it is no bound of a file, else this would test nothing
+    spec = two_erases(story, secret)
+    assert tell_tales(story.lake.home / "values", secret) != []  # what is searched for can be found
+
+    ended = driver.run(spec)
+
+    assert ended.result is not None
+    assert (told(ended.result)["good"].rows_erased, told(ended.result)["bad"].reason) == (1, "InvalidValues")
+    document = driver.file_of(spec).read_text()
+    check_nobody_knows(story, secret, run=document, result=ended.result.to_json(), log=ended.log)
+    story.vacuum()
+    check_nobody_knows(story, secret)
+
+
+def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names) -> None:
+    """Its pages and event logs show that."""
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
+    story.append_by_spark(row("B", 1), row("x", 0))
+    secret = name_of(row("B", 1)[1])
+
+    result = story.run(two_erases(story, secret))
+
+    assert told(result)["good"].rows_erased == 2
+    check_nobody_knows(story, secret, plans=plans_of(story.spark))
 
 
 def plans_of(spark: SparkSession) -> str:

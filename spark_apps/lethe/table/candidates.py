@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 
 from lethe.plan.partitions import partition_text
 from lethe.table.deletes import native_deletes
@@ -13,16 +15,17 @@ from lethe.table.positions import Wanted
 
 @dataclass(frozen=True)
 class Candidate:
-    """A data file that might hold such rows. `keys` of the searches that have to look at it; `size` in bytes; `parquet`:
-    whether it is a file of that format; `partition` its text, as `lethe.plan.partitions` writes it; `deletes` the names of
-    the native deletes that may apply to it."""
+    """A data file that might hold such rows. `keys` of the searches that have to look at it, and `if_absent` those of them that
+    want every row if the file lacks their column; `size` in bytes; `partition` its text, as `lethe.plan.partitions` writes it;
+    `deletes` the names of the native deletes that may apply to it."""
 
     path: str
     size: int
-    parquet: bool
+    format_name: str
     partition: str | None
     deletes: frozenset[str]
     keys: frozenset[str]
+    if_absent: frozenset[str]
 
 
 def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, Wanted]) -> list[Candidate]:
@@ -44,10 +47,13 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, Wante
                     Candidate(
                         path=f.file_path,
                         size=f.file_size_in_bytes,
-                        parquet=f.file_format is FileFormat.PARQUET,
+                        format_name=f.file_format.value,
                         partition=partition_text(f.spec_id, [f.partition[n] for n in range(len(f.partition))]),
                         deletes=deletes.on(f.file_path, manifest.partition_spec_id),
                         keys=keys,
+                        if_absent=frozenset(
+                            k for k in keys if wanted[k].values.hold(_absent(table, f, wanted[k].field_id))
+                        ),
                     )
                 )
     return found
@@ -59,3 +65,15 @@ def _might_hold(file: DataFile, wanted: Wanted) -> bool:
     if values is not None and values == nulls == file.record_count:
         return False
     return wanted.values.might_be_in((file.lower_bounds or {}).get(at), (file.upper_bounds or {}).get(at))
+
+
+def _absent(table: Table, file: DataFile, field_id: int) -> Any:
+    """What the rows of a file hold in a column that the file lacks, as Iceberg stores it; None: null.
+
+    That is the value of its partition, if that is the column's own (files that were added as they are), else the default
+    that the column had when it came.
+    """
+    for at, field in enumerate(table.specs()[file.spec_id].fields):
+        if field.source_id == field_id and isinstance(field.transform, IdentityTransform):
+            return file.partition[at]
+    return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)

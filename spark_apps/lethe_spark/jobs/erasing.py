@@ -4,7 +4,7 @@ Invariants: every row of a data file counts, whether or not a tombstone or a nat
 are mounted into this pod and in the memory of this run and its workers, in no plan, path, message or log.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.name_mapping import field_ids
 from lethe_spark.searching import Search, search
 
 Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
@@ -46,7 +47,8 @@ class RowEraser:
     context: RunContext
     table: SparkTable
     _wanted: dict[str, Wanted] = field(default_factory=dict, repr=False)  # by the keys of requests
-    _found: dict[str, dict[str, FrozenBitMap64]] = field(default_factory=dict)  # by path, then by key
+    _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)  # by path, then by key
+    _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base) -> Erased:
         """Find the rows of all of them and write what takes them out; commit nothing.
@@ -54,8 +56,10 @@ class RowEraser:
         Raises: ConflictError, TransientError; what Spark raises.
         """
         aside = self._read_values(requests, base)
+        files = self._searched(base, [r.key for r in requests if r.key not in aside])
+        aside |= self._unanswered(requests, files)
         asked = [r.key for r in requests if r.key not in aside]
-        hit = self._hit(base, asked)
+        hit = self._hit(files, asked)
         self.context.step("after-search")
         taken_out = {c.path: c.deletes for c in hit}
         if not hit or base.facts.head_id is None:
@@ -82,7 +86,10 @@ class RowEraser:
         """Whether on this base the same rows lie in the same files, with the same deletes. Searches files that came since."""
         if any(base.iceberg.schema().find_column_name(self._wanted[key].field_id) is None for key in erased.rows):
             return False
-        return {c.path: c.deletes for c in self._hit(base, erased.rows)} == erased.taken_out
+        files = self._searched(base, erased.rows)
+        if any(c.path in self._unsure for c in files):
+            return False
+        return {c.path: c.deletes for c in self._hit(files, erased.rows)} == erased.taken_out
 
     def _read_values(self, requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
         """Results of those whose values cannot be had."""
@@ -99,22 +106,49 @@ class RowEraser:
                     # Not asked for before; or another column has this name by now, or the values were written anew.
                     self._wanted[request.key] = wanted
                     self._found.clear()
+                    self._unsure.clear()
         return aside
 
-    def _hit(self, base: Base, keys: Iterable[str]) -> list[Candidate]:
-        """The data files with rows that are wanted."""
+    def _searched(self, base: Base, keys: Iterable[str]) -> list[Candidate]:
+        """The data files that might hold rows that are wanted, now that they have been looked into."""
         wanted = {key: self._wanted[key] for key in keys}
         files = candidates(base.iceberg, base.facts.head_id, wanted)
-        new = [c for c in files if c.path not in self._found]
-        if new and base.facts.head_id is not None:
+        new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
+        if new:
             size = sum(c.size for c in new)
             self.context.reporter.phase(
                 Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
             )
-            # For all that was ever asked: what is remembered of a file is then all that there is to know.
-            asked = Search(self._wanted, dict(self.context.catalog_properties))
-            self._found |= search(self.table, asked, base.facts.head_id, new)
-        return [c for c in files if not self._found[c.path].keys().isdisjoint(wanted)]
+            names = field_ids(base.iceberg.properties)
+            told = search(self.context.spark.sparkContext, Search(wanted, self.context.catalog_properties, names), new)
+            self._found |= told.found
+            self._unsure |= told.unsure
+        return files
+
+    def _hit(self, files: Iterable[Candidate], keys: Collection[str]) -> list[Candidate]:
+        """Those of the files that hold rows that are wanted."""
+        return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
+
+    def _unanswered(
+        self, requests: Sequence[RestatementRequest], files: Iterable[Candidate]
+    ) -> dict[str, RequestResult]:
+        """Results of those that might want rows of a file that cannot be searched."""
+        first: dict[str, str] = {}
+        for c in files:
+            for key in c.keys if c.path in self._unsure else ():
+                first.setdefault(key, c.path)
+        return {
+            r.key: set_aside(
+                r,
+                InputError(
+                    "FileNotSearchable",
+                    f"Restatement {r.name}: rows with the values of spec.rows may lie in a data file that cannot be searched: "
+                    f"{self._unsure[first[r.key]]}. Let the engine that wrote it write it anew. Nothing was erased.",
+                ),
+            )
+            for r in requests
+            if r.key in first
+        }
 
     def _fresh(
         self, keys: Sequence[str], deleted: Mapping[str, Deleted]

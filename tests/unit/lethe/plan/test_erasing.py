@@ -75,6 +75,27 @@ def test_nothing_at_all_and_too_much_are_refused() -> None:
     assert len(parsed("x\n" * VALUES_AT_MOST)) == 1
 
 
+HELD = {
+    "string": ("N1", "N1", "N2"),
+    "long": ("7", 7, 8),
+    "date": ("1970-01-02", 1, "1970-01-03"),
+    "decimal(9, 2)": ("1.50", "1.5", Decimal("1.51")),
+    "timestamptz": ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01+00:00", 1),
+    "uuid": (str(UUID(int=10)), UUID(int=10).bytes, str(UUID(int=9))),
+}
+
+
+@pytest.mark.parametrize(("type_", "content", "there", "other"), [(t, *v) for t, v in HELD.items()], ids=HELD)
+def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
+    type_: str, content: str, there: object, other: object
+) -> None:
+    kind = Kind.of(type_)
+    assert kind is not None
+    values = parse_values(content.encode(), kind, "c", "ns/e")
+
+    assert [values.hold(v) for v in (there, other, None)] == [True, False, False]
+
+
 def test_values_do_not_show_themselves() -> None:
     assert "secret" not in repr(Values(Kind("string"), ("secret",)))
 

@@ -7,13 +7,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lethe.plan.erasing import Kind, Values, parse_values
-from lethe.table.positions import Unsure, Wanted, find
+from lethe.table.columns import Unsure
+from lethe.table.positions import Wanted, find
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
@@ -33,7 +36,7 @@ def texts(*values: str, field_id: int = 1) -> Wanted:
 
 
 def found(uri: str, names: Mapping[str, int] | None = None, **wanted: Wanted) -> dict[str, list[int]]:
-    return {key: list(p) for key, p in find(PyArrowFileIO(), uri, wanted, names).items()}
+    return {key: list(p) for key, p in find(PyArrowFileIO(), uri, wanted, names=names).items()}
 
 
 def test_the_positions_of_each_search_are_told_apart_and_nulls_match_nothing(tmp_path: Path) -> None:
@@ -139,23 +142,79 @@ def test_a_file_without_field_ids_is_read_by_the_tables_name_mapping(tmp_path: P
     assert found(file, {"tail": 1, "gone": 3}, it=texts("a")) == {"it": [1]}
 
 
-def unsure(folder: Path) -> Iterable[tuple[str, str, dict[str, int] | None]]:
-    yield "no ids, no mapping", written(folder / "a", (a_field("tail", pa.string(), None), ["a"])), None
-    yield "not mapped", written(folder / "b", (a_field("tail", pa.string(), None), ["a"])), {"other": 1}
-    yield "no such column", written(folder / "c", (a_field("tail", pa.string(), 7), ["a"])), None
+def test_what_a_file_without_the_column_holds_is_the_tables_business(tmp_path: Path) -> None:
+    """Null, the default that the column had when it came, or the value of a partition: the same in every row."""
+    file = written(tmp_path / "f", (a_field("other", pa.string(), 7), ["a", "b", "c"]))
+    wanted = {"default": texts("a"), "else": texts("b"), "both": texts("b", field_id=7)}
+
+    positions = find(PyArrowFileIO(), file, wanted, if_absent={"default", "both"})
+
+    assert {key: list(p) for key, p in positions.items()} == {"default": [0, 1, 2], "both": [1]}
+
+
+def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
+    table = pa.table({"tail": [None if n % 7 == 0 else f"t{n % 5}" for n in range(30_000)]})
+    orc.write_table(table, tmp_path / "f", stripe_size=64, batch_size=1024)
+    assert orc.ORCFile(tmp_path / "f").nstripes > 1
+
+    (positions,) = find(PyArrowFileIO(), f"file://{tmp_path}/f", {"it": texts("t3")}, "ORC", {"tail": 1}).values()
+
+    assert list(positions) == [n for n, v in enumerate(table["tail"].to_pylist()) if v == "t3"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "rows", "text"),
+    [
+        ("string", "string", ["a", None, "b", "a"], "a"),
+        ("long", "long", [1, None, 2, 1], "1"),
+        ("date", {"type": "int", "logicalType": "date"}, [date(2026, 3, 1), None, date(2026, 3, 2)], "2026-03-01"),
+        (
+            *("timestamptz", {"type": "long", "logicalType": "timestamp-micros"}),
+            *([datetime(2026, 3, 1, 12, tzinfo=UTC), None], "2026-03-01T12:00:00Z"),
+        ),
+        (
+            *("timestamp", {"type": "long", "logicalType": "timestamp-micros"}),
+            *([datetime(2026, 3, 1, 12, tzinfo=UTC), None], "2026-03-01T12:00:00"),
+        ),
+        (
+            *("decimal(9, 2)", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+            *([Decimal("1.50"), None, Decimal("1.51")], "1.5"),
+        ),
+        (
+            *("uuid", {"type": "fixed", "name": "u", "size": 16}),
+            *([uuid.UUID(int=1).bytes, None], "00000000-0000-0000-0000-000000000001"),
+        ),
+    ],
+)
+def test_avro_is_read_by_its_own_field_ids(tmp_path: Path, kind: str, schema: Any, rows: list[Any], text: str) -> None:
+    fields = [{"name": "old", "type": ["null", schema], "field-id": 1}]
+    with (tmp_path / "f").open("wb") as stream:
+        fastavro.writer(stream, {"type": "record", "name": "r", "fields": fields}, [{"old": v} for v in rows])
+    known = Kind.of(kind)
+    assert known is not None
+    wanted = Wanted.of(1, parse_values(text.encode(), known, "c", "ns/e"))
+
+    found_in = find(PyArrowFileIO(), f"file://{tmp_path}/f", {"it": wanted}, "AVRO")
+
+    assert list(found_in["it"]) == [n for n, v in enumerate(rows) if v == rows[0]]
+
+
+def unsure(folder: Path) -> Iterable[tuple[str, str, str]]:
+    yield "no ids, no mapping", written(folder / "a", (a_field("tail", pa.string(), None), ["a"])), "PARQUET"
     inner = pa.struct([pa.field("b", pa.string())])
     nested = (a_field("a", inner, 2), [{"b": "x"}]), (a_field("a.b", pa.string()), ["a"])
-    yield "two of one name", written(folder / "d", *nested), None
-    yield "another type", written(folder / "e", (a_field("tail", pa.list_(pa.string())), [["a"]])), None
+    yield "two of one name", written(folder / "d", *nested), "PARQUET"
+    yield "another type", written(folder / "e", (a_field("tail", pa.list_(pa.string())), [["a"]])), "PARQUET"
     (folder / "f").write_bytes(b"Obj\x01 no Parquet at all")
-    yield "another format", f"file://{folder}/f", None
+    yield "no such format", f"file://{folder}/f", "PARQUET"
+    yield "an unknown format", f"file://{folder}/f", "PUFFIN"
 
 
-def test_of_a_file_of_which_arrow_is_not_sure_it_says_so(tmp_path: Path) -> None:
-    """Whoever asks then lets Iceberg read the file."""
-    for case, file, names in unsure(tmp_path):
-        with pytest.raises(Unsure):
-            raise AssertionError(f"{case}: {found(file, names, it=texts('a'))}")
+def test_of_a_file_that_cannot_be_told_it_is_said(tmp_path: Path) -> None:
+    """To take it for a file without such rows would leave them there."""
+    for case, file, format_name in unsure(tmp_path):
+        with pytest.raises(Unsure, match=str(tmp_path)):
+            raise AssertionError(f"{case}: {find(PyArrowFileIO(), file, {'it': texts('a')}, format_name)}")
 
 
 def test_what_arrow_says_of_a_value_is_not_handed_on(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Positions that Lethe finds are those that Iceberg deletes by."""
+
+from collections.abc import Callable
+
+import pyarrow.parquet as pq
+import pytest
+from lethe.plan.erasing import Kind, Values
+from lethe.table.candidates import candidates
+from lethe.table.positions import Wanted, find
+
+from tests.spark.jobs_support import local
+from tests.spark.lake import CATALOG, Flights
+
+SMALL = {
+    "write.parquet.row-group-size-bytes": "4096",
+    "write.parquet.row-group-check-min-record-count": "50",
+    "write.parquet.row-group-check-max-record-count": "50",
+    "write.orc.stripe-size-bytes": "4096",
+}
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro"])
+def test_positions_are_those_of_spark_through_all_parts_of_a_file(
+    make_flights: Callable[..., Flights], format_name: str
+) -> None:
+    """In files of many row groups, which the search may pass over."""
+    flights = make_flights(partition_by=())
+    properties = ", ".join(f"'{k}' = '{v}'" for k, v in {**SMALL, "write.format.default": format_name}.items())
+    flights.spark.sql(f"ALTER TABLE {flights.full_name} SET TBLPROPERTIES ({properties})")
+    rows = flights.spark.range(20_000).selectExpr("id % 977 AS v", "1 AS day", "uuid() AS batch_id").coalesce(1)
+    rows.writeTo(flights.full_name).append()
+    table = flights.lake.catalog.load_table(flights.name)
+    values = Values(Kind("long"), tuple(range(5, 977, 100)))
+    wanted = {"it": Wanted.of(table.schema().find_field("v").field_id, values)}
+    head = table.current_snapshot()
+    assert head is not None
+
+    found = {
+        (c.path, position)
+        for c in candidates(table, head.snapshot_id, wanted)
+        for position in find(table.io, c.path, wanted, c.format_name).get("it", ())
+    }
+
+    frame = flights.spark.table(f"{CATALOG}.{flights.name}").where(f"v IN {values.items}").select("_file", "_pos")
+    assert found == {(r["_file"], r["_pos"]) for r in frame.collect()}
+    assert len(found) > 200
+    if format_name == "parquet":
+        paths = {path for path, _ in found}
+        assert max(pq.ParquetFile(local(path)).metadata.num_row_groups for path in paths) > 3
