@@ -163,7 +163,7 @@ class Story:
     def context(self, spec: RunSpec, **at: Callable[[], object]) -> Watched:
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
         reporter = Reporter(spec, Recorder())
-        return Watched(self.spark, spec, reporter, catalogs.properties(self.catalog), at=hooks)
+        return Watched(spec, reporter, catalogs.properties(self.catalog), spark=self.spark, at=hooks)
 
     def consolidate(self, *batch_ids: str, **at: Callable[[], object]) -> RunResult:
         return self.run(self.consolidation(*batch_ids), **at)

@@ -11,7 +11,7 @@ import lethe
 import pytest
 from lethe.errors import ConflictError
 from lethe.run import RestatementRequest, RunResult
-from lethe_spark.jobs import restate
+from lethe_spark import group_commit
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
@@ -148,7 +148,7 @@ def test_a_group_whose_files_are_outdated_again_and_again_gives_up_and_leaves_no
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried again later, as after any lost race."""
-    monkeypatch.setattr(restate, "WRITES", 1)
+    monkeypatch.setattr(group_commit, "WRITES", 1)
     mine = story.a_replay("A", by="M", name="doubling"), story.a_replay("B", by="B2", name="fine")
     theirs = story.a_replay("A", by="T", name="theirs")
 

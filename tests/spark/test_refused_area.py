@@ -39,7 +39,8 @@ class Buffer:
     def aside(self, *, judged: bool = True, **at: Callable[[], object]) -> None:
         spec = a_run(buffer=BufferRef(uri=self.uri))
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
-        context = Watched(None, spec, Reporter(spec, Recorder()), self.properties, at=hooks)  # type: ignore[arg-type]
+        reporter = Reporter(spec, Recorder())
+        context = Watched(spec, reporter, self.properties, spark=None, at=hooks)  # type: ignore[arg-type]
         store, mover = open_store(self.uri, self.properties), open_mover(self.uri, self.properties)
         set_one_aside(context, store, mover, self.entry, was_judged=judged)
 
