@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from lethe.run import Phase, Progress, RunResult
 from lethe_spark import result
-from lethe_spark.kube import StatusConfigMap
+from lethe_spark.kube import Api, StatusConfigMap
 from lethe_spark.progress import Reporter, running_tasks, sink_of
 from pyspark.sql import SparkSession
 
@@ -32,7 +32,7 @@ class ApiServer:
     arrived: threading.Event = field(default_factory=threading.Event)
 
     def config_map(self) -> StatusConfigMap:
-        return StatusConfigMap("localhost", self.port, "air", "flights-runs", "0123456789ab", self.account)
+        return StatusConfigMap(Api("localhost", self.port, "air", self.account), "flights-runs", "0123456789ab")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_nothing_is_told_twice_within_the_interval() -> None:
 
 
 def test_an_api_server_that_is_away_does_not_stop_a_run(tmp_path: Path) -> None:
-    nobody = StatusConfigMap("127.0.0.1", 9, "air", "x", "p", tmp_path)
+    nobody = StatusConfigMap(Api("127.0.0.1", 9, "air", tmp_path), "x", "p")
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_text("")
 
