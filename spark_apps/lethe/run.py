@@ -174,6 +174,24 @@ class RunMember(Document):
     prefix: str
 
 
+class MailboxEntry(Document):
+    """A run for the committer: the value of one key of its mailbox. What is to be done lies in the Dataset's ConfigMap, as
+    `<prefix>.run.json`; progress and result go there as of any run.
+
+    `run_id`, `kind` and `attempt` are those of that document, or it is not what was meant. The entries of one Dataset are
+    carried out in the order of their `created_time`.
+    """
+
+    api_version: str = CONTRACT_VERSION
+    dataset_uid: str
+    run_id: str
+    kind: RunKind
+    attempt: int = 1
+    config_map: str
+    prefix: str
+    created_time: datetime
+
+
 class Phase(StrEnum):
     """Phases of a run, in the words of its kind; shown in `status.runs[].phase`."""
 
@@ -192,7 +210,8 @@ class Phase(StrEnum):
 
 
 class Progress(Document):
-    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase."""
+    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase. `begun`: how often the
+    committer has begun this attempt, should its process have ended in the middle; 0 of a driver."""
 
     run_id: str
     attempt: int = 1
@@ -202,6 +221,7 @@ class Progress(Document):
     tasks_total: int = 0
     rows: int = 0
     bytes: int = 0
+    begun: int = 0
     updated_time: datetime
 
 
