@@ -30,7 +30,7 @@ class SparkTable(IcebergTable):
     def load(cls, spark: SparkSession, catalog: str, name: str) -> "SparkTable | None":
         """The table `name` ("namespace.table"), or None when there is none. Raises TransientError."""
         try:
-            java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadSparkTable(
+            java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
                 spark._jsparkSession, quoted_path(catalog, name)
             )
         except JvmError as e:
