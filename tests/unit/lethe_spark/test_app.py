@@ -20,8 +20,8 @@ from lethe.table import run_documents
 from lethe_spark import arguments, result
 from lethe_spark.foreign_errors import understood
 from lethe_spark.kube import StatusConfigMap
+from lethe_spark.launching import launch_confs
 from lethe_spark.redact import RedactingFormatter, secrets_of
-from lethe_spark.session import launch_confs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 
