@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import lethe
 import pytest
 from lethe import names
 from lethe.run import RunSpec, SnapshotLimits, TableRef
@@ -19,7 +20,8 @@ from pyspark.sql import SparkSession
 from tests import api_server
 from tests.api_server import ApiServer
 from tests.builders import a_request
-from tests.spark.jobs_support import Row, Story, of_batches
+from tests.spark import s3
+from tests.spark.jobs_support import Row, Story, of_arrow, of_batches
 from tests.spark.lake import CATALOG, Lake
 from tests.spark.mailbox_support import BOX, Namespace, Process, serving
 
@@ -300,6 +302,27 @@ def test_history_is_cut_and_the_table_of_batches_brought_up_to_date_after_the_re
     wanted = {"A": "reverted", "B": "reverted", "C": "promoted"}
     namespace.server.wait_for(lambda: shown(story).items() >= wanted.items(), 60, process.log[-3000:])
     story.check_reads(of_batches("C"))
+
+
+def test_a_table_in_an_object_store_is_committed_to_and_its_history_cut(
+    spark: SparkSession, lake: Lake, namespace: Namespace, process: Process, tmp_path: Path
+) -> None:
+    """On a real S3 server."""
+    assert process.is_up()
+    limits = SnapshotLimits(max_age_seconds=432_000, min_to_keep=1, max_count=2)
+    with s3.running() as store:
+        home = {"uri": f"sqlite:///{tmp_path}/s3.db", "warehouse": f"s3://{store.bucket('lake')}/wh"}
+        lake.add_catalog("stored", type="sql", **home, **store.properties(), **{"s3.path-style-access": "true"})
+        make_session("stored")
+        story = begun(Story.begin(spark, lake, catalog="stored"))
+        for n in range(3):
+            assert namespace.carried_out(a_revert(story, "A", name=f"r{n}")).outcome == "Committed"
+
+        result = namespace.carried_out(a_revert(story, "B", name="last", snapshots=limits))
+
+        assert result.outcome == "Committed", process.log[-3000:]
+        namespace.server.wait_for(lambda: len(story.table().snapshots()) <= 2, 60, process.log[-3000:])
+        assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("C")
 
 
 def shown(story: Story) -> dict[str, str]:
