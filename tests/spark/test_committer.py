@@ -323,6 +323,9 @@ def test_a_table_in_an_object_store_is_committed_to_and_its_history_cut(
         assert result.outcome == "Committed", process.log[-3000:]
         namespace.server.wait_for(lambda: len(story.table().snapshots()) <= 2, 60, process.log[-3000:])
         assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("C")
+        kept = {s.manifest_list.rpartition("/")[2] for s in story.table().snapshots()}
+        lists = lambda: {k.rpartition("/")[2] for k in store.keys("lake") if "/snap-" in k}  # noqa: E731
+        namespace.server.wait_for(lambda: lists() == kept, 30, "only the kept snapshots have lists")
 
 
 def shown(story: Story) -> dict[str, str]:
