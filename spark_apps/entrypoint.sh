@@ -1,12 +1,17 @@
 #!/bin/bash
-# What a container of the Spark image does: `driver` runs one of Lethe's applications, `executor` serves a driver, and anything
-# else is run as it stands. tini is process 1, so that SIGTERM reaches the program and no orphan is left unreaped.
+# What a container of the Spark image does: `driver` runs one of Lethe's applications, `executor` serves a driver, `committer`
+# carries out what needs no Spark, and anything else is run as it stands. tini is process 1, so that SIGTERM reaches the
+# program and no orphan is left unreaped.
 set -euo pipefail
 
 case ${1:-} in
   driver)
     shift
     exec tini -- python -m lethe_spark.app "$@"
+    ;;
+  committer)
+    shift
+    exec tini -- python -m lethe_spark.committer "$@"
     ;;
   executor)
     # The driver hands over the JVM's options as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ...

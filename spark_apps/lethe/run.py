@@ -224,7 +224,8 @@ class Phase(StrEnum):
 
 
 class Progress(Document):
-    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase."""
+    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase. `begun`: how often the
+    committer has begun this attempt, should its process have ended in the middle; 0 of a driver."""
 
     run_id: str
     attempt: int = 1
@@ -234,6 +235,7 @@ class Progress(Document):
     tasks_total: int = 0
     rows: int = 0
     bytes: int = 0
+    begun: int = 0
     updated_time: datetime
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT, LetheError, TransientError
+from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
 from lethe.run import Phase, RunKind, RunResult, RunSpec
 from lethe.table import catalogs
 from pyspark import SparkContext
@@ -27,21 +27,18 @@ from pyspark.sql import SparkSession
 
 from lethe_spark import arguments, progress, result
 from lethe_spark.context import Cancelled, RunContext, crash_point
-from lethe_spark.jvm.errors import JvmError, is_away
-from lethe_spark.redact import RedactingFormatter, secrets_of
+from lethe_spark.foreign_errors import understood
+from lethe_spark.redact import RedactingFormatter, log_to_stderr, secrets_of
 from lethe_spark.session import make_session
 
 log = logging.getLogger("lethe_spark")
 
 STOP_SECONDS: Final = 30
-# Libraries whose errors mean that the catalog or the storage does not answer.
-_AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sqlite3", "aiohttp", "http")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the runs and return the exit code."""
-    formatter = RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    _log_to_stderr(formatter)
+    formatter = log_to_stderr()
     given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
     cancelled = threading.Event()
     _cancel_on_sigterm(cancelled)
@@ -118,36 +115,12 @@ def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
     return vacuum.run
 
 
-def understood(error: Exception) -> LetheError:
-    """Any error as one of ours. The text of a foreign one may hold a secret, so it stays in the log."""
-    if isinstance(error, LetheError):
-        return error
-    name = type(error).__name__
-    foreign = type(error).__module__.partition(".")[0]
-    if isinstance(error, OSError) or foreign in _AWAY or (isinstance(error, JvmError) and is_away(error)):
-        return TransientError(
-            "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}); tried again."
-        )
-    if isinstance(error, JvmError):
-        return TransientError("SparkFailed", f"Spark failed ({name}); see the driver's log. The run is tried again.")
-    return TransientError("UnexpectedError", f"{name}; see the driver's log. The run is tried again.")
-
-
 def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:
     crash_point("before-result")
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
     result.deliver(done, environ, spec.table)
     if code == EXIT_INPUT:
         log.error("run %s will not be tried again as it is: %s", spec.run_id, done.reason)
-
-
-def _log_to_stderr(formatter: logging.Formatter) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("lethe_spark").setLevel(logging.INFO)
-    logging.getLogger("lethe").setLevel(logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
 def _cancel_on_sigterm(cancelled: threading.Event) -> None:

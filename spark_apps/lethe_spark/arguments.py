@@ -90,24 +90,34 @@ def load_run(path: Path) -> RunSpec:
         text = path.read_text()
     except OSError as e:
         raise InputError("RunFileMissing", f"the run file {path} cannot be read ({e.strerror}).") from e
+    return run_of(text, f"the run file {path}")
+
+
+def run_of(text: str, where: str) -> RunSpec:
+    """The run that a document holds or points to.
+
+    Args:
+        where: What the document is called in messages.
+    Raises: InputError (InvalidRun, RunFileChanged); what the storage raises when it is away.
+    """
     try:
         document = json.loads(text)
     except ValueError as e:
-        raise InputError("InvalidRun", f"the run file {path} is not JSON.") from e
+        raise InputError("InvalidRun", f"{where} is not JSON.") from e
     try:
         if isinstance(document, dict) and is_pointer(document):
             text = _fetch(RunPointer.model_validate_json(text))
         spec = parse_run(text)
     except ValidationError as e:
-        raise InputError("InvalidRun", f"{path}: {_fields(e)}") from e
+        raise InputError("InvalidRun", f"{where}: {_fields(e)}") from e
     if spec.api_version != CONTRACT_VERSION:
         raise InputError(
             "InvalidRun",
-            f"{path}: apiVersion is {spec.api_version}, this image speaks {CONTRACT_VERSION}; operator and Spark image "
+            f"{where}: apiVersion is {spec.api_version}, this image speaks {CONTRACT_VERSION}; operator and Spark image "
             "must be of one release.",
         )
     if getattr(spec, spec.kind.lower()) is None:
-        raise InputError("InvalidRun", f"{path}: kind is {spec.kind}, but the field {spec.kind.lower()} is missing.")
+        raise InputError("InvalidRun", f"{where}: kind is {spec.kind}, but the field {spec.kind.lower()} is missing.")
     return spec
 
 

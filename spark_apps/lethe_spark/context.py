@@ -72,7 +72,7 @@ class Run:
     """One run of one job, a `Committer` by its `run.json`."""
 
     spec: RunSpec
-    reporter: Reporter
+    reporter: Reports
     catalog_properties: Mapping[str, str]
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -115,4 +115,5 @@ class Run:
 class RunContext(Run):
     """A run in a Spark session."""
 
+    reporter: Reporter
     spark: SparkSession = field(kw_only=True)

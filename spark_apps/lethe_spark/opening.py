@@ -2,16 +2,14 @@
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.plan.places import overlap
 from lethe.run import CreateTable
-from lethe.table.facts import column_dropped, observe
 from pyspark.sql.types import StructType
 
-from lethe_spark.base import check_claim, no_batch_column, refuse_batches, static_table
 from lethe_spark.context import RunContext
 from lethe_spark.folder_server import require_served
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql_names import quoted
+from lethe_spark.usable import is_settled, look_over, says_its_beginning
 
 
 def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
@@ -35,42 +33,18 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
             )
         born = claim | {names.LEDGER_SINCE: "0"}
         table = SparkTable.create(context.spark, wanted.catalog, wanted.name, _with_batch_column(context), born)
-    refuse_batches(table)
-    check_claim(context, table.properties.get(names.CLAIM))
-    ours = table.properties.get(names.CLAIM) == context.spec.dataset.claim
-    if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
-        raise no_batch_column(context, table.schema_names)
-    if overlap(context.spec.buffer.uri, table.location):
-        raise InputError(
-            "BufferOverlapsTable",
-            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
-            "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
-        )
-    facts = observe(
-        static_table(table.metadata_location, context.catalog_properties), context.spec.batch_column, name=wanted.name
-    )
-    if facts.batch_field_id is None:
-        # Before anything is prepared: that would make a new column of the old name the batch column.
-        raise column_dropped(facts, "the table")
-    if facts.format_version < 2:
-        raise InputError(
-            "FormatVersionTooOld",
-            f"{wanted.name} has Iceberg format version 1, which does not number its commits. Upgrade it: set the table "
-            "property format-version to 2.",
-        )
-    prepared = facts.prepared
-    if not prepared and not ours and not wanted.adopt:
+    facts = look_over(context, table)
+    ours = facts.claim == context.claim
+    if not facts.prepared and not ours and not wanted.adopt:
         raise InputError(
             "TableNotPrepared",
             f"{wanted.name} is not sorted by {context.spec.batch_column} or keeps truncated metrics of it. Set "
             "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
         )
-    if not prepare:
-        return table
-    if facts.ledger_since is None and not any(s.ledger for s in facts.snapshots.values()):
-        # What is there now was written before any ledger: it is read as it is, though its ancestors expired long ago.
-        claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}
-    if not prepared or not ours or names.LEDGER_SINCE in claim:
+    if prepare and not is_settled(context, facts):
+        if not says_its_beginning(facts):
+            claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}
+        assert facts.batch_field_id is not None
         # By its name of today
         table.ensure_layout(table.column_name(facts.batch_field_id) or context.spec.batch_column, claim)
     return table

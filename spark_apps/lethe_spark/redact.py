@@ -1,6 +1,7 @@
-"""Keeping the catalog's secrets out of the log. Pure but for being a logging formatter."""
+"""The log of a process, and keeping the catalogs' secrets out of it."""
 
 import logging
+import sys
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlsplit
 
@@ -30,3 +31,15 @@ class RedactingFormatter(logging.Formatter):
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
+
+
+def log_to_stderr() -> RedactingFormatter:
+    """Let this process log to stderr, its own modules from INFO on; whoever learns of secrets tells the formatter."""
+    formatter = RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("lethe_spark").setLevel(logging.INFO)
+    logging.getLogger("lethe").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    return formatter

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from lethe.errors import EXIT_INPUT, LetheError
-from lethe.run import FAILED, INLINE_BYTES_AT_MOST, LISTED_AT_MOST, ResultPointer, RunResult, RunSpec, TableRef
+from lethe.run import FAILED, INLINE_BYTES_AT_MOST, LISTED_AT_MOST, ResultPointer, RunKind, RunResult, TableRef
 from lethe.table import catalogs, run_documents
 
-from lethe_spark.kube import StatusConfigMap
+from lethe_spark.kube import ApiError, StatusConfigMap
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,23 @@ LARGEST: Final = INLINE_BYTES_AT_MOST
 TRIES: Final = 5
 
 
-def failed(spec: RunSpec, error: LetheError) -> RunResult:
+class Asked(Protocol):
+    """What was to be carried out: a `run.json`, or what names one."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def kind(self) -> RunKind: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+def failed(asked: Asked, error: LetheError) -> RunResult:
     """The result of a run that ended with an error: a reason and full sentences, no stack trace. Pure but for the time."""
     return RunResult(
-        run_id=spec.run_id,
-        kind=spec.kind,
-        attempt=spec.attempt,
+        run_id=asked.run_id,
+        kind=asked.kind,
+        attempt=asked.attempt,
         outcome=FAILED,
         reason=error.reason,
         permanent=error.exit_code == EXIT_INPUT,
@@ -52,15 +63,23 @@ def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | Non
     if config_map is None:
         print(result.to_json(), flush=True)
         return
-    document = for_config_map(result, table)
+    try:
+        put(config_map, {"result.json": for_config_map(result, table)})
+    except (OSError, HTTPException) as e:
+        log.warning("the result could not be reported: %s", e)
+
+
+def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
+    """Put documents into a ConfigMap, patiently. Raises: ApiError (404), if it is gone; OSError, HTTPException."""
     for attempt in range(1, TRIES + 1):
         try:
-            config_map.put("result.json", document)
+            config_map.put_all(documents)
             return
         except (OSError, HTTPException) as e:
+            if attempt == TRIES or (isinstance(e, ApiError) and e.status == 404):
+                raise
             log.warning("try %d of %d to report the result: %s", attempt, TRIES, e)
-            if attempt < TRIES:
-                time.sleep(attempt)
+            time.sleep(attempt)
 
 
 def for_config_map(result: RunResult, table: TableRef | None) -> str:

@@ -82,12 +82,18 @@ class Story:
     name: str
     partition_by: tuple[str, ...] = ("day",)
     catalog: str = CATALOG
+    format_version: int = 2
 
     @classmethod
     def begin(
-        cls, spark: SparkSession, lake: Lake, partition_by: tuple[str, ...] = ("day",), catalog: str = CATALOG
+        cls,
+        spark: SparkSession,
+        lake: Lake,
+        partition_by: tuple[str, ...] = ("day",),
+        catalog: str = CATALOG,
+        format_version: int = 2,
     ) -> "Story":
-        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by, catalog)
+        return cls(spark, lake, f"air.story_{next(_NUMBERS)}", partition_by, catalog, format_version)
 
     # --- what producers and users do ------------------------------------------------------------------------------
 
@@ -129,7 +135,7 @@ class Story:
     # --- runs -----------------------------------------------------------------------------------------------------
 
     def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
-        create = CreateTable(schema=SCHEMA, partition_by=self.partition_by)
+        create = CreateTable(schema=SCHEMA, partition_by=self.partition_by, format_version=self.format_version)
         wanted: dict[str, Any] = {
             "run_id": run_id(self.name, kind, keys),
             "dataset": DatasetRef(namespace="air", name=self.name, uid=self.name),

@@ -1,97 +1,61 @@
 """Progress and results reach a real HTTPS server, in order, and a server that is away does no harm."""
 
-import json
-import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lethe.run import Phase, Progress, RunResult
 from lethe_spark import result
-from lethe_spark.kube import StatusConfigMap
+from lethe_spark.kube import Api, StatusConfigMap
 from lethe_spark.progress import Reporter, running_tasks, sink_of
 from pyspark.sql import SparkSession
 
+from tests import api_server
+from tests.api_server import ApiServer
 from tests.builders import a_run
 
-
-@dataclass
-class ApiServer:
-    """Takes merge patches of one ConfigMap, and remembers them."""
-
-    account: Path
-    port: int = 0
-    refuses: int = 0  # how many requests to answer with 503 first
-    patches: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
-    arrived: threading.Event = field(default_factory=threading.Event)
-
-    def config_map(self) -> StatusConfigMap:
-        return StatusConfigMap("localhost", self.port, "air", "flights-runs", "0123456789ab", self.account)
+NAME = "flights-runs"
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ApiServer]:
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    files = ["-keyout", "key.pem", "-out", "ca.crt"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject, *files]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    (tmp_path / "token").write_text("the-token\n")
-    server = ApiServer(tmp_path)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_PATCH(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            refused = server.refuses > 0
-            server.refuses -= 1
-            if not refused:
-                server.patches.append((self.path, dict(self.headers), body))
-                server.arrived.set()
-            self.send_response(503 if refused else 200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None: ...
-
-    http = HTTPServer(("localhost", 0), Handler)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(tmp_path / "ca.crt", tmp_path / "key.pem")
-    http.socket = tls.wrap_socket(http.socket, server_side=True)
-    server.port = http.server_port
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    http.shutdown()
-    http.server_close()
+    with api_server.running(tmp_path) as running:
+        running.create(NAME)
+        yield running
 
 
-def test_one_key_of_the_config_map_is_patched_with_the_pods_token(api: ApiServer) -> None:
-    api.config_map().put("progress.json", "{}")
+def config_map(api: ApiServer) -> StatusConfigMap:
+    return StatusConfigMap(api.api, NAME, "0123456789ab")
 
-    ((path, headers, body),) = api.patches
-    assert path.startswith("/api/v1/namespaces/air/configmaps/flights-runs")
-    assert (headers["Authorization"], headers["Content-Type"]) == ("Bearer the-token", "application/merge-patch+json")
-    assert body == {"data": {"0123456789ab.progress.json": "{}"}}
+
+def test_one_key_of_the_config_map_is_patched_and_no_other_touched(api: ApiServer) -> None:
+    """With the pod's token, as a merge patch: the server takes nothing else."""
+    api.put(NAME, other="kept")
+
+    config_map(api).put("progress.json", "{}")
+
+    assert api.data(NAME) == {"other": "kept", "0123456789ab.progress.json": "{}"}
 
 
 def test_phases_are_told_in_order_and_the_end_is_the_last_word(api: ApiServer) -> None:
-    config_map = api.config_map()
-    reporter = Reporter(a_run(), lambda p: config_map.put("progress.json", p.to_json()))
+    reporter = Reporter(a_run(), lambda p: config_map(api).put("progress.json", p.to_json()))
     for phase in (Phase.PLANNING, Phase.WRITING):
-        api.arrived.wait(10)
-        api.arrived.clear()
         reporter.phase(phase, "m")
+        api.wait_for(lambda p=phase: told(api)[-1:] == [p], 10)  # type: ignore[misc]
     reporter.close(Phase.SUCCEEDED)
 
-    told = [Progress.model_validate_json(body["data"]["0123456789ab.progress.json"]) for _, _, body in api.patches]
-    phases = [p.phase for p in told]
+    phases = told(api)
     assert phases == sorted(set(phases), key=phases.index)
-    assert (phases[0], phases[-1]) == ("Starting", "Succeeded")
+    assert phases[-3:] == ["Planning", "Writing", "Succeeded"]
+
+
+def told(api: ApiServer) -> list[str]:
+    """The phases that the ConfigMap has shown."""
+    with api.news:
+        documents = [c.object["data"].get("0123456789ab.progress.json") for c in api.changes if "data" in c.object]
+    return [Progress.model_validate_json(d).phase for d in documents if d]
 
 
 def test_nothing_is_told_twice_within_the_interval() -> None:
@@ -106,7 +70,7 @@ def test_nothing_is_told_twice_within_the_interval() -> None:
 
 
 def test_an_api_server_that_is_away_does_not_stop_a_run(tmp_path: Path) -> None:
-    nobody = StatusConfigMap("127.0.0.1", 9, "air", "x", "p", tmp_path)
+    nobody = StatusConfigMap(Api("127.0.0.1", 9, "air", tmp_path), "x", "p")
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_text("")
 
@@ -115,16 +79,15 @@ def test_an_api_server_that_is_away_does_not_stop_a_run(tmp_path: Path) -> None:
     reporter.close(Phase.SUCCEEDED)
 
 
-def test_a_result_is_sent_again_until_the_api_server_takes_it(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.refuses = 1
-    monkeypatch.setattr(StatusConfigMap, "from_environment", lambda _: api.config_map())
+def test_a_result_is_sent_again_until_the_api_server_takes_it(api: ApiServer) -> None:
+    api.refusals = [("PATCH", NAME, 503)]
     log_file = api.account / "termination-log"
     log_file.touch()
+    status = {"LETHE_STATUS_CONFIGMAP": NAME, "LETHE_STATUS_PREFIX": "0123456789ab"}
 
-    result.deliver(a_result(), {"LETHE_TERMINATION_LOG": str(log_file)})
+    result.deliver(a_result(), {**api.environment, **status, "LETHE_TERMINATION_LOG": str(log_file)})
 
-    ((_, _, body),) = api.patches
-    assert a_result() == RunResult.model_validate_json(body["data"]["0123456789ab.result.json"])
+    assert a_result() == RunResult.model_validate_json(api.data(NAME)["0123456789ab.result.json"])
     assert a_result() == RunResult.model_validate_json(log_file.read_text())
 
 

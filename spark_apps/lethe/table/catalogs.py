@@ -32,20 +32,25 @@ def config_files() -> tuple[Path, ...]:
 
 def properties(name: str, path: Path | None = None) -> dict[str, str]:
     """The properties of one catalog. Raises: InputError (`UnknownCatalog`), naming the known ones."""
-    files = (path,) if path else config_files()
-    known: dict[str, Any] = {}
-    for file in files:
-        if file.is_file():
-            document = yaml.safe_load(file.read_text()) or {}
-            known = document.get("catalog") or {}
-            break
+    known = every(path)
     if name not in known:
         raise InputError(
             "UnknownCatalog",
             f"there is no catalog {name!r} in {CONFIG_FILE}; it names: {', '.join(sorted(known)) or 'none'}. "
             "Add it to the chart's value `catalogs`, or correct spec.table.catalog.",
         )
-    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in known[name].items()}
+    return known[name]
+
+
+def every(path: Path | None = None) -> dict[str, dict[str, str]]:
+    """The properties of all catalogs, by their names; none where there is no file."""
+    file = next((f for f in ((path,) if path else config_files()) if f.is_file()), None)
+    known: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {} if file else {}
+    return {name: {k: _text(v) for k, v in (own or {}).items()} for name, own in known.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def load(name: str, path: Path | None = None) -> Catalog:

@@ -26,7 +26,7 @@ from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
 from lethe_spark.ingest import BatchSource, check_some_were_read, why_unread
 from lethe_spark.jobs.gathering import Written, gather
-from lethe_spark.jobs.reanchor import reanchor
+from lethe_spark.jobs.reanchor import anchored, reanchor
 from lethe_spark.jobs.refusing import set_aside
 from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
@@ -52,8 +52,7 @@ def run(context: RunContext) -> RunResult:
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
     if not spec.batch_ids:
-        anchored = reanchor(context, table)
-        return finished(context, table, _result(context, Written((), {}, {}), anchored, 0))
+        return finished(context, table, anchored(context, reanchor(context, table)))
     return finished(context, table, *_promote(context, table, spec.batch_ids))
 
 

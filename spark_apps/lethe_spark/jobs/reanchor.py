@@ -5,10 +5,11 @@ arms what the other writer's files make necessary.
 """
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from lethe.ids import run_id
 from lethe.ledger.ledger import Delta
-from lethe.run import RunKind
+from lethe.run import RunKind, RunResult
 
 from lethe_spark.base import Base
 from lethe_spark.context import Run
@@ -29,6 +30,23 @@ def reanchor(context: Run, table: IcebergTable) -> int | None:
         return Intent(Delta(context.run_id), LedgerOnly(), None)
 
     return commit_on_ledger(context, table, plan).snapshot_id
+
+
+def anchored(context: Run, snapshot_id: int | None) -> RunResult:
+    """The result of a run that does nothing else. Pure but for the time.
+
+    Args:
+        snapshot_id: As `reanchor` returns it.
+    """
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Committed" if snapshot_id is not None else "NothingToDo",
+        snapshot_id=snapshot_id,
+        finished_time=datetime.now(UTC),
+    )
 
 
 def beside(context: Run, head_id: int | None) -> Run:

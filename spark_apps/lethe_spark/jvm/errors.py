@@ -45,6 +45,16 @@ def is_a(jvm: Any, error: BaseException, class_name: str) -> bool:
     return java is not None and bool(jvm.py4j.reflection.TypeUtil.isInstanceOf(class_name, java))
 
 
+def says_no_such_table(jvm: Any, error: BaseException) -> bool:
+    """Whether a catalog, asked for a table, says that there is none. Spark wraps Iceberg's exceptions, or throws its own."""
+    if any(is_a(jvm, error, ICEBERG + n) for n in ("NoSuchTableException", "NoSuchNamespaceException")):
+        return True
+    spark_names = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
+    if java_class(error).rsplit(".", 1)[-1] in spark_names:
+        return True
+    return "TABLE_OR_VIEW_NOT_FOUND" in java_message(error)
+
+
 # Packages whose exceptions, anywhere among the causes, mean that the catalog or the storage does not answer.
 _AWAY: Final = (
     *(

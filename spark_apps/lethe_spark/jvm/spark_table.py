@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_class, java_message, transient
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, says_no_such_table, transient
 from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.sql_names import quoted_path
@@ -34,7 +34,7 @@ class SparkTable(IcebergTable):
                 spark._jsparkSession, quoted_path(catalog, name)
             )
         except JvmError as e:
-            if _says_not_found(spark, e):
+            if says_no_such_table(jvm(spark), e):
                 return None
             raise transient(e, f"loading the table {catalog}.{name}") from e
         return cls(spark, catalog, name, java)
@@ -114,13 +114,3 @@ class SparkTable(IcebergTable):
 def _literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def _says_not_found(spark: SparkSession, error: Exception) -> bool:
-    """Spark wraps Iceberg's exceptions, or throws its own."""
-    if any(is_a(jvm(spark), error, ICEBERG + n) for n in ("NoSuchTableException", "NoSuchNamespaceException")):
-        return True
-    spark_names = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
-    if java_class(error).rsplit(".", 1)[-1] in spark_names:
-        return True
-    return "TABLE_OR_VIEW_NOT_FOUND" in java_message(error)

@@ -19,10 +19,10 @@ from lethe.run import (
 )
 from lethe.table import run_documents
 from lethe_spark import arguments, result
-from lethe_spark.app import understood
+from lethe_spark.foreign_errors import understood
 from lethe_spark.kube import StatusConfigMap
+from lethe_spark.launching import launch_confs
 from lethe_spark.redact import RedactingFormatter, secrets_of
-from lethe_spark.session import launch_confs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 
@@ -111,7 +111,7 @@ def test_each_member_of_a_shared_driver_reports_into_its_own_dataset() -> None:
 
     assert files(given) == ["/r/a", "/r/b"]
     maps = [StatusConfigMap.from_environment(told.environ) for told in given.runs]
-    assert [(m.namespace, m.name, m.prefix) for m in maps if m] == [("ns", "a-runs", "pa"), ("ns", "b-runs", "pb")]
+    assert [(m.api.namespace, m.name, m.prefix) for m in maps if m] == [("ns", "a-runs", "pa"), ("ns", "b-runs", "pb")]
     assert {told.environ["LETHE_TERMINATION_LOG"] for told in given.runs} == {"/dev/null"}
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import InputError
-from lethe.table.catalogs import load, properties, require_service, spark_properties
+from lethe.table.catalogs import every, load, properties, require_service, spark_properties
 from pyiceberg.exceptions import NoSuchTableError
 
 PREFIX = "spark.sql.catalog.main"
@@ -138,3 +138,12 @@ def test_what_needs_a_service_refuses_a_folder_and_says_what_to_do() -> None:
     require_service("main", {"type": "sql"})
 
     assert refused.value.reason == "UnsupportedCatalog"
+
+
+def test_all_catalogs_are_known_by_name_and_a_missing_file_names_none(tmp_path: Path) -> None:
+    file = tmp_path / "catalogs.yaml"
+    assert every(file) == {}
+
+    file.write_text("catalog:\n  main:\n    type: sql\n    echo: true\n  empty:\n")
+
+    assert every(file) == {"main": {"type": "sql", "echo": "true"}, "empty": {}}

@@ -1,0 +1,35 @@
+"""Which runs the committer can carry out. Pure."""
+
+from typing import Final
+
+from lethe.errors import TransientError
+from lethe.run import RunKind, RunSpec
+
+OPERATIONS: Final = frozenset({"Revert", "Undo", "Erase"})
+
+
+class NeedsSpark(TransientError):
+    """The run is not refused: it has to be carried out by a Job."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("NeedsSpark", f"{why}. Nothing was changed; the run is carried out by a Job.")
+
+
+def require_fit(spec: RunSpec) -> None:
+    """Raises: NeedsSpark, for a run that writes data, or that this version does not know."""
+    match spec.kind:
+        case RunKind.RESTATEMENT:
+            assert spec.restatement is not None
+            if spec.restatement.dry_run:
+                raise NeedsSpark("a dry run looks at data files")
+            for request in spec.restatement.requests:
+                if request.replacement is not None or request.operation not in OPERATIONS:
+                    raise NeedsSpark(f"Restatement {request.name}: a {request.operation} writes data")
+                if request.rows is not None or request.batch_ids_uri:
+                    raise NeedsSpark(f"Restatement {request.name}: it needs more than metadata")
+        case RunKind.CONSOLIDATION:
+            assert spec.consolidation is not None
+            if spec.consolidation.batch_ids:
+                raise NeedsSpark("a consolidation writes data")
+        case _:
+            raise NeedsSpark(f"a {spec.kind} writes data")

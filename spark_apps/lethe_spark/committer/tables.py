@@ -1,0 +1,75 @@
+"""The tables that runs work on: found through catalogs that stay open, and looked at before anything is done. I/O."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lethe.errors import InputError
+from lethe.table import catalogs
+
+from lethe_spark.committer.fitness import NeedsSpark
+from lethe_spark.context import Run
+from lethe_spark.jvm.small import JvmCatalog, SmallJvm
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.redact import RedactingFormatter, secrets_of
+from lethe_spark.usable import is_settled, look_over
+
+
+@dataclass
+class Tables:
+    """Tables by their names. Several threads may ask at once."""
+
+    jvm: SmallJvm
+    formatter: RedactingFormatter
+    _opened: dict[str, tuple[Mapping[str, str], JvmCatalog]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def learn_secrets(self) -> None:
+        """Let the log blot out what the configuration file holds now."""
+        found = [secrets_of(own) for own in catalogs.every().values()]
+        with self._lock:
+            self.formatter.secrets = self.formatter.secrets.union(*found)
+
+    def properties(self, name: str) -> dict[str, str]:
+        """PyIceberg's properties of a catalog, as the configuration file has them now.
+
+        Raises: NeedsSpark, for one that is not there or cannot be opened here. Whether that is for good, a Job says.
+        """
+        try:
+            found = catalogs.properties(name)
+            if not catalogs.is_folder(found):
+                catalogs.spark_properties(name, found)
+        except InputError as e:
+            raise NeedsSpark(e.message.rstrip(".")) from e
+        if catalogs.is_folder(found):
+            raise NeedsSpark(f"catalog {name} is a folder, which is served to sessions of Spark only")
+        return found
+
+    def open(self, context: Run) -> IcebergTable:
+        """The run's table, if nothing has to be set in it before.
+
+        Raises: NeedsSpark; InputError, as `look_over`; TransientError.
+        """
+        wanted = context.spec.table
+        table = self._catalog(wanted.catalog, context.catalog_properties).load(wanted.name)
+        if table is None:
+            raise NeedsSpark(f"catalog {wanted.catalog} has no table {wanted.name} yet")
+        if table.format_version < 2:
+            raise NeedsSpark(f"{wanted.name} has Iceberg format version 1")
+        if not is_settled(context, look_over(context, table)):
+            raise NeedsSpark(f"{wanted.name} is not claimed and prepared for Dataset {context.claim} yet")
+        return table
+
+    def _catalog(self, name: str, properties: Mapping[str, str]) -> JvmCatalog:
+        # One after the other: a catalog that does not answer is not asked by every thread at once.
+        with self._lock:
+            known = self._opened.get(name)
+            if known is not None and known[0] == properties:
+                return known[1]
+            prefix = f"spark.sql.catalog.{name}."
+            conf = catalogs.spark_properties(name, properties)
+            own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
+            # One with other credentials, say, is not closed: a run of another thread may be in the middle of it.
+            opened = self.jvm.open_catalog(name, own)
+            self._opened[name] = (properties, opened)
+            return opened

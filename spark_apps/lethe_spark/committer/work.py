@@ -1,0 +1,210 @@
+"""One run of the mailbox, from its key to its result. I/O.
+
+The order matters: the result is delivered before the key is taken out, so that who dies in between is followed by somebody
+who does it again, and finds it done in the ledger.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from lethe.errors import InputError, LetheError
+from lethe.run import FAILED, MailboxEntry, Phase, Progress, RestatementRequest, RunKind, RunResult, RunSpec
+from lethe.table.held_ids import held_ids
+from pydantic import ValidationError
+
+from lethe_spark import arguments, result
+from lethe_spark.base import Base
+from lethe_spark.committer.fitness import NeedsSpark, require_fit
+from lethe_spark.committer.mailbox import Post
+from lethe_spark.committer.reports import KEY as PROGRESS
+from lethe_spark.committer.reports import Reporting, Unheard
+from lethe_spark.committer.tables import Tables
+from lethe_spark.context import Cancelled, Reports, Run, crash_point
+from lethe_spark.foreign_errors import understood
+from lethe_spark.group_commit import Erased, GroupCommit, Replacements, result_of
+from lethe_spark.jobs.reanchor import anchored, reanchor
+from lethe_spark.jobs.tidying import finished
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.kube import Api, ApiError, StatusConfigMap
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "lethe-committer"
+# A run that ended its process so often is for one that it alone can end.
+BEGUN_AT_MOST: Final = 3
+
+
+class JvmGone(Exception):
+    """Nothing can be done any more in this process; what it was at is done by the next."""
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """A run that is over and told, and the table it worked on: what is left is to tidy up."""
+
+    context: Run
+    table: IcebergTable
+    result: RunResult
+
+    def tidy_up(self) -> None:
+        """Never raises, as `finished`."""
+        done = finished(self.context, self.table, self.result)
+        if done.snapshots_expired or done.ledger_files_removed:
+            log.info(
+                "%s: %d snapshots expired, %d ledger files removed",
+                self.table.full_name,
+                done.snapshots_expired,
+                done.ledger_files_removed,
+            )
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Carries out what lies in the mailbox.
+
+    Args:
+        mailbox: The name of its ConfigMap.
+        hurry: Set when the process has to end soon: a run stops at its next step, and stays in the mailbox.
+        leaving: Set when it is to end: tidying up stops at its next step.
+    """
+
+    api: Api
+    mailbox: str
+    tables: Tables
+    reporting: Reporting
+    hurry: threading.Event = field(default_factory=threading.Event)
+    leaving: threading.Event = field(default_factory=threading.Event)
+
+    def carry_out(self, post: Post) -> Aftermath | None:
+        """Carry a run out, tell its result, and take its key out of the mailbox.
+
+        Returns: What is left to do. Raises: Cancelled; ApiError, OSError, HTTPException, if it could not be told; JvmGone. Its
+            key is then still there.
+        """
+        entry = post.entry
+        place = StatusConfigMap(self.api, entry.config_map, entry.prefix)
+        left: Aftermath | None = None
+        try:
+            documents = place.documents()
+            if "run.json" in documents:
+                left = self._carry_out(entry, place, documents)
+            else:
+                log.info("run %s of ConfigMap %s is not wanted any more", entry.run_id, entry.config_map)
+        except ApiError as e:
+            if e.status != 404:
+                raise
+            log.info("run %s: ConfigMap %s is gone, and its Dataset with it", entry.run_id, entry.config_map)
+        self.drop(post.key)
+        return left
+
+    def drop(self, *keys: str) -> None:
+        """Take keys out of the mailbox. Raises: ApiError, OSError, HTTPException."""
+        try:
+            data = dict.fromkeys(keys)
+            self.api.merge(self.api.config_maps(self.mailbox), {"data": data}, MANAGER)
+        except ApiError as e:
+            if e.status != 404:  # the mailbox itself is gone, and everything with it
+                raise
+
+    def _carry_out(self, entry: MailboxEntry, place: StatusConfigMap, documents: dict[str, str]) -> Aftermath | None:
+        try:
+            self.tables.learn_secrets()
+            spec = _run_of(entry, documents["run.json"])
+        except Exception as e:
+            result.put(place, {"result.json": result.failed(entry, _known(entry, e)).to_json()})
+            return None
+        if spec is None:
+            log.info("run %s, attempt %d, is outdated: another one lies in its place", entry.run_id, entry.attempt)
+            return None
+        begun = _begun_before(entry, documents) + 1
+        log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
+        with self.reporting.of_run(spec, place, begun) as reports:
+            left: Aftermath | None = None
+            try:
+                if begun > BEGUN_AT_MOST:
+                    raise NeedsSpark(f"the committer ended {begun - 1} times in the middle of this run")
+                left = self._work(spec, reports)
+                done = left.result
+            except Cancelled:
+                raise
+            except Exception as e:
+                if not self.tables.jvm.answers():
+                    raise JvmGone from e
+                done = result.failed(spec, _known(spec, e))
+            crash_point("before-result", spec.run_id)
+            last = reports.ended(Phase.FAILED if done.outcome == FAILED else Phase.SUCCEEDED, done.message)
+            result.put(place, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
+            log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
+        return left
+
+    def _work(self, spec: RunSpec, reports: Reports) -> Aftermath:
+        require_fit(spec)
+        properties = self.tables.properties(spec.table.catalog)
+        context = Run(spec, reports, properties, self.hurry)
+        table = self.tables.open(context)
+        context.step("after-start")
+        if spec.kind is RunKind.CONSOLIDATION:
+            done = anchored(context, reanchor(context, table))
+        else:
+            assert spec.restatement is not None
+            requests = tuple({r.key: r for r in spec.restatement.requests}.values())
+            done = result_of(
+                spec, requests, GroupCommit(context, table, requests, _write, _find, _NoEraser()).carry_out()
+            )
+        return Aftermath(Run(spec, Unheard(), properties, self.leaving), table, done)
+
+
+def _known(asked: RunSpec | MailboxEntry, error: Exception) -> LetheError:
+    """The error as one of ours, logged."""
+    known = understood(error)
+    expected = isinstance(error, NeedsSpark)
+    level = logging.INFO if expected else logging.ERROR
+    log.log(level, "run %s: %s", asked.run_id, known, exc_info=None if expected else error)
+    return known
+
+
+def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
+    """What is to be done; None if it is not what the entry means.
+
+    Raises: NeedsSpark, if it is not understood: a Job's image may be of another release; InputError (RunFileChanged), what the
+        storage raises.
+    """
+    try:
+        spec = arguments.run_of(text, f"the run {entry.run_id}")
+    except InputError as e:
+        if e.reason == "RunFileChanged":
+            raise
+        raise NeedsSpark(e.message.rstrip(".")) from e
+    return spec if (spec.run_id, spec.kind, spec.attempt) == (entry.run_id, entry.kind, entry.attempt) else None
+
+
+def _begun_before(entry: MailboxEntry, documents: dict[str, str]) -> int:
+    """How often this attempt was begun by a process that has not told its end."""
+    try:
+        told = Progress.model_validate_json(documents.get(PROGRESS, ""))
+    except ValidationError:
+        return 0
+    mine = (told.run_id, told.attempt) == (entry.run_id, entry.attempt)
+    return told.begun if mine and told.phase not in (Phase.SUCCEEDED, Phase.FAILED) else 0
+
+
+def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:
+    raise NeedsSpark(f"Restatement {adding[0].name} writes data")
+
+
+class _NoEraser:
+    """Of records, which are searched in data files."""
+
+    def erase(self, requests: Sequence[RestatementRequest], _: Base) -> Erased:
+        raise NeedsSpark(f"Restatement {requests[0].name} erases records")
+
+    def still_right(self, erased: Erased, _: Base) -> bool:
+        return not erased.rows
+
+
+def _find(strangers: Sequence[str], base: Base) -> frozenset[str]:
+    assert base.facts.head_id is not None
+    return held_ids(base.iceberg, base.facts.head_id, base.field_id, strangers)

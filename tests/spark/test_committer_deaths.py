@@ -1,0 +1,305 @@
+"""Committers that die, that are two, that are asked to go, and catalogs that lose answers: each request is carried out once."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lethe.run import RunSpec
+from lethe_spark.context import KILLED
+from lethe_spark.session import make_session
+from pyspark.sql import SparkSession
+
+from tests import api_server
+from tests.api_server import ApiServer
+from tests.builders import a_request
+from tests.spark.faults import Fault, Switch
+from tests.spark.jobs_support import Story, of_batches
+from tests.spark.lake import CATALOG, Lake
+from tests.spark.mailbox_support import Namespace, Process, committer, serving
+
+ALL = ("A", "B", "C")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    folder = tmp_path / "account"
+    folder.mkdir()
+    with api_server.running(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(server: ApiServer) -> Namespace:
+    return Namespace.make(server)
+
+
+@pytest.fixture
+def begin(spark: SparkSession, lake: Lake) -> Callable[..., Story]:
+    def make(catalog: str = CATALOG) -> Story:
+        make_session(catalog)
+        story = Story.begin(spark, lake, catalog=catalog)
+        story.put(*ALL)
+        story.consolidate(*ALL)
+        return story
+
+    return make
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "committer.log"
+
+
+def a_revert(story: Story, *batch_ids: str, name: str = "revert", **changes: object) -> RunSpec:
+    return story.restatement(a_request(name, batch_ids=batch_ids), **changes)
+
+
+def commits_of(story: Story, *specs: RunSpec) -> list[int]:
+    """How many snapshots of the head's history each run made."""
+    made = Counter(story.keys(s).get("lethe.run-id", "") for s in story.snapshots())
+    return [made[s.run_id] for s in specs]
+
+
+# --- it dies ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["before-commit", "after-commit", "before-result"])
+def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path, step: str
+) -> None:
+    story = begin()
+    spec = a_revert(story, "A")
+    namespace.ask(spec)
+    with committer(namespace.server, lake, log_file, crash_at=step) as dying:
+        assert dying.wait() == KILLED, dying.log[-3000:]
+    assert not namespace.is_done(spec)
+    assert namespace.document(spec, "result.json") is None
+
+    with committer(namespace.server, lake, log_file) as process:
+        result = namespace.result(spec)
+
+    assert result.outcome == ("Committed" if step == "before-commit" else "AlreadyCommitted"), process.log[-3000:]
+    assert [(r.succeeded, r.snapshot_id) for r in result.requests] == [(True, story.head().snapshot_id)]
+    assert commits_of(story, spec) == [1]
+    told = namespace.progress(spec)
+    assert told is not None
+    assert told.begun == 2
+    story.check_reads(of_batches("B", "C"))
+
+
+def test_a_jvm_that_dies_takes_the_process_with_it_and_the_next_one_goes_on(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+) -> None:
+    story = begin()
+    first, second = a_revert(story, "A", name="first"), a_revert(story, "B", name="second")
+    with serving(namespace.server, lake, log_file) as process:
+        assert namespace.carried_out(first).outcome == "Committed"
+        os.kill(process.jvm(), signal.SIGKILL)
+        assert process.wait(30) == 1
+    namespace.ask(second)
+
+    with committer(namespace.server, lake, log_file):
+        assert namespace.result(second).outcome == "Committed"
+
+    story.check_reads(of_batches("C"))
+
+
+def test_after_a_restart_all_that_lies_in_the_mailbox_is_carried_out_once_and_in_order(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+) -> None:
+    """Of each Dataset a Revert, its Undo and another Revert: in any other order something else would be seen."""
+    stories = [begin() for _ in range(3)]
+    asked: list[tuple[Story, RunSpec]] = []
+    for n in range(3):
+        for story in stories:
+            undo = story.restatement(a_request("undo", "Undo", batch_ids=(), undoes="ns/one/0"))
+            spec = (a_revert(story, "A", name="one"), undo, a_revert(story, "B", name="two"))[n]
+            namespace.ask(spec)
+            asked.append((story, spec))
+
+    with committer(namespace.server, lake, log_file) as process:
+        results = [namespace.result(spec) for _, spec in asked]
+
+    assert {r.outcome for r in results} == {"Committed"}, process.log[-3000:]
+    assert [commits_of(story, spec) for story, spec in asked] == [[1]] * len(asked)
+    for story in stories:
+        story.check_reads(of_batches("A", "C"))
+
+
+def test_two_committers_on_one_mailbox_carry_each_request_out_once(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, tmp_path: Path
+) -> None:
+    """As while one is replaced by another."""
+    stories = [begin() for _ in range(2)]
+    asked: list[tuple[Story, RunSpec]] = []
+    server = namespace.server
+    with serving(server, lake, tmp_path / "one.log") as one, serving(server, lake, tmp_path / "two.log") as two:
+        for n in range(6):
+            for story in stories:
+                spec = a_revert(story, ALL[n % 2], f"unheard-of-{n}", name=f"r{n}")
+                namespace.ask(spec)
+                asked.append((story, spec))
+        results = [namespace.result(spec) for _, spec in asked]
+        assert "run " in one.log
+        assert "run " in two.log
+
+    assert {r.outcome for r in results} <= {"Committed", "AlreadyCommitted"}
+    assert all(r.requests[0].succeeded for r in results)
+    assert [commits_of(story, spec) for story, spec in asked] == [[1]] * len(asked)
+    for story in stories:
+        assert set(story.ledger().requests) == {f"ns/r{n}/0" for n in range(6)}
+        story.check_reads(of_batches("C"))
+
+
+# --- the API server ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_that_could_not_be_told_is_told_later_and_nothing_is_done_twice(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+) -> None:
+    story, server = begin(), namespace.server
+    spec = a_revert(story, "A")
+    with serving(server, lake, log_file):
+        with story.lake.locked_catalog():
+            namespace.ask(spec)
+            server.wait_for(lambda: namespace.progress(spec) is not None, 60)
+            with server.news:
+                refused = ("PATCH", namespace.config_map(spec))
+                server.refusals += [(*refused, 503), (*refused, 0)] * 3
+                server.cut_watches()
+        result = namespace.result(spec)
+
+    assert not server.refusals
+    assert result.requests[0].succeeded
+    assert commits_of(story, spec) == [1]
+
+
+# --- it is asked to go ------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_lets_the_commit_under_way_be_finished_and_takes_nothing_new(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+) -> None:
+    story = begin()
+    first, second = a_revert(story, "A", name="first"), a_revert(story, "B", name="second")
+    with serving(namespace.server, lake, log_file) as process:
+        with story.lake.locked_catalog():
+            namespace.ask(first)
+            namespace.ask(second)
+            namespace.server.wait_for(lambda: namespace.progress(first) is not None, 60)
+            process.terminate()
+            namespace.server.wait_for(lambda: "leaving" in process.log, 10)
+        assert process.wait(25) == 0, process.log[-3000:]
+
+    assert namespace.result(first, within_seconds=1).outcome == "Committed"
+    assert not namespace.is_done(second)
+    story.check_reads(of_batches("B", "C"))
+
+
+def test_sigterm_ends_a_commit_that_does_not_come_to_an_end_and_it_stays_in_the_mailbox(
+    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+) -> None:
+    """Within what Kubernetes grants, which then kills."""
+    story = begin()
+    spec = a_revert(story, "A")
+    with serving(namespace.server, lake, log_file) as process, story.lake.locked_catalog():
+        namespace.ask(spec)
+        namespace.server.wait_for(lambda: namespace.progress(spec) is not None, 60)
+        process.terminate()
+        assert process.wait(25) == 0, process.log[-3000:]
+    assert not namespace.is_done(spec)
+
+    with committer(namespace.server, lake, log_file):
+        assert namespace.result(spec).requests[0].succeeded
+
+    assert commits_of(story, spec) == [1]
+
+
+# --- catalogs that lose answers ---------------------------------------------------------------------------------------------
+
+CUT = {"landed": Fault(landed=True), "lost": Fault(landed=False)}
+HTTP = {"landed-503": Fault(landed=True, answer=503), "lost-502": Fault(landed=False, answer=502)}
+CASES = [
+    *(pytest.param("pg", fault, id=f"pg-{name}") for name, fault in CUT.items()),
+    *(pytest.param("rest", fault, id=f"rest-{name}") for name, fault in (CUT | HTTP).items()),
+]
+
+
+@pytest.fixture(scope="module")
+def shared(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace, Process]]:
+    """One committer for the tests that do not harm it."""
+    folder = tmp_path_factory.mktemp("shared")
+    with api_server.running(folder) as running:
+        namespace = Namespace.make(running)
+        with serving(running, lake, folder / "committer.log") as process:
+            yield namespace, process
+
+
+@pytest.mark.parametrize(("catalog", "fault"), CASES)
+def test_a_commit_whose_answer_is_lost_happens_exactly_once(
+    begin: Callable[..., Story],
+    shared: tuple[Namespace, Process],
+    request: pytest.FixtureRequest,
+    catalog: str,
+    fault: Fault,
+) -> None:
+    namespace, process = shared
+    switch: Switch = request.getfixturevalue(catalog)
+    story = begin(catalog)
+    spec = a_revert(story, "A")
+    switch.arm(fault)
+
+    result = namespace.carried_out(spec)
+
+    assert (switch.struck, result.requests[0].succeeded) == (1, True), process.log[-3000:]
+    assert commits_of(story, spec) == [1]
+    story.check_reads(of_batches("B", "C"))
+
+
+@pytest.mark.parametrize("catalog", ["pg", "rest"])
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_catalog_that_stays_away_fails_the_attempt_and_the_next_one_finds_out(
+    begin: Callable[..., Story],
+    shared: tuple[Namespace, Process],
+    request: pytest.FixtureRequest,
+    catalog: str,
+    landed: bool,
+) -> None:
+    namespace, process = shared
+    switch: Switch = request.getfixturevalue(catalog)
+    story = begin(catalog)
+    spec = a_revert(story, "A")
+    switch.arm(Fault(landed, outage=True))
+    try:
+        failed = namespace.carried_out(spec)
+    finally:
+        switch.end_outage()
+
+    assert (failed.outcome, failed.permanent, switch.struck) == ("Failed", False, 1)
+    assert failed.reason in ("CatalogOrStorageAway", "CommitStateUnknown")
+    assert process.is_up()
+    again = namespace.carried_out(spec.model_copy(update={"attempt": 2}))
+    assert again.requests[0].succeeded
+    assert commits_of(story, spec) == [1]
+    story.check_reads(of_batches("B", "C"))
+
+
+def test_a_password_is_in_no_log_and_on_no_command_line(
+    begin: Callable[..., Story], shared: tuple[Namespace, Process], lake: Lake
+) -> None:
+    namespace, process = shared
+    uri = "postgresql+psycopg2://lethe:top%40secret@127.0.0.1:9/ice"
+    lake.add_catalog("away", type="sql", uri=uri, warehouse="file:///nowhere")
+    spec = a_revert(begin(), "A")
+    spec = spec.model_copy(update={"table": spec.table.model_copy(update={"catalog": "away"})})
+
+    result = namespace.carried_out(spec)
+
+    assert (result.reason, result.permanent) == ("CatalogOrStorageAway", False)
+    commands = Path(f"/proc/{process.jvm()}/cmdline").read_text()
+    for text in (process.log, commands, result.to_json()):
+        assert "top@secret" not in text
+        assert "top%40secret" not in text
