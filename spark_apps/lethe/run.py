@@ -245,8 +245,8 @@ class RequestResult(Document):
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()
-    batch_ids_count: int = 0  # of a list by reference: how many it named, and the SHA-256 of it
-    batch_ids_sha256: str = ""
+    batch_ids_count: int | None = None  # of a list by reference: how many it named, and the SHA-256 of it
+    batch_ids_sha256: str | None = None
     already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
     operation: str = ""
     batch_ids: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from pyiceberg.io import load_file_io
 
 READ_AT_ONCE: Final = 4
 _LOCAL: Final = ("", "file")
+_DENIED: Final = "ACCESS_DENIED"  # as Arrow says it, of S3, in an error that is no PermissionError
 
 
 def with_ids(
@@ -64,6 +65,9 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
         text = f"{where}: the catalog's FileIO cannot open it. Put the list where the table lies."
         raise InputError("InvalidIdList", text) from None
     except OSError as e:
+        if isinstance(e, PermissionError) or _DENIED in str(e):
+            text = f"{where}: the run's credentials may not read it. Grant them access."
+            raise TransientError("AccessDenied", text) from None
         raise TransientError("ListUnreadable", f"{where}: it could not be read ({type(e).__name__}).") from None
     found = parse_ids(bytes(content), where)
     if request.batch_ids_sha256 not in ("", found.sha256):

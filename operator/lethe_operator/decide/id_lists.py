@@ -40,5 +40,5 @@ def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> 
         case RestatementRequest() if found.batch_ids_sha256 and found.batch_ids:
             return {"batchIds": {"count": len(found.batch_ids), "sha256": found.batch_ids_sha256}}
         case RequestResult() if found.batch_ids_sha256:
-            return {"batchIds": {"count": found.batch_ids_count, "sha256": found.batch_ids_sha256}}
+            return {"batchIds": {"count": found.batch_ids_count or 0, "sha256": found.batch_ids_sha256}}
     return {}

@@ -91,6 +91,7 @@ def plan_group(
 
 def set_aside(request: RestatementRequest, error: LetheError, again: bool = False) -> RequestResult:
     """The result of a request that this error keeps out of the group; `again`: only for now."""
+    by_reference = bool(request.batch_ids_sha256 and request.batch_ids)
     return RequestResult(
         key=request.key,
         name=request.name,
@@ -99,8 +100,8 @@ def set_aside(request: RestatementRequest, error: LetheError, again: bool = Fals
         reason=error.reason,
         message=error.message,
         group_size=0,
-        batch_ids_count=len(request.batch_ids) if request.batch_ids_sha256 else 0,
-        batch_ids_sha256=request.batch_ids_sha256 if request.batch_ids else "",
+        batch_ids_count=len(request.batch_ids) if by_reference else None,
+        batch_ids_sha256=request.batch_ids_sha256 if by_reference else None,
     )
 
 

@@ -134,8 +134,8 @@ def plan_restatement(
         rows_added=replacement.rows if replacement and add_replacement else 0,
         unknown_batch_ids_count=len(unknown),
         unknown_batch_ids=unknown[:LISTED_AT_MOST],
-        batch_ids_count=len(ids) if request.batch_ids_sha256 else 0,
-        batch_ids_sha256=request.batch_ids_sha256,
+        batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
+        batch_ids_sha256=request.batch_ids_sha256 or None,
         already_deleted_batch_ids_count=sum(
             b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known.values()
         ),

@@ -63,7 +63,7 @@ def test_a_list_that_is_another_than_when_it_was_first_looked_at_is_refused(tmp_
 
     assert same["ns/listed"].batch_ids == ("a",)
     result = aside["ns/listed"]
-    assert (result.reason, result.again, result.batch_ids_sha256) == ("ListChanged", False, "")
+    assert (result.reason, result.again, result.batch_ids_sha256) == ("ListChanged", False, None)
 
 
 @pytest.mark.parametrize("uri", ["file:///proc/self/environ", "file:/etc/passwd", "FILE:///etc/passwd", "/etc/passwd"])
