@@ -24,9 +24,10 @@ say "lint:"
 check "ruff check" "$BIN/ruff" check --no-cache .
 check "ruff format" "$BIN/ruff" format --no-cache --check .
 check "mypy" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy"
-for folder in examples/*/; do
+mapfile -t scripted < <(dirname examples/*/*.py | sort -u)
+for folder in "${scripted[@]}"; do
   # Each is a folder of scripts that import one another; nothing else would notice that a name they use is gone.
-  MYPYPATH=spark_apps:operator:$folder check "mypy $folder" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy/$(basename "$folder")" "$folder"*.py
+  MYPYPATH=spark_apps:operator:$folder check "mypy $folder" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy/$(basename "$folder")" "$folder"/*.py
 done
 check "layers" "$BIN/lint-imports" --no-cache
 check "helm lint" helm lint --strict helm/lethe
