@@ -138,7 +138,6 @@ def _restatements() -> list[Stage]:
         "refused by the run": told(plain, answered(plain, succeeded=False, reason="AlreadyReplaced")),
         "a dry run of what would be refused": told(dry, answered(dry, succeeded=False, reason="AlreadyReplaced")),
         "refused by the operator": told(a_restatement(operation="Replay", replacement=in_buffer)),
-        "not supported": told(a_restatement(operation="Erase")),
         "its list is none": told(replace(listed, listed=replace(missing, reason="InvalidIdList", final=True))),
         "what it undoes is not there": told(undo),
         "its Dataset's table is another's": told(plain, table=a_table(claim="ns/other")),
