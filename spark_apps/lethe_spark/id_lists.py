@@ -57,10 +57,6 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
             content = stream.read(LIST_BYTES_AT_MOST + 1)
     except FileNotFoundError:
         raise TransientError("ListNotFound", f"{where}: there is no such object. Put it there.") from None
-    except PermissionError:
-        raise TransientError(
-            "AccessDenied", f"{where}: the run's credentials may not read it. Grant them access."
-        ) from None
     except ValueError:
         text = f"{where}: the catalog's FileIO cannot open it. Put the list where the table lies."
         raise InputError("InvalidIdList", text) from None
