@@ -13,6 +13,7 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe import names
+from lethe.table import ledger_store
 
 from bench.site import Site
 from bench.timing import say
@@ -135,9 +136,9 @@ class Subject:
         left = {batch_id(i): i for i in set(promoted) - set(asked)}
         left |= {f"{batch_id(i)}.2": i for i in asked if i in replays}
         wanted = Counter((name, n) for name, i in left.items() for n in ids(i))
-        told = [len(view.ledger.requests), len(asked)]
-        if told[0] != told[1]:
-            return f"the ledger holds {told[0]} requests, expected {told[1]}"
+        known = len(ledger_store.load(view.table.io, view.facts).ledger.requests)
+        if known != len(asked):
+            return f"the ledger holds {known} requests, expected {len(asked)}"
         return "" if rows == wanted else f"{(rows - wanted).total()} rows too many, {(wanted - rows).total()} too few"
 
     def commits(self) -> dict[str, int]:
