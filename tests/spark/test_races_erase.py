@@ -17,6 +17,13 @@ from tests.spark.jobs_support import Row, Story, of_batches
 from tests.spark.lake import Lake
 
 STEPS = ["after_search", "after_erase", "before_commit"]
+# Each way to erase meets the others at one moment here, before and after its files are written; at all of them in the long tests.
+QUICK = {(2, "before_commit"), (3, "after_search")}
+MOMENTS = [
+    pytest.param(version, step, marks=() if (version, step) in QUICK else pytest.mark.long, id=f"v{version}-{step}")
+    for version in (2, 3)
+    for step in STEPS
+]
 GONE = row("B", 1), row("D", 2)
 
 
@@ -30,7 +37,7 @@ def left_by(story: Names, run_id: str) -> list[Path]:
     return [p for p in table_folder(story).rglob(f"data/{run_id}/**/*") if p.is_file() and p.suffix != ".crc"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(story: Names, step: str) -> None:
     result = story.erase(*GONE, **{step: story.compact})
 
@@ -38,7 +45,7 @@ def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(st
     story.check_reads(but(*GONE))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_rows_that_somebody_appends_meanwhile_are_erased_too_and_other_appends_are_kept(
     story: Names, step: str
 ) -> None:
@@ -62,7 +69,7 @@ def test_an_append_that_does_not_concern_it_costs_no_second_writing(
     assert result.rows_erased == 2
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_a_vacuum_that_comes_first_takes_its_rows_and_the_erase_the_others(story: Names, step: str) -> None:
     story.revert("A")
 
@@ -94,7 +101,7 @@ def test_a_vacuum_of_a_file_that_had_deletes_already_notices_that_it_got_more(st
     assert story.physical() == but(row("B", 0), *GONE, batches=("B", "D"))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_an_undo_beside_an_erase_brings_back_all_but_what_was_erased(story: Names, step: str) -> None:
     story.revert("B")
     undone: list[RequestResult] = []
@@ -113,7 +120,7 @@ def test_an_erase_beside_an_undo_is_not_undone_by_it(story: Names) -> None:
     story.check_reads(but(*GONE))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_a_consolidation_beside_an_erase_loses_nothing_and_what_it_brings_in_is_searched(
     story: Names, step: str
 ) -> None:
@@ -134,7 +141,7 @@ def test_an_erase_beside_a_consolidation_does_not_hold_it_up(story: Names) -> No
     story.check_reads(but(*GONE, batches=("A", "B", "D", "E")))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_two_erases_at_one_moment_take_both_their_rows_each_counted_once(story: Names, step: str) -> None:
     """A file has one vector at the most: that of the second holds the rows of the first."""
     theirs: list[RequestResult] = []
@@ -147,7 +154,7 @@ def test_two_erases_at_one_moment_take_both_their_rows_each_counted_once(story: 
     story.check_reads(but(*GONE, other))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Names, step: str) -> None:
     request = story.an_erase(*(name_of(v) for _, v, _ in GONE))
     theirs: list[RunResult] = []
@@ -172,7 +179,7 @@ def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(st
     assert story.physical() == but(*GONE, theirs)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_a_replay_beside_an_erase_adds_its_rows_once_and_its_files_are_searched(story: Names, step: str) -> None:
     gone = *GONE, row("A2", 1)
 
@@ -220,7 +227,7 @@ def a_group(story: Names) -> tuple[Callable[..., RunResult], Counter[Row]]:
     return lambda **at: story.run(story.restatement(*requests), **at), but(*GONE, batches=("B", "D"))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
 def test_the_whole_group_of_an_erase_is_planned_anew(story: Names, step: str) -> None:
     run, wanted = a_group(story)
 
