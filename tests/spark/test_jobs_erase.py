@@ -324,9 +324,8 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
         "goes": (True, False, ""),
         "revert": (True, False, ""),
     }
-    with pytest.raises(
-        TransientError, match=r"SecretNotFound: Restatement ns/waits: the Secret of spec\.rows\.valuesFrom"
-    ):
+    said = r"SecretNotFound: Restatement ns/waits: spec\.rows\.valuesFrom: there is no Secret erase-people with the key tails "
+    with pytest.raises(TransientError, match=said):
         group(story, erase)
     file.write_text(content)
     assert group(story, erase).requests[0].rows_erased == 1
