@@ -55,15 +55,13 @@ def test_a_table_without_the_batch_column_is_not_written(cluster: Cluster, begin
 
 
 def test_what_this_version_cannot_do_is_refused_by_name(cluster: Cluster, begin: Callable[[str], Story]) -> None:
-    """Datasets, Restatements and VacuumPolicies alike: a field without effect would be a promise that is not kept."""
+    """Datasets and VacuumPolicies alike: a field without effect would be a promise that is not kept."""
     story = begin("bad-wish")
     policy = {"triggers": {"activeTombstones": 1}, "approval": "Manual"}
-    erase = story.a_restatement("erase", "Erase", batchIds=["a"])
-    story.apply(story.a_dataset(deletes="EqualityDeletes"), erase, story.a_policy(**policy))
+    story.apply(story.a_dataset(deletes="EqualityDeletes"), story.a_policy(**policy))
 
     for ref, field in [
         (story.dataset, "spec.deletes"),
-        (story.restatement("erase"), "spec.operation"),
         (f"vacuumpolicies.lethe.dev/{story.name}", "spec.approval"),
     ]:
         body = cluster.wait_for_condition(ref, "Stalled", reason="NotSupported", within_seconds=SOON)
