@@ -178,6 +178,7 @@ def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(
 
 
 def test_an_undo_brings_back_what_was_not_erased_meanwhile(story: Names) -> None:
+    """A is reverted, a row of it is erased while nobody sees the batch, and the Undo must not bring that row."""
     story.revert("A")
     story.erase(row("A", 1))
 
