@@ -6,14 +6,18 @@ tests/unit/operator.
 """
 
 import itertools
+import unicodedata
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from lethe.errors import TableError
-from lethe.run import RestatementRequest, RunSpec
+from lethe.run import DatasetRef, RequestResult, RestatementRequest, RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
-from tests.spark.jobs_support import Story, of_batches
+from tests.spark.erase_support import Names, but, name_of, row
+from tests.spark.jobs_support import ALL_GONE, Story, local, of_batches
 from tests.spark.lake import Lake
 
 
@@ -24,6 +28,21 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     story.put("A", "B", "D")
     story.consolidate("A", "B", "D")
     return story
+
+
+@pytest.fixture
+def format_version() -> int:
+    return 2
+
+
+@pytest.fixture
+def people(spark: SparkSession, lake: Lake, format_version: int) -> Names:
+    """The same in a table of this format version, and each row names somebody."""
+    return Names.of(Story.begin(spark, lake), format_version).filled()
+
+
+def an_undo(of: str, name: str = "undo") -> RestatementRequest:
+    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0")
 
 
 # --- taken back, shown again, purged --------------------------------------------------------------------------------
@@ -92,6 +111,112 @@ def test_of_a_chain_of_replays_only_the_last_batch_is_seen_whichever_run_comes_f
     story.check_reads(of_batches("B", "D") + of_batches("C2", rows=3))
 
 
+def test_a_replacement_whose_id_was_taken_back_stays_out_and_a_replay_of_that_id_brings_the_rows(story: Story) -> None:
+    """The id was used before, and its batch reverted. What is to be replaced goes, nothing comes, and the result says so; the
+    same rows under a new id then take its place."""
+    story.revert("B")
+
+    out = story.replay("A", by="B")
+
+    assert (out.succeeded, out.rows_deleted, out.rows_added, out.replacement_withheld) == (True, 4, 0, True)
+    story.check_reads(of_batches("D"))
+    assert story.replay("B", by="B2", name="again").rows_added == 3
+    story.check_reads(of_batches("D") + of_batches("B2", rows=3))
+
+
+# --- applied again --------------------------------------------------------------------------------------------------
+
+
+def test_another_cluster_may_apply_everything_again_in_any_order_long_afterwards(story: Story) -> None:
+    """A was reverted, shown again and reverted; then it was purged, and the snapshots in which all that happened are gone. A
+    cluster is built anew from Git: its Dataset has another UID, and it applies the three in whatever order. Each tells its
+    first result; if one of them were carried out again, rows would return or a batch that was shown again would be gone."""
+    revert, undo, again = a_request("revert"), an_undo("revert"), a_request("again")
+    other = a_request("other", batch_ids=["B"])
+    first = {r.key: story.restate(r) for r in (revert, undo, again, other, an_undo("other", "back"))}
+    story.vacuum(ALL_GONE)
+    head = story.head()
+    assert head.parent_snapshot_id not in [s.snapshot_id for s in story.table().snapshots()]
+
+    def elsewhere(*requests: RestatementRequest) -> tuple[RequestResult, ...]:
+        anew = DatasetRef(namespace="air", name=story.name, uid="made-anew")
+        result = story.run(story.restatement(*requests, dataset=anew, run_id="e" * 32))
+        assert (result.outcome, result.snapshot_id) == ("AlreadyCommitted", None)
+        return result.requests
+
+    orders = list(itertools.permutations((revert, undo, again)))
+    told = [
+        *itertools.chain(*(elsewhere(*order) for order in orders)),
+        *(elsewhere(r)[0] for r in (other, *orders[-1])),
+    ]
+
+    assert {(r.succeeded, r.snapshot_id == first[r.key].snapshot_id) for r in told} == {(True, True)}
+    assert story.head() == head
+    story.check_reads(of_batches("B", "D"))
+
+
+# --- erased ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_version", [2, 3], ids=["v2", "v3"])
+def test_an_erased_row_stays_gone_whichever_way_its_batch_goes_and_comes(people: Names) -> None:
+    """A row of A is erased, A is reverted, and the Undo must show the others only. Reverted again, another row of it is
+    erased while nobody sees the batch, and a second Undo must not bring that one, nor the first. A vacuum then leaves neither
+    in a file."""
+    first, second = row("A", 0), row("A", 1)
+    people.erase(first)
+    people.revert("A")
+    people.undo()
+    after_one = people.physical()
+
+    people.revert("A", name="again")
+    erased = people.erase(second, name="hidden")
+    undone = people.undo("again", "undo-again")
+
+    assert after_one == but(first)
+    assert (erased.rows_erased, undone.succeeded, undone.reason) == (1, True, "")
+    assert people.physical() == but(first, second)
+    people.check_reads(but(first, second))
+    people.vacuum()
+    assert {v for _, v, _ in (first, second)}.isdisjoint(in_files(people))
+    people.check_reads(but(first, second))
+
+
+def in_files(story: Story) -> list[int]:
+    """The values of `v` in the live data files, native deletes or not."""
+    return [v for p in story.files() for v in pq.read_table(local(p), partitioning=None)["v"].to_pylist()]
+
+
+def test_an_undo_does_not_let_in_what_an_erase_could_not_search(people: Names) -> None:
+    """A batch was reverted before it came, and lies in the buffer with a row of somebody whose records are erased then. The Undo
+    would promote it, and with it the row. It is refused for that; under a new id, without the row, the batch comes."""
+    people.revert("late")
+    people.put("late")
+    assert people.consolidate("late").batches_withheld == 1
+    somebody = row("late", 0)
+    assert people.restate(people.an_erase(name_of(somebody[1]))).rows_erased == 0
+
+    undone = people.undo()
+
+    assert (undone.succeeded, undone.again, undone.reason) == (False, False, "ErasedSince")
+    assert "under a new batch id" in undone.message
+    assert people.consolidate("late").batches_promoted == 0
+    assert people.physical() == of_batches("A", "B", "D")
+
+
+def test_a_reverted_batch_that_is_erased_does_not_come_back_by_an_undo_of_the_revert(story: Story) -> None:
+    """Neither before its rows are purged nor afterwards."""
+    story.revert("A")
+    assert story.restate(a_request("erase", "Erase", batch_ids=["A"])).succeeded
+
+    before = story.undo()
+    story.vacuum()
+    after = story.undo(name="later")
+
+    assert [(r.succeeded, r.reason) for r in (before, after)] == [(False, "HeldByAnother"), (False, "AlreadyPurged")]
+    story.check_reads(of_batches("B", "D"))
+
+
 # --- rolled back by somebody else -----------------------------------------------------------------------------------
 
 
@@ -125,3 +250,41 @@ def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_under_it(story:
     assert [(r.succeeded, r.group_size) for r in accepted.requests] == [(True, 2)] * 2
     assert story.consolidate("E").batches_withheld == 1
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
+
+
+# --- ids ------------------------------------------------------------------------------------------------------------
+
+# One word in both of its normal forms; ids that UTF-16 sorts otherwise than code points; what paths and SQL take for theirs.
+ODD_IDS = (
+    unicodedata.normalize("NFC", "größe"),
+    unicodedata.normalize("NFD", "größe"),
+    "\uff5e航班",
+    "😀/1 %2F",
+    'it\'s "a\\b"',
+    "x" * 200,
+)
+
+
+def test_a_batch_is_meant_by_its_id_to_the_last_code_point(story: Story) -> None:
+    """Half of the ids go, by a list in a file; those that only look like them, or sort beside them, stay. An Undo brings the very
+    same back, and after a second Revert a vacuum purges the very same."""
+    gone, kept = ODD_IDS[::2], ODD_IDS[1::2]
+    story.put(*ODD_IDS)
+    story.consolidate(*ODD_IDS)
+    ids = Path(story.lake.home, f"{story.name}.ids")
+    ids.write_text("".join(f"{i}\n" for i in gone), encoding="utf-8")
+
+    listed = story.restate(a_request("listed", batch_ids=(), batch_ids_uri=f"file://{ids}"))
+    hidden = story.rows_at()
+    undone = story.undo("listed")
+    shown = story.rows_at()
+    story.revert(*gone)
+    replay = story.replay(kept[0], by=f"{kept[0]}.2")
+    purged = story.vacuum()
+
+    assert (listed.rows_deleted, listed.unknown_batch_ids_count, undone.rows_restored) == (12, 0, 12)
+    assert hidden == of_batches("A", "B", "D", *kept)
+    assert shown == of_batches("A", "B", "D", *ODD_IDS)
+    assert (replay.rows_deleted, purged.rows_purged) == (4, 16)
+    story.check_reads(of_batches("A", "B", "D", *kept[1:]) + of_batches(f"{kept[0]}.2", rows=3))
+    assert set(itertools.chain(*story.files().values())) == {"A", "B", "D", *kept[1:], f"{kept[0]}.2"}
