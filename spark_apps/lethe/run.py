@@ -93,10 +93,13 @@ class Replacement(Document):
 
 class RowsRef(Document):
     """Which records an Erase deletes: those with one of the values in this column, by its name of today. The values are in a
-    file that is mounted into the run's pod, one a line, and nowhere else: they may be personal data."""
+    file that is mounted into the run's pod, one a line, and nowhere else: they may be personal data. `secret` and `secret_key`,
+    where that file comes from, are for messages."""
 
     column: str
     values_file: str
+    secret: str = ""
+    secret_key: str = ""
 
 
 class RestatementRequest(Document):
@@ -278,6 +281,7 @@ class RequestResult(Document):
     batch_ids_count: int | None = None  # of a list by reference: how many it named, and the SHA-256 of it
     batch_ids_sha256: str | None = None
     already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
+    replacement_withheld: bool | None = None  # true of a Replay by an id that was taken back before: its rows stay out
     operation: str = ""
     batch_ids: tuple[str, ...] = ()
     undoes: str = ""  # of an Undo: the key of the request that it took back

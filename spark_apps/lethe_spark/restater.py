@@ -81,7 +81,8 @@ def undo(
 
     Args:
         restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches --json` shows it.
-    Raises: InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother: nothing was undone.
+    Raises: InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince:
+        nothing was undone;
         ConflictError, TransientError, LedgerError.
     """
     called = f"undo-{uuid.uuid5(uuid.NAMESPACE_URL, restatement).hex[:12]}"

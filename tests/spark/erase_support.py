@@ -81,7 +81,7 @@ class Names(Story):
         file = self.lake.home / "values" / str(next(_NUMBERS))
         file.parent.mkdir(exist_ok=True)
         file.write_text("".join(f"{v}\n" for v in values))
-        ref = RowsRef(column=column, values_file=str(file))
+        ref = RowsRef(column=column, values_file=str(file), secret="erase-people", secret_key="tails")
         return a_request(name, "Erase", batch_ids=(), rows=ref, **changes)
 
     def erase(self, *rows: Row, name: str = "erase", **at: Callable[[], object]) -> RequestResult:

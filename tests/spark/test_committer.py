@@ -3,6 +3,7 @@
 Tables are made by Spark in this process; the committer has none.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import lethe
 import pytest
 from lethe import names
-from lethe.run import RunSpec, SnapshotLimits, TableRef
+from lethe.run import ResultPointer, RunSpec, SnapshotLimits, TableRef
 from lethe.table import catalogs
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.session import make_session
@@ -21,7 +22,7 @@ from tests import api_server
 from tests.api_server import ApiServer
 from tests.builders import a_request
 from tests.spark import s3
-from tests.spark.jobs_support import Row, Story, of_arrow, of_batches
+from tests.spark.jobs_support import Row, Story, local, of_arrow, of_batches
 from tests.spark.lake import CATALOG, Lake
 from tests.spark.mailbox_support import BOX, Namespace, Process, serving
 
@@ -232,6 +233,38 @@ def test_a_table_of_another_dataset_is_refused_for_good(story: Story, namespace:
     assert (result.reason, result.permanent) == ("TableClaimed", True)
 
 
+def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_since_it_was_asked_for(
+    story: Story, namespace: Namespace
+) -> None:
+    """Between the operator's look and the run somebody took the table back to before D came. Nothing is done to a table that
+    nobody expects, and no request is refused for it: once the head is accepted, the same group is carried out on it."""
+    story.put("D")
+    story.consolidate("D")
+    head, before = story.snapshots()[:2]
+    requests = a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("D",))
+    group = story.restatement(*requests, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number)
+    story.spark.sql(f"CALL {story.catalog}.system.set_current_snapshot('{story.name}', {before.snapshot_id})")
+
+    stopped = namespace.carried_out(group)
+    found = story.head().snapshot_id
+    accepted = namespace.carried_out(
+        group.model_copy(
+            update={
+                "seen_snapshot_id": before.snapshot_id,
+                "seen_sequence_number": before.sequence_number,
+                "attempt": 2,
+            }
+        )
+    )
+
+    assert (stopped.outcome, stopped.reason, stopped.requests) == ("Failed", "TableRolledBack", ())
+    assert f"does not descend from snapshot {head.snapshot_id}" in stopped.message
+    assert found == before.snapshot_id
+    assert [(r.succeeded, r.group_size) for r in accepted.requests] == [(True, 2)] * 2
+    story.check_reads(of_batches("B", "C"))
+    assert story.consolidate("D").batches_withheld == 1
+
+
 def test_a_run_that_has_ended_the_process_again_and_again_is_left_to_a_job(story: Story, namespace: Namespace) -> None:
     """One bad run must not take the committer from everybody else for ever."""
     spec = a_revert(story, "A")
@@ -337,10 +370,15 @@ def shown(story: Story) -> dict[str, str]:
 
 
 def test_a_long_result_lies_beside_the_table(story: Story, namespace: Namespace) -> None:
-    requests = [a_request(f"r{n}", batch_ids=(f"unheard-of-{n}",)) for n in range(1000)]
+    """No ConfigMap could hold what some thousands of requests have to tell; it says where that lies, and its SHA-256."""
+    spec = story.restatement(*(a_request(f"r{n}", batch_ids=(f"unheard-of-{n}",)) for n in range(1000)))
 
-    result = namespace.carried_out(story.restatement(*requests))
+    result = namespace.carried_out(spec)
 
+    pointer = ResultPointer.model_validate_json(namespace.document(spec, "result.json") or "")
+    content = Path(local(pointer.uri)).read_bytes()
+    assert len(content) > 262_144
+    assert hashlib.sha256(content).hexdigest() == pointer.sha256
     assert (result.outcome, len(result.requests)) == ("Committed", 1000)
     assert {r.group_size for r in result.requests} == {1000}
     assert all(r.unknown_batch_ids_count == 1 for r in result.requests)

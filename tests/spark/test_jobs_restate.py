@@ -82,6 +82,7 @@ def test_a_batch_reverted_before_it_came_is_not_promoted_and_says_so(story: Stor
 
 
 def test_a_batch_replaced_while_it_waited_in_the_buffer_is_not_doubled_by_its_replacement(story: Story) -> None:
+    """E2 is added in its place while the table does not know E yet; promoted afterwards, both would be seen."""
     story.put("E")
     story.replay("E", by="E2")
 
@@ -118,7 +119,7 @@ def test_a_request_that_is_refused_adds_nothing_and_does_not_hold_up_the_next(st
 
 
 def test_two_requests_that_build_on_one_another_end_with_the_last_replacement_only(story: Story) -> None:
-    """A to B2 and B2 to C2, carried out in the other order: B2 must not come in after it was replaced."""
+    """A to B2 and B2 to C2, listed in the other order: B2 must not come in after it was replaced."""
     second = story.a_replay("B2", by="C2", name="second")
     first = story.a_replay("A", by="B2", name="first")
 

@@ -31,6 +31,8 @@ def test_a_vacuum_that_has_written_its_files_without_the_rows_does_not_commit_th
 
 
 def test_an_undo_that_a_vacuum_overtakes_is_refused(story: Story) -> None:
+    """The Undo was planned while A's rows were there; when it commits they are purged, and it would only say that they are
+    back."""
     undone = story.undo(before_commit=lambda: story.vacuum())
 
     assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
@@ -46,6 +48,7 @@ def test_an_undo_that_a_partial_vacuum_overtakes_is_refused(story: Story) -> Non
 
 
 def test_an_undo_does_not_overrule_a_second_revert_that_came_first(story: Story) -> None:
+    """Between its plan and its commit somebody else takes A back as well: to remove the tombstone would undo both."""
     undone = story.undo(before_commit=lambda: story.revert("A", name="second"))
 
     assert (undone.succeeded, undone.reason) == (False, "HeldByAnother")
@@ -54,6 +57,7 @@ def test_an_undo_does_not_overrule_a_second_revert_that_came_first(story: Story)
 
 
 def test_an_undo_does_not_double_a_batch_that_was_replaced_meanwhile(story: Story) -> None:
+    """Between its plan and its commit A2 takes the place of A: both would be seen."""
     undone = story.undo(before_commit=lambda: story.replay("A", by="A2"))
 
     assert (undone.succeeded, undone.reason) == (False, "AlreadyReplaced")

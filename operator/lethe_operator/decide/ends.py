@@ -79,6 +79,9 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
         text = f"{result.rows_erased} rows were erased from the table's data files."
     if result.undone_by:
         text += f" Restatement {result.undone_by.rpartition('/')[0]} took it back afterwards."
+    text += _already_deleted(result)
+    if result.already_deleted_batch_ids_count:
+        fields += ["alreadyDeletedBatchIdsCount"]
     unknown = (
         f" {result.unknown_batch_ids_count} batch ids were not known to the table; should such a batch arrive later, it "
         "is not promoted."
@@ -94,6 +97,18 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
         plan=_plan(result, batches),
         finished_time=since,
     )
+
+
+def _already_deleted(result: RequestResult) -> str:
+    """What is said of batches that others had taken back before, its replacement included."""
+    count = result.already_deleted_batch_ids_count
+    text = f" {count} of its batches had been taken back before; none of their rows were left to hide." if count else ""
+    if result.replacement_withheld:
+        text += (
+            " The rows of its replacement stay out of the table, since the batch id spec.replacement.batchId had been taken back "
+            "before. To bring them in, Replay that id by a batch with a new one."
+        )
+    return text
 
 
 def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
@@ -122,6 +137,7 @@ def planned(restatement: Restatement, trial: Trial) -> Standing | None:
             f"Nothing was changed. It would show {told.rows_restored} rows again and remove {told.tombstones_removed} "
             f"tombstones; {plan.files} data files of {plan.bytes} bytes can hold them."
         )
+    text += _already_deleted(told)
     if told.unknown_batch_ids_count:
         text += f" {told.unknown_batch_ids_count} batch ids are not known to the table."
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))

@@ -132,6 +132,8 @@ def document_bytes(r: Restatement) -> int:
     texts = [r.spec.reason, r.list_uri, *r.batch_ids]
     if r.spec.replacement is not None:
         texts += [r.spec.replacement.batch_id, r.spec.replacement.uri]
+    if r.spec.rows is not None:
+        texts += [r.spec.rows.column, r.spec.rows.secret.name, r.spec.rows.secret.key]
     return _BYTES_OF_A_REQUEST + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
 
 

@@ -81,9 +81,7 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         batch_ids_sha256=restatement.listed.sha256
         if isinstance(restatement.listed, IdList)
         else restatement.list_sha256,
-        rows=RowsRef(column=spec.rows.column, values_file=f"{ERASE_PATH}/{restatement.values.file}")
-        if spec.rows and restatement.values
-        else None,
+        rows=_rows(restatement),
         replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
         if spec.replacement
         else None,
@@ -92,6 +90,14 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         creation_time=restatement.created,
         evict_by_seconds=spec.evict_by_seconds,
     )
+
+
+def _rows(restatement: Restatement) -> RowsRef | None:
+    rows, values = restatement.spec.rows, restatement.values
+    if rows is None or values is None:
+        return None
+    file = f"{ERASE_PATH}/{values.file}"
+    return RowsRef(column=rows.column, values_file=file, secret=values.secret, secret_key=values.key)
 
 
 def vacuum(dataset: Dataset, policy: str, expire_snapshots: bool, key: str) -> RunSpec:

@@ -163,6 +163,7 @@ def plan_restatement(
         already_deleted_batch_ids_count=sum(
             b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known.values()
         ),
+        replacement_withheld=(request.replacement is not None and not add_replacement) or None,
     )
     entry = remembered(request, result, run, now)
     obligations = (Erasure(request.key, field_id, evict_by),) if request.operation == "Erase" else ()

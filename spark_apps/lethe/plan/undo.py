@@ -1,11 +1,11 @@
 """Taking a revert back: its batches are seen again, as long as every one of their rows is still in the table. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
 from lethe.plan.requests import recalled, remembered
@@ -25,7 +25,7 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
     that somebody else wrote for it are seen again.
 
     Raises: InputError: UnknownRestatement; NotUndoable, for a Replay, an Undo, or what was undone before; per batch
-        AlreadyReplaced, AlreadyPurged, HeldByAnother.
+        AlreadyReplaced, AlreadyPurged, HeldByAnother, ErasedSince.
     """
     where = f"Restatement {request.name}: spec.undoes"
     entry = ledger.requests.get(request.undoes)
@@ -41,6 +41,7 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
     batches = get_many(ledger.batches, known.batch_ids)
     for batch_id in known.batch_ids:
         _check_batch(where, known, batch_id, batches.get(batch_id), tombstones.get((field_id, batch_id)))
+    _check_erased(where, ledger, entry, [i for i, b in batches.items() if b.rows is None], field_id)
     promoted = _promoted_again(batches, request, run, now)
     result = RequestResult(
         key=request.key,
@@ -96,7 +97,7 @@ def _check_batch(
         raise InputError(
             "AlreadyReplaced",
             f"{where} names {known.name}, whose batch {batch_id!r} was replaced by {batch.replaced_by!r}: showing it again "
-            "would double its rows. Nothing was undone.",
+            f"would double its rows. Nothing was undone. Restate {batch.replaced_by!r} instead.",
         )
     if (
         batch is None
@@ -114,8 +115,29 @@ def _check_batch(
         raise InputError(
             "HeldByAnother",
             f"{where} names {known.name}; its batch {batch_id!r} was also taken back by {_short(others[0])}, which an Undo "
-            "of the first must not overrule. Nothing was undone.",
+            "of the first must not overrule. Nothing was undone. Load the rows again under a new batch id.",
         )
+
+
+def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequence[str], field_id: int) -> None:
+    """Batches that may come once this is undone have not been searched by the Erases of records since, which could not see
+    them wait: they are not promoted as long as they are taken back.
+
+    Args:
+        to_come: Those of the batches that no run of ours brought in.
+    """
+    records = [e.restatement for e in ledger.erasures if e.field_id != field_id] if to_come else []
+    erases = get_many(ledger.requests, records).values()
+    since = next((e for e in erases if e.time >= entry.time), None)
+    if since is None:
+        return
+    name, erase = _short(entry.key), _short(since.key)
+    raise InputError(
+        "ErasedSince",
+        f"{where} names {name}, which took back batch {to_come[0]!r} before any run brought it in; Restatement {erase} has "
+        "erased records since, and has not searched what may lie in the buffer under that id. Nothing was undone. Put the rows "
+        "that may come into the buffer under a new batch id.",
+    )
 
 
 def _promoted_again(

@@ -216,10 +216,14 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
     try:
         content = Path(request.rows.values_file).read_bytes()
     except OSError as e:
+        rows = request.rows
+        wanted = (
+            f"no Secret {rows.secret} with the key {rows.secret_key}" if rows.secret else f"no file {rows.values_file}"
+        )
         raise TransientError(
             "SecretNotFound",
-            f"Restatement {request.name}: the Secret of spec.rows.valuesFrom, or its key, is not there ({type(e).__name__}). It "
-            "is waited for.",
+            f"Restatement {request.name}: spec.rows.valuesFrom: there is {wanted} ({type(e).__name__}). Create it, with one "
+            "value on each line; it is waited for.",
         ) from None
     return Wanted.of(column.field_id, parse_values(content, kind, name, request.name))
 

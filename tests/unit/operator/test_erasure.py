@@ -176,6 +176,8 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
     files = [r["rows"]["valuesFile"] for r in run["restatement"]["requests"] if "rows" in r]
     assert files == [f"{mount['mountPath']}/{s['items'][0]['path']}" for s in secrets]
     assert len(set(files)) == 2
+    named = [r["rows"]["secret"] for r in run["restatement"]["requests"] if "rows" in r]
+    assert named == ["erase-request-17", "erase-18"]  # for the message, should one not be there
 
 
 def test_a_run_that_erases_nothing_mounts_nothing() -> None:

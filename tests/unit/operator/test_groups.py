@@ -90,7 +90,9 @@ def test_a_group_is_bounded_by_ids_by_its_document_and_by_what_it_reads(monkeypa
 @pytest.mark.parametrize("id", ["b", "ü", '"', "\\", "日" * 256])
 def test_what_a_request_takes_of_a_document_is_rather_overrated(id: str) -> None:
     many = [f"{id}{n}"[-256:] for n in range(300)]
-    for r in (a_restatement(batchIds=many, reason="x" * 1024), a_replay(id, f"{id}2", "ns-name" * 30)):
+    rows = {"column": id * 99, "valuesFrom": {"secretKeyRef": {"name": "s" * 253, "key": "k" * 253}}}
+    erase = a_restatement("ns-name" * 30, operation="Erase", batchIds=[], rows=rows)
+    for r in (a_restatement(batchIds=many, reason="x" * 1024), a_replay(id, f"{id}2", "ns-name" * 30), erase):
         assert len(a_group(r).restatement.to_json().encode()) <= groups.document_bytes(r)  # type: ignore[union-attr]
 
 

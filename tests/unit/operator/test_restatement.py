@@ -103,6 +103,30 @@ def test_unknown_batch_ids_are_reported() -> None:
     assert "1 batch ids were not known" in found.message
 
 
+def test_what_had_been_taken_back_before_is_said_and_counted() -> None:
+    """Whoever restates the same ids twice has not made a mistake, and learns why no rows went."""
+    twice = standing(table=committed(REVERT, already_deleted_batch_ids_count=2))
+    once = standing(table=committed(REVERT))
+
+    assert (twice.phase, twice.succeeded) == ("Succeeded", "True")
+    assert twice.result is not None
+    assert twice.result["alreadyDeletedBatchIdsCount"] == 2
+    assert "2 of its batches had been taken back before" in twice.message
+    assert once.result is not None
+    assert "alreadyDeletedBatchIdsCount" not in once.result
+    assert "before" not in once.message
+
+
+def test_a_replay_whose_replacement_stays_out_says_why_and_what_to_do() -> None:
+    replay = a_replay("A", "A2")
+
+    found = standing(replay, table=committed(replay, operation="Replay", replacement_withheld=True))
+
+    assert (found.phase, found.succeeded) == ("Succeeded", "True")
+    assert "spec.replacement.batchId had been taken back before" in found.message
+    assert "Replay that id by a batch with a new one" in found.message
+
+
 def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
     inside = a_restatement(
         operation="Replay", replacement={"batchId": "A2", "uri": "s3://lake/buffer/flights/batch_id=A2/"}

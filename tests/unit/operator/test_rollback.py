@@ -19,6 +19,7 @@ from tests.unit.operator.builders import (
     a_buffered,
     a_consolidation,
     a_dataset,
+    a_group,
     a_policy,
     a_restatement,
     a_restatement_run,
@@ -193,6 +194,29 @@ def test_a_run_is_told_the_head_on_which_it_was_decided() -> None:
     (launch,) = decide(saw(), world, NOW, SETTINGS).launches
 
     assert (launch.run.seen_snapshot_id, launch.run.seen_sequence_number, launch.run.attempt) == (3, 3, 2)
+
+
+@pytest.mark.parametrize("by_committer", [False, True], ids=["by a Job", "by the committer"])
+def test_a_group_that_found_the_table_rolled_back_waits_as_a_whole_and_goes_on_once_that_is_settled(
+    by_committer: bool,
+) -> None:
+    """Nobody of it is to blame: none is refused, and all are told who has to do what."""
+    members = a_restatement("new"), a_restatement("other", batchIds=["B"])
+    spec = a_group(*members)
+    result = a_result(spec, "Failed", reason="TableRolledBack", message="It was rolled back.", permanent=True)
+    failed = an_attempt(spec, AttemptState.FAILED, exit_code=10, result=result, by_committer=by_committer)
+    world = World(restatements=members, runs=(a_run(spec, failed),), table=at(2), buffer=a_world(A).buffer)
+
+    stopped, accepted = decide(saw(3), world, NOW, SETTINGS), decide(saw(3, accept="2"), world, NOW, SETTINGS)
+
+    assert kinds(stopped) == []
+    for status in stopped.restatement_statuses.values():
+        assert condition(status, "Succeeded") == ("Unknown", "TableRolledBack")
+        assert "lethe.dev/accept-head=2" in message(status, "Ready")
+    assert len(stopped.restatement_statuses) == 2
+    (launch,) = accepted.launches
+    assert launch.run.restatement is not None
+    assert [r.name for r in launch.run.restatement.requests] == ["ns/new", "ns/other"]
 
 
 @pytest.mark.parametrize("kind", [RunKind.CONSOLIDATION, RunKind.RESTATEMENT])

@@ -358,6 +358,24 @@ def test_restatements_of_a_dataset_that_is_not_there_wait_for_it() -> None:
     assert actions.restatement_statuses["off"]["phase"] == "Cancelled"
 
 
+def test_restatements_whose_dataset_was_deleted_under_them_and_created_again_are_carried_out_once() -> None:
+    """One was committed when the Dataset went, and nobody had been told; the other waited. The Dataset that comes back has
+    another UID and none of the runs: the table is asked."""
+    done, waits = a_restatement("done"), a_restatement("waits")
+    gone = without_dataset("flights", [done, waits], NOW).restatement_statuses
+    told = [a_restatement(name, status=gone[name]) for name in ("done", "waits")]
+    table = a_table(a_ledger(requests=[a_request_entry(done.key, snapshot_id=3)]))
+
+    actions = decided(a_world(restatements=told, table=table), a_dataset(meta={"uid": "another"}))
+
+    assert {condition(s, "Ready") for s in gone.values()} == {("False", "DatasetNotFound")}
+    assert condition(actions.restatement_statuses["done"], "Succeeded") == ("True", "Succeeded")
+    assert actions.restatement_statuses["done"]["result"]["snapshotId"] == 3
+    (launch,) = actions.launches
+    assert launch.run.restatement is not None
+    assert [r.name for r in launch.run.restatement.requests] == ["ns/waits"]
+
+
 def test_a_dataset_without_the_claim_tells_nothing_of_the_table() -> None:
     status = decided(a_world(A, table=a_table(a_ledger("X"), claim="ns/other"))).dataset_status
 

@@ -125,7 +125,7 @@ def test_a_replacement_restated_before_it_came_is_not_added_but_its_tombstones_a
     planned = plan(ledger, a_replay("first", by="B"))
 
     assert not planned.add_replacement
-    assert planned.result.rows_added == 0
+    assert (planned.result.rows_added, planned.result.replacement_withheld) == (0, True)
     assert states(apply(ledger, planned.delta)) == {"A": "replaced", "B": "replaced", "C": "promoted"}
     assert apply(ledger, planned.delta).ids(FIELD) == {"A", "B"}
 

@@ -1,7 +1,7 @@
 """Undo brings back every row of a revert, or nothing and says why."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +9,9 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.plan.consolidation import plan_promotion
-from lethe.plan.restatement import AlreadyDone, Restated, check_request, plan_restatement
+from lethe.plan.restatement import AlreadyDone, ErasedRows, Restated, check_request, plan_restatement
 from lethe.plan.vacuum import Purge, plan_purge, plan_vacuum
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RequestResult, RestatementRequest, RowsRef
 
 from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
 
@@ -28,8 +28,13 @@ def after(ledger: Ledger, *requests: RestatementRequest) -> Ledger:
     return ledger
 
 
-def plan(ledger: Ledger, request: RestatementRequest) -> Restated:
-    planned = plan_restatement(ledger, request, (), FIELD, RUN, LATER)
+def reverted_later(ledger: Ledger, request: RestatementRequest) -> Ledger:
+    """A second after everything else."""
+    return settled(apply(ledger, plan(ledger, request, LATER + timedelta(seconds=1)).delta), 150)
+
+
+def plan(ledger: Ledger, request: RestatementRequest, now: datetime = LATER) -> Restated:
+    planned = plan_restatement(ledger, request, (), FIELD, RUN, now, erased=ErasedRows(1, FIELD + 1))
     assert isinstance(planned, Restated)
     return planned
 
@@ -106,6 +111,10 @@ def test_the_ledger_remembers_every_id_and_the_result_tells_none() -> None:
     assert len(plan(ledger, an_undo()).delta.forget_batches) == 1000
 
 
+def an_erase_of_records() -> RestatementRequest:
+    return a_request("people", "Erase", batch_ids=(), rows=RowsRef(column="name", values_file="/values/1"))
+
+
 def replaced_meanwhile() -> Ledger:
     return after(REVERTED, a_replay("replay", batch_ids=["A"]))
 
@@ -153,6 +162,12 @@ REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
         "AlreadyPurged",
         "purged its batch 'B' since, in whole or in part",
     ),
+    "records were erased while its batch was yet to come": (
+        after(LEDGER, a_request(batch_ids=["A", "late"]), an_erase_of_records()),
+        an_undo(),
+        "ErasedSince",
+        "took back batch 'late' before any run brought it in; Restatement ns/people has erased records since",
+    ),
     "purged before it was reverted a second time": (
         after(vacuumed(REVERTED, a_file("A", "C")), a_request("second", batch_ids=["A"])),
         an_undo("second"),
@@ -172,6 +187,19 @@ def test_what_cannot_be_undone_as_a_whole_is_refused_and_says_why(
     assert refused.value.reason == reason
     assert said in refused.value.message
     assert refused.value.message.startswith(f"Restatement {undo.name}: spec.undoes names ")
+    assert len(refused.value.message.split(". ")) > 1  # what to do instead
+
+
+def test_an_erase_of_records_stands_in_the_way_of_no_batch_that_it_has_searched() -> None:
+    """Rows in the table were searched, whether or not their batch was taken back; what comes after the Erase is not its concern,
+    nor is an Erase of whole batches that of what else comes."""
+    searched = after(REVERTED, an_erase_of_records())
+    came_later = after(LEDGER, an_erase_of_records()), a_request(batch_ids=["A", "late"])
+    whole = after(LEDGER, a_request(batch_ids=["A", "late"]), a_request("erase", "Erase", batch_ids=["C"]))
+
+    undone = [after(ledger, an_undo()) for ledger in (searched, reverted_later(*came_later), whole)]
+
+    assert [states(ledger)["A"] for ledger in undone] == ["promoted"] * 3
 
 
 def test_a_partial_vacuum_that_touched_none_of_its_rows_does_not_stand_in_the_way() -> None:
