@@ -84,7 +84,7 @@ class Subject:
                 },
                 "batchColumn": BATCH_COLUMN,
                 "buffer": {"uri": self.buffer},
-                "consolidation": {"minBatches": 100},
+                "consolidation": {"minBatches": min(100, batches)},
             },
             {"bench": self.name},
         )
