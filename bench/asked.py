@@ -84,7 +84,7 @@ class Subject:
                 },
                 "batchColumn": BATCH_COLUMN,
                 "buffer": {"uri": self.buffer},
-                "consolidation": {"minBatches": min(100, batches)},
+                "consolidation": {"minBatches": min(100, batches), "maxAgeSeconds": 120},
             },
             {"bench": self.name},
         )

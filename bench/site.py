@@ -86,10 +86,10 @@ class Site:
 
     def requests_served(self) -> float:
         """By the API server, since its start, for whomever."""
-        answer = self.core.api_client.call_api(
-            "/metrics", "GET", auth_settings=["BearerToken"], response_type="str", _return_http_data_only=True
-        )
-        samples = [s for family in text_string_to_metric_families(answer) for s in family.samples]
+        client = self.core.api_client
+        answer = client.call_api(*client.param_serialize("GET", "/metrics", auth_settings=["BearerToken"]))
+        text = answer.read().decode()
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
         return _sum(samples, "apiserver_request_total")
 
     # --- the lake ---

@@ -19,6 +19,10 @@ RUN_ID: Final = "lethe.run-id"
 RUN_KIND: Final = "lethe.run-kind"
 # "true" once another writer has added data files: rows of a batch may then lie where no run of ours has put them.
 FOREIGN_FILES: Final = "lethe.foreign-files"
+# On a snapshot that brought or took back native deletes for the sake of tombstones: which, as `spec.deletes` names them.
+DELETES: Final = "lethe.deletes"
+# "true" as long as each active tombstone is masked by native deletes; absent where nobody keeps account of it.
+MASKED: Final = "lethe.masked"
 # On a staged (write-audit-publish) snapshot: the URI of the list of batches that its files hold.
 STAGE: Final = "lethe.stage"
 # Iceberg's own: the id of a staged snapshot, and on the published one whence its files came.
@@ -46,6 +50,8 @@ TRACKING_LISTED: Final = "lethe.tracking.listed-time"
 TRACKING_TOTAL: Final = "lethe.tracking.{what}.{state}"
 
 # --- files under the table location --------------------------------------------------------------------------------
+# How the names of our equality deletes begin, so that readers who know the ledger can leave them out.
+EQUALITY_DELETES_PREFIX: Final = "lethe-tombstones-"
 # The leading underscore keeps them out of Iceberg's orphan clean-up (its hidden-path filter).
 LEDGER_FOLDER: Final = "_tombstones"
 RUNS_FOLDER: Final = "_runs"

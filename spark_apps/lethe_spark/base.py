@@ -13,6 +13,7 @@ from lethe.plan.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.plan.rearm import rearmed
 from lethe.table import ledger_store
 from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
 from lethe_spark.context import Committer
@@ -48,6 +49,11 @@ class Base:
         """The live data files of the head."""
         return data_files(self.iceberg, self.facts.head_id, self.field_id)
 
+    def manifests(self) -> list[ManifestFile]:
+        """Those of the head."""
+        head = self.iceberg.metadata.snapshot_by_id(self.facts.head_id) if self.facts.head_id is not None else None
+        return head.manifests(self.iceberg.io) if head is not None else []
+
     @property
     def _bare_moves_only(self) -> bool:
         """Whether the snapshots without a ledger below the head brought no new rows: compactions, deletes of whole files."""
@@ -64,6 +70,14 @@ class Base:
             return self.facts.ledger_since != 0
         carrier = self.facts.snapshots.get(found.carrier_id) if found.carrier_id is not None else None
         return carrier is None or carrier.summary.get(names.FOREIGN_FILES) != "false"
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether every active tombstone is masked by native deletes, as far as the newest ledger could know."""
+        if not self.ledger.tombstones:
+            return True
+        carrier = self.facts.snapshots.get(self.loaded.resolution.carrier_id or 0)
+        return carrier is not None and carrier.summary.get(names.MASKED) == "true"
 
     def partitions_of(
         self, written: Sequence[Partitioned], batch_ids: Collection[str]

@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from typing import Final, Protocol, TypeAlias
 
 from lethe.errors import ConflictError, InputError, TransientError
-from lethe.ledger.ledger import Ledger
+from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.parts import get_many
-from lethe.plan.group import GroupPlan, plan_group
+from lethe.plan.group import GroupPlan, plan_group, set_aside
+from lethe.plan.native import LEDGER, with_purged
+from lethe.plan.requests import recalled
 from lethe.plan.restatement import ErasedRows, ReplacementRows
 from lethe.run import RequestResult, RestatementRequest, RunResult, RunSpec
 
@@ -21,9 +23,10 @@ from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Committer
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly, Overwrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.deletes import DeletionVectors
+from lethe_spark.jvm.deletes import NativeDeletes
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.masks import CannotLift, Lifts, Masker, Masks
 from lethe_spark.unpublished import discard
 
 log = logging.getLogger(__name__)
@@ -54,16 +57,18 @@ class Erased:
         aside: Results of the requests whose rows cannot be named, or not now, by their keys.
         taken_out: Of each data file that loses rows, by its path, the names of the native deletes that it had then.
         vectors: By which they are taken out; None: by writing files anew.
+        beside: Batches whose rows deletion vectors hid already, of which some are erased: no Undo may show them again.
         removed, survivors: Files that go, and those with what is left of their rows.
     """
 
     rows: Mapping[str, ErasedRows] = field(default_factory=dict)
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
     taken_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    vectors: DeletionVectors | None = None
+    vectors: NativeDeletes | None = None
     removed: tuple[DataFile, ...] = ()
     survivors: tuple[DataFile, ...] = ()
     partitions: frozenset[str | None] = frozenset()  # that the removed files lie in
+    beside: frozenset[str] = frozenset()
 
     @property
     def written(self) -> tuple[DataFile | str, ...]:
@@ -104,6 +109,7 @@ class GroupCommit:
     write: Write
     find: Find
     eraser: Eraser
+    masker: Masker
     aside: Mapping[str, RequestResult] = field(default_factory=dict)  # as `Replacements.aside`, known before
 
     def carry_out(self) -> Committed[GroupPlan]:
@@ -126,12 +132,13 @@ class GroupCommit:
             written = self.write([by_key[k] for k in first.adds], base) if first.adds else Replacements()
             erased = self._erase([by_key[k] for k in first.erases], base, written)
             aside |= {**written.aside, **erased.aside}
+            known = len(aside)
             done = self._commit(base, in_files, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
             log.info("other rows have to come or go than were written; they are written anew")
             # Else one that cannot be used has left its place to another, which happens once to each.
-            lost += not (written.aside or erased.aside)
+            lost += not (written.aside or erased.aside or len(aside) > known)
         raise ConflictError(
             "ReplacementsMoved",
             f"{self.table.full_name}: others kept carrying out requests of this group, or moving the rows that it erases; it is "
@@ -161,9 +168,11 @@ class GroupCommit:
         in_files: Collection[str],
         written: Replacements,
         erased: Erased,
-        aside: Mapping[str, RequestResult],
+        aside: dict[str, RequestResult],
     ) -> Committed[GroupPlan | None]:
-        """The outcome is None if other rows would have to come or go than are written."""
+        """The outcome is None if other rows would have to come or go than are written. An Undo that cannot be carried out is
+        set aside."""
+        last: Masks | None = None
 
         def plan(newest: Base) -> Intent[GroupPlan | None] | NothingToCommit[GroupPlan | None]:
             planned = self._plan(newest, in_files, written, erased, aside)
@@ -173,19 +182,48 @@ class GroupCommit:
                 return NothingToCommit(None)
             if erased.rows and not self.eraser.still_right(erased, newest):
                 return NothingToCommit(None)
-            delta = newest.moved(planned.delta, erased.partitions, erased.survivors)
-            return Intent(delta, erased.change(written.files, newest.facts.head_id), planned)
+            nonlocal last
+            marked = with_purged(newest.ledger, planned.delta, newest.field_id, erased.beside)
+            delta = newest.moved(marked, erased.partitions, erased.survivors)
+            last = self._masks(newest, delta, planned, bool(erased.rows))
+            head_id = newest.facts.head_id
+            return Intent(
+                last.delta,
+                last.change(written.files, head_id) or erased.change(written.files, head_id),
+                planned,
+                last.applied,
+                deletes=last.mode,
+                masks_everything=last.everything,
+            )
 
         attempts = Attempts()
         in_vain = (*written.files, *erased.written)
         try:
             done = commit_on_ledger(self.context, self.table, plan, attempts, base)
+        except CannotLift as e:
+            by_key = {r.key: r for r in self.requests}
+            aside[e.key] = set_aside(by_key[e.key], e.error, e.again)
+            done = Committed(None, None)
         except (InputError, ConflictError):
-            discard(self.table, in_vain, attempts)
+            discard(self.table, (*in_vain, *self.masker.written), attempts)
             raise
+        used = last.deletes.paths if last is not None and done.snapshot_id is not None else ()
+        discard(self.table, [p for p in self.masker.written if p not in used], attempts)
+        self.masker.written.clear()
         if done.snapshot_id is None:
             discard(self.table, in_vain, attempts)
         return done
+
+    def _masks(self, base: Base, delta: Delta, planned: GroupPlan, erases: bool) -> Masks:
+        """What the change needs of native deletes. Raises: CannotLift.
+
+        Of a data file that an Erase takes rows out of in the same commit, no mask is set or lifted.
+        """
+        by_key = {r.key: r for r in self.requests}
+        undos = [by_key[k] for k in planned.carried_out if by_key[k].undoes]
+        known = get_many(base.ledger.requests, [r.undoes for r in undos])
+        lifts: Lifts = {r.key: (r, recalled(known[r.undoes]).batch_ids) for r in undos if r.undoes in known}
+        return self.masker.masks(base, delta, lifts, mask=not erases)
 
     def _plan(
         self,
@@ -200,7 +238,8 @@ class GroupCommit:
         rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
         now = datetime.now(UTC)
         run, field_id = self.context.run_id, base.field_id
-        return plan_group(base.ledger, self.requests, in_files, field_id, run, now, rows, aside, erased.rows)
+        masking = self.masker.mode != LEDGER
+        return plan_group(base.ledger, self.requests, in_files, field_id, run, now, rows, aside, erased.rows, masking)
 
 
 def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:

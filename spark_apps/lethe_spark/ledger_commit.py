@@ -30,14 +30,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Intent(Generic[T]):
-    """What a plan wants committed. `vacuumed`: the tombstones applied to removed files, of a vacuum only; `publishes`: the
-    id under which the files were staged."""
+    """What a plan wants committed.
+
+    Args:
+        vacuumed: The tombstones applied to the files that it removes, or masks by deletion vectors; None: none is.
+        publishes: The id under which the files were staged.
+        deletes: The kind of native deletes that it brings or takes back for the sake of tombstones; "": none.
+        masks_everything: Whether it masks every tombstone that is active then.
+    """
 
     delta: Delta
     change: Change
     outcome: T
     vacuumed: Collection[Tombstone] | None = None
     publishes: str | None = None
+    deletes: str = ""
+    masks_everything: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,11 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
     keys = summary(written, context.run_id, context.run_kind)
     keys[names.FOREIGN_FILES] = "true" if base.has_foreign_files else "false"
+    if wanted.deletes:
+        keys[names.DELETES] = wanted.deletes
+    masked = wanted.masks_everything or base.is_masked
+    if masked and written.total and all(t.is_masked for t in delta.add_tombstones):
+        keys[names.MASKED] = "true"
     if wanted.publishes is not None:
         keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
     context.step("before-commit")

@@ -2,7 +2,7 @@
 snapshots. I/O: reads metadata and ledgers, no rows yet.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.folder_server import require_served
 from lethe_spark.frames import anti_join, named, outside, semi_join
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.staged import Tasks, plan_tasks, stage
+from lethe_spark.jvm.staged import Tasks, plan_tasks, stage, without_our_deletes
 from lethe_spark.sql_names import quoted_path
 
 # Files of nothing but deleted rows are kept closed by conditions on the batch column, as long as few will do: each row is
@@ -213,10 +213,15 @@ def _increment(source: _Source, since: Moment, until: Moment | None, which: Whic
     if not groups:
         return _in_columns_of(source, source.empty(), end)
     java = source.java()
-    planned: dict[int, Tasks] = {within.until: plan_tasks(java, within.until)}
+
+    def plan(at: int) -> Tasks:
+        tasks = plan_tasks(java, at)
+        return without_our_deletes(java, tasks) if lens.has_our_deletes(at) else tasks
+
+    planned: dict[int, Tasks] = {within.until: plan(within.until)}
     frames: list[DataFrame] = []
     for (ids, of_ids), wanted in groups.items():
-        frame = stage(java, _tasks_of(java, planned, within.until, wanted))
+        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.masks)))
         frames.append(semi_join(frame, column or "", ids) if of_ids else anti_join(frame, column or "", ids))
     union = _union(frames)
     assert union is not None
@@ -224,10 +229,21 @@ def _increment(source: _Source, since: Moment, until: Moment | None, which: Whic
 
 
 def _tasks_of(
-    java: SparkTable, planned: dict[int, Tasks], until: int, wanted: list[tuple[int, frozenset[str]]]
+    plan: Callable[[int], Tasks],
+    planned: dict[int, Tasks],
+    until: int,
+    wanted: list[tuple[int, frozenset[str]]],
+    as_of: bool,
 ) -> list[tuple[Tasks, Collection[str]]]:
     """The tasks of these paths, planned at the end of the range where they are still part of the table (no deletes of
-    others can lie in between), else at the snapshot each is asked for at."""
+    others can lie in between), else at the snapshot each is asked for at.
+
+    Args:
+        as_of: Always at that snapshot: deletion vectors came in between.
+    """
+    if as_of:
+        planned |= {at: plan(at) for at in {at for at, _ in wanted} - planned.keys()}
+        return [(planned[at], paths) for at, paths in wanted]
     live = frozenset(planned[until].paths)
     chosen: list[tuple[Tasks, Collection[str]]] = [
         (planned[until], frozenset(p for _, paths in wanted for p in paths) & live)
@@ -235,7 +251,7 @@ def _tasks_of(
     for at, paths in wanted:
         gone = paths - live
         if gone and at not in planned:
-            planned[at] = plan_tasks(java, at)
+            planned[at] = plan(at)
         if gone:
             chosen.append((planned[at], gone))
     return chosen

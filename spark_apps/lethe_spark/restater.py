@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from lethe.errors import InputError
 from lethe.ids import request_key, run_id
+from lethe.plan.native import LEDGER, plan_masking, refuse_masked
 from lethe.plan.restatement import AlreadyDone, check_request, plan_restatement
 from lethe.run import RequestResult, RestatementRequest
 from pyspark.sql import SparkSession
@@ -111,6 +112,7 @@ def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch
         planned = plan_restatement(base.ledger, request, in_files, base.field_id, run, datetime.now(UTC))
         if isinstance(planned, AlreadyDone):
             return NothingToCommit(planned.result)
+        refuse_masked(request.name, plan_masking(base.ledger, planned.delta, base.field_id, LEDGER, all_masked=True))
         return Intent(planned.delta, LedgerOnly(), planned.result)
 
     done = commit_on_ledger(job, found, plan)

@@ -3,10 +3,11 @@
 No value is part of a query: Spark hands them to its workers as it hands them code. No error tells one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from lethe.table.batch_positions import find_batches
 from lethe.table.candidates import Candidate
 from lethe.table.columns import Unsure
 from lethe.table.positions import Wanted, find
@@ -37,18 +38,42 @@ class Searched:
 
 def search(context: SparkContext, asked: Search, files: Sequence[Candidate]) -> Searched:
     """The positions of the rows that are looked for, in each of the data files. Raises: what Spark raises."""
-    groups = min(len(files), context.defaultParallelism * _GROUPS_PER_CORE)
-    largest_first = sorted(files, key=lambda c: -c.size)
-    shares = [largest_first[n::groups] for n in range(groups)]
     wanted = context.broadcast(dict(asked.wanted))
     try:
-        look = _Look(wanted, dict(asked.io_properties), asked.names)
-        told = context.parallelize(shares, groups).flatMap(look.into).collect()
+        return _asked(context, files, _Look(wanted, dict(asked.io_properties), asked.names).into)
     finally:
         wanted.destroy()  # from the disks of the executors too
+
+
+@dataclass(frozen=True)
+class BatchSearch:
+    """Batches that are looked for by the batch column of this field id; the others as `Search`."""
+
+    field_id: int
+    ids: frozenset[str]
+    io_properties: Mapping[str, str] = field(repr=False)
+    names: Mapping[str, int] | None = None
+
+
+def search_batches(context: SparkContext, asked: BatchSearch, files: Sequence[Candidate]) -> Searched:
+    """The positions of each batch's rows in each of the data files, by batch id. Raises: what Spark raises."""
+    ids = context.broadcast(asked.ids)
+    try:
+        return _asked(context, files, _LookForBatches(ids, asked.field_id, dict(asked.io_properties), asked.names).into)
+    finally:
+        ids.destroy()
+
+
+def _asked(
+    context: SparkContext, files: Sequence[Candidate], look: Callable[[Iterable[Candidate]], Iterator[Told]]
+) -> Searched:
+    """What the workers tell of the files, which are handed to them largest first."""
+    groups = max(1, min(len(files), context.defaultParallelism * _GROUPS_PER_CORE))
+    largest_first = sorted(files, key=lambda c: -c.size)
+    shares = [largest_first[n::groups] for n in range(groups)]
     found: dict[str, dict[str, FrozenBitMap64]] = {}
     unsure: dict[str, str] = {}
-    for path, answer in told:
+    for path, answer in context.parallelize(shares, groups).flatMap(look).collect():
         if isinstance(answer, str):
             unsure[path] = answer
         else:
@@ -65,14 +90,36 @@ class _Look:
     names: Mapping[str, int] | None
 
     def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
-        for c in files:
-            try:
-                io = load_file_io(self.io_properties, c.path)
-                wanted = {key: self.wanted.value[key] for key in c.keys}
-                found = find(io, c.path, wanted, c.format_name, self.names, c.if_absent)
-            except Unsure as e:
-                yield c.path, str(e)
-            except Exception as e:
-                raise RuntimeError(f"{c.path} could not be searched ({type(e).__name__})") from None
-            else:
-                yield c.path, {key: positions.serialize() for key, positions in found.items()}
+        def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
+            wanted = {key: self.wanted.value[key] for key in c.keys}
+            io = load_file_io(self.io_properties, c.path)
+            return find(io, c.path, wanted, c.format_name, self.names, c.if_absent)
+
+        return (_told(c, one) for c in files)
+
+
+@dataclass(frozen=True)
+class _LookForBatches:
+    """Runs in a worker."""
+
+    ids: "Broadcast[frozenset[str]]"
+    field_id: int
+    io_properties: dict[str, str]
+    names: Mapping[str, int] | None
+
+    def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
+        def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
+            io = load_file_io(self.io_properties, c.path)
+            return find_batches(io, c.path, self.field_id, self.ids.value, c.format_name, self.names)
+
+        return (_told(c, one) for c in files)
+
+
+def _told(file: Candidate, look: Callable[[Candidate], Mapping[str, FrozenBitMap64]]) -> Told:
+    try:
+        found = look(file)
+    except Unsure as e:
+        return file.path, str(e)
+    except Exception as e:
+        raise RuntimeError(f"{file.path} could not be searched ({type(e).__name__})") from None
+    return file.path, {key: positions.serialize() for key, positions in found.items()}

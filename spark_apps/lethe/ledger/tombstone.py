@@ -13,6 +13,35 @@ META_PARTITIONS = "partitions"
 # The run of a vacuum that removed a file with such rows while others stayed: what is purged in part cannot be undone.
 META_PURGED_BY = "purgedBy"
 PURGED_BEFORE = "before"  # its value, when the vacuum was before this tombstone and is not remembered
+PURGED_AT_ONCE = "at once"  # its value, when whole files of such rows went as the batch was taken back
+PURGED_BESIDE = (
+    "beside"  # its value, when some of the rows were deleted natively, before it or since, by other means as well
+)
+# Which of Iceberg's own deletes hide its rows from readers that know no ledger, as `Mask` writes it.
+META_MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Native deletes that stand for a tombstone.
+
+    Args:
+        by: `DeletionVectors` or `EqualityDeletes`.
+        rows: How many rows of the batch the data files held when it was masked.
+        whole: Whether they are all; else rows may have come since that no native delete is of.
+    """
+
+    by: str
+    rows: int
+    whole: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> "Mask":
+        by, rows, *more = text.split(" ")
+        return cls(by, int(rows), not more)
+
+    def __str__(self) -> str:
+        return f"{self.by} {self.rows}{'' if self.whole else ' more'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +69,29 @@ class Tombstone:
         text = self.meta.get(META_PARTITIONS)
         return None if text is None else tuple(p for p in text.split("\n") if p)
 
+    @property
+    def mask(self) -> Mask | None:
+        """The native deletes that hide its rows as well; None: there are none."""
+        text = self.meta.get(META_MASK)
+        return None if text is None else Mask.parse(text)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether each of its rows is deleted natively."""
+        return self.mask is not None and self.mask.whole
+
+    def masked(self, mask: Mask) -> "Tombstone":
+        return replace(self, meta={**self.meta, META_MASK: str(mask)})
+
     def same_origin(self, other: "Tombstone") -> bool:
         """Whether both are the same act of deletion; a tombstone undone and set again is not."""
         return self.key == other.key and self.added_on == other.added_on and self.restatements == other.restatements
 
 
 def merge(old: Tombstone, new: Tombstone) -> Tombstone:
-    """Two tombstones of one id: the earliest evictBy, every restatement, all partitions, the older addedOn and meta."""
+    """Two tombstones of one id: the earliest evictBy, every restatement, all partitions, the older addedOn and meta.
+
+    Of the mask the newer one counts. One that is set again without a mask may be because rows came in the meantime."""
     deadlines = [d for d in (old.evict_by, new.evict_by) if d is not None]
     held_by = tuple(dict.fromkeys((*old.restatements, *new.restatements)))
     meta = {**new.meta, **old.meta}
@@ -56,6 +101,10 @@ def merge(old: Tombstone, new: Tombstone) -> Tombstone:
         meta.pop(META_PARTITIONS, None)
     else:
         meta[META_PARTITIONS] = "\n".join(dict.fromkeys((*old.partitions, *new.partitions)))
+    if new.mask is not None:
+        meta[META_MASK] = str(new.mask)
+    elif old.mask is not None:
+        meta[META_MASK] = str(replace(old.mask, whole=False))
     return replace(
         old,
         added_on=min(old.added_on, new.added_on),

@@ -53,6 +53,7 @@ def plan_group(
     written: Mapping[str, ReplacementRows],
     aside: Mapping[str, RequestResult],
     erased: Mapping[str, ErasedRows] = NOTHING_ERASED,
+    masking: bool = False,
 ) -> GroupPlan:
     """Plan the requests on this ledger; on another ledger, plan again.
 
@@ -63,6 +64,8 @@ def plan_group(
         aside: Requests of which it is known that they cannot be carried out, or not now (`again`). Whatever needs one of the
             latter waits with it.
         erased: Of Erases by records whose rows are found, by the key of the request.
+        masking: Native deletes are written with the commit, and cannot be of rows that come with it: who takes back a replacement
+            of the same group waits.
     Raises: LedgerError, TableError: no request is at fault.
     """
     _fetch(ledger, requests, field_id)
@@ -72,11 +75,12 @@ def plan_group(
     adds: list[str] = []
     erases: list[str] = []
     late: dict[Thing, str] = {}
+    coming: dict[Thing, str] = {}
     for request in in_order({r.key: r for r in requests}.values(), place_of):
         place = place_of(request)
         out = None
         if request.key not in ledger.requests:
-            out = aside.get(request.key) or _waits(request, place, late) or _waits_for_rows(request, adds)
+            out = aside.get(request.key) or _waits(request, place, late | coming) or _waits_for_rows(request, adds)
         if out is None:
             rows = written.get(request.key, _TO_COME)
             try:
@@ -96,6 +100,7 @@ def plan_group(
             folding.add(planned.delta)
             carried_out.append(request.key)
             adds += [request.key] if planned.add_replacement else []
+            coming |= dict.fromkeys(place.brings, request.name) if masking and planned.add_replacement else {}
             erases += [request.key] if planned.erase_rows else []
     size = len(carried_out)
     results |= {key: results[key].model_copy(update={"group_size": size}) for key in carried_out}

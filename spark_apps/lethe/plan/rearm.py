@@ -60,12 +60,17 @@ def rearmed(
     still_active = [t for t in active.values() if t.key not in delta.remove_tombstones]
     new = [t for t in delta.add_tombstones if t.namespace == field_id]
     new_wider = _wider({t.id: t.partitions for t in new}, bare_files, only_moved)
+    stale = set() if only_moved else IdIndex([t.id for t in still_active if t.is_masked]).covered(bare_files)
     active_wider = _wider({t.id: t.partitions for t in still_active}, bare_files, only_moved)
     return replace(
         delta,
         add_tombstones=(
             *(_with_partitions(t, new_wider) if t.namespace == field_id else t for t in delta.add_tombstones),
-            *(_with_partitions(t, active_wider) for t in still_active if t.id in active_wider),
+            *(
+                _with_partitions(_stale(t) if t.id in stale else t, active_wider)
+                for t in still_active
+                if t.id in active_wider or t.id in stale
+            ),
             *armed,
         ),
         set_batches=(
@@ -122,6 +127,11 @@ def _wider(
         for i, p in widened({i: found.get(i, p) for i, p in others.items()}, moved).items():
             found[i] = p
     return found
+
+
+def _stale(tombstone: Tombstone) -> Tombstone:
+    """Of rows that came without a ledger, no native delete is known."""
+    return tombstone if tombstone.mask is None else tombstone.masked(replace(tombstone.mask, whole=False))
 
 
 def _with_partitions(tombstone: Tombstone, wider: Mapping[str, tuple[str, ...] | None]) -> Tombstone:

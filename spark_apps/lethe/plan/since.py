@@ -6,11 +6,12 @@ multisets. A row that came and went in between is in both, or in neither; so is 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntFlag, StrEnum, auto
 
 from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.lineage import ERASED, Snapshot
+from lethe.plan.native import DELETION_VECTORS
 
 
 class Files(StrEnum):
@@ -34,28 +35,53 @@ class Rows:
 
 @dataclass(frozen=True)
 class Range:
-    """What happened after `since`, up to and with `until`; `appends` and `vacuums` are snapshot ids, oldest first."""
+    """What happened after `since`, up to and with `until`; all but the ends are snapshot ids, oldest first.
+
+    Args:
+        masks: Those that set or lifted deletion vectors for tombstones, each with its parent.
+        order: The place of each snapshot in the range.
+        undoes: False: nothing that was hidden at `since` was seen again.
+    """
 
     since: int
     until: int
     appends: tuple[int, ...] = ()
     vacuums: tuple[int, ...] = ()
-    order: Mapping[int, int] = field(default_factory=dict)  # snapshot id -> its place in the range
-    undoes: bool = True  # False: nothing that was hidden at `since` was seen again
+    masks: Mapping[int, int] = field(default_factory=dict)
+    order: Mapping[int, int] = field(default_factory=dict)
+    undoes: bool = True
 
 
 @dataclass(frozen=True)
 class Tombstoned:
-    """Batch ids: tombstoned at either end, and those that each vacuum of the range applied to a file it removed."""
+    """Batch ids.
+
+    Args:
+        since, until: Tombstoned at either end.
+        vacuumed: Of each vacuum of the range, those that it applied to a file it removed.
+        masked, lifted: Of each snapshot with new deletion vectors, those whose rows it hid by them, or dropped, and those whose
+            rows it showed again.
+        masked_since: Those of `since` whose rows deletion vectors hid then.
+    """
 
     since: frozenset[str]
     until: frozenset[str]
     vacuumed: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    masked: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    lifted: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    masked_since: frozenset[str] = frozenset()
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """Ids of rows that are out of sight at the end, though they were in a file of the snapshot `after`, or at the
-        beginning when it is None: tombstoned still, or purged by a later vacuum."""
-        later = [ids for v, ids in self.vacuumed.items() if after is None or order[v] > order[after]]
+        beginning when it is None: tombstoned still, or purged by a later vacuum, or masked later and not shown again."""
+
+        def counts(snapshot_id: int) -> bool:
+            return after is None or order[snapshot_id] > order[after]
+
+        later = [ids for v, ids in self.vacuumed.items() if counts(v)]
+        for m, ids in self.masked.items():
+            if counts(m):
+                later.append(ids.difference(*(up for u, up in self.lifted.items() if order[u] > order[m])))
         return self.until.union(*later)
 
 
@@ -89,22 +115,40 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
     return Range(
         since,
         until,
-        tuple(i for i, kind in kinds.items() if kind == "append"),
-        tuple(i for i, kind in kinds.items() if kind == "vacuum"),
+        tuple(i for i, kind in kinds.items() if kind & _Kind.APPEND),
+        tuple(i for i, kind in kinds.items() if kind & _Kind.VACUUM),
+        {s.id: s.parent_id for s in walked if kinds[s.id] & _Kind.MASK and s.parent_id is not None},
         {s.id: n for n, s in enumerate(walked)},
-        any(kinds[s.id] != "vacuum" and s.summary.get(names.TOMBSTONE_DELETED, "0") != "0" for s in walked),
+        any(
+            (kinds[s.id] & _Kind.APPEND or not kinds[s.id]) and s.summary.get(names.TOMBSTONE_DELETED, "0") != "0"
+            for s in walked
+        ),
     )
 
 
-def _kind(snapshot: Snapshot, table: str) -> str:
-    """`append`, `vacuum` or `nothing`. Raises: InputError (ForeignChange, ErasedBetween)."""
+class _Kind(IntFlag):
+    """What a snapshot counts as."""
+
+    NOTHING = 0
+    APPEND = auto()
+    VACUUM = auto()
+    MASK = auto()
+
+
+def _kind(snapshot: Snapshot, table: str) -> _Kind:
+    """Raises: InputError (ForeignChange, ErasedBetween)."""
     operation = snapshot.summary.get("operation", "")
+    if snapshot.ledger is not None and names.DELETES in snapshot.summary:
+        # A restatement: it may have brought replacements, and it may have dropped whole files.
+        if snapshot.summary[names.DELETES] == DELETION_VECTORS:
+            return _Kind.APPEND | _Kind.MASK
+        return _Kind.APPEND | (_Kind.VACUUM if names.TOMBSTONE_VACUUM_FILE in snapshot.summary else _Kind.NOTHING)
     if snapshot.ledger is not None and names.TOMBSTONE_VACUUM_FILE in snapshot.summary:
-        return "vacuum"
+        return _Kind.VACUUM
     if operation == "append":
-        return "append"
+        return _Kind.APPEND
     if operation == "replace":
-        return "nothing"  # a compaction: the same rows in other files
+        return _Kind.NOTHING  # a compaction: the same rows in other files
     if snapshot.ledger is not None:
         raise InputError(
             "ErasedBetween",
@@ -120,14 +164,41 @@ def _kind(snapshot: Snapshot, table: str) -> str:
 
 
 def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
-    """Rows that came: in files that the range added, and in old files whose batches were seen again (an undo)."""
-    came = tuple(Rows(Files.ADDED, a, ids.since & ids.hidden(a, within.order), of_ids=False) for a in within.appends)
-    seen_again = ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
-    return (*came, Rows(Files.LIVE, within.since, seen_again, of_ids=True)) if seen_again else came
+    """Rows that came: in files that the range added, and in old files whose batches were seen again (an undo).
+
+    What deletion vectors hid at the beginning can only be read where they were lifted first, together with the rows of these
+    batches that came before that. Batches that were seen at the beginning count each time that vectors hid them and each time
+    that they were lifted.
+    """
+    seen_again = ids.since - ids.hidden(None, within.order) if within.undoes else frozenset[str]()
+    first = _lifted_first(within, ids, seen_again & ids.masked_since)
+    came = []
+    for a in within.appends:
+        read_later = frozenset(i for i, u in first.items() if within.order[a] <= within.order[u])
+        came.append(Rows(Files.ADDED, a, ids.since & ids.hidden(a, within.order) | read_later, of_ids=False))
+    lifted = [
+        Rows(Files.LIVE, u, frozenset(i for i in up if first.get(i) == u) | up - ids.since, of_ids=True)
+        for u, up in ids.lifted.items()
+    ]
+    again = Rows(Files.LIVE, within.since, seen_again - first.keys(), of_ids=True)
+    return (*came, *(r for r in (*lifted, again) if r.ids))
+
+
+def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
+    """Of batches, the first snapshot of the range that lifted their deletion vectors."""
+    found: dict[str, int] = {}
+    for u in sorted(ids.lifted, key=within.order.__getitem__):
+        for i in wanted & ids.lifted[u]:
+            found.setdefault(i, u)
+    return found
 
 
 def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
-    """Rows that went: still in the files but tombstoned in the range, or tombstoned in it and purged by its vacuums."""
+    """Rows that went: still in the files but tombstoned in the range, or tombstoned in it and purged by its vacuums, or hidden
+    by its deletion vectors."""
     found = [Rows(Files.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [Rows(Files.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True) for v in within.vacuums]
+    found += [
+        Rows(Files.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True) for m, before in within.masks.items()
+    ]
     return tuple(r for r in found if r.ids)

@@ -7,7 +7,7 @@ from datetime import datetime
 from lethe.errors import InputError
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
-from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
+from lethe.ledger.tombstone import META_PURGED_BY, PURGED_AT_ONCE, PURGED_BESIDE, Tombstone
 from lethe.plan.requests import recalled, remembered
 from lethe.run import RequestResult, RestatementRequest
 
@@ -107,8 +107,8 @@ def _check_batch(
     ):
         raise InputError(
             "AlreadyPurged",
-            f"{where} names {known.name}; a vacuum has purged its batch {batch_id!r} since, in whole or in part, and its rows "
-            "cannot be brought back. Nothing was undone. Load the rows again under a new batch id.",
+            f"{where} names {known.name}; {_how_purged(batch_id, tombstone)}, and its rows cannot be brought back. Nothing was "
+            "undone. Load the rows again under a new batch id.",
         )
     others = [r for r in tombstone.restatements if r != known.key]
     if others:
@@ -138,6 +138,15 @@ def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequ
         "erased records since, and has not searched what may lie in the buffer under that id. Nothing was undone. Put the rows "
         "that may come into the buffer under a new batch id.",
     )
+
+
+def _how_purged(batch_id: str, tombstone: Tombstone | None) -> str:
+    why = tombstone.meta.get(META_PURGED_BY) if tombstone is not None else None
+    if why == PURGED_AT_ONCE:
+        return f"data files of nothing but its batch {batch_id!r} left the table with it (spec.deletes)"
+    if why == PURGED_BESIDE:
+        return f"of its batch {batch_id!r}, rows were deleted by others as well"
+    return f"a vacuum has purged its batch {batch_id!r} since, in whole or in part"
 
 
 def _promoted_again(

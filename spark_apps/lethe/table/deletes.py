@@ -12,6 +12,8 @@ import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
+from lethe import names
+
 _DELETED: Final = 2  # the status of an entry
 _EQUALITY: Final = 2  # the content of a file
 _FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
@@ -32,8 +34,12 @@ class NativeDeletes:
         return self.of_file.get(path, _NONE) | self.of_spec.get(spec_id, _NONE) | self.of_any
 
 
-def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDeletes:
-    """The deletes that the manifests of a snapshot hold."""
+def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: bool = True) -> NativeDeletes:
+    """The deletes that the manifests of a snapshot hold.
+
+    Args:
+        with_ours: Our own equality deletes as well, which repeat what the ledger says.
+    """
     of_file: dict[str, set[str]] = {}
     of_spec: dict[int, set[str]] = {}
     of_any: set[str] = set()
@@ -44,6 +50,8 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
             entries = [e for e in fastavro.reader(stream) if e["status"] != _DELETED]
         for file in (e["data_file"] for e in entries):
             name, path = _name(file), _referenced(file)
+            if not with_ours and is_ours(file["content"], str(file["file_path"])):
+                continue
             if path is not None:
                 of_file.setdefault(path, set()).add(name)
             elif file["content"] == _EQUALITY and not file["partition"]:
@@ -53,8 +61,23 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
     return NativeDeletes(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
 
 
-def _frozen(names: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
-    return {key: frozenset(of) for key, of in names.items()}
+def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:
+    """Whether the manifests of a snapshot hold equality deletes that Lethe wrote."""
+    return any(
+        is_ours(int(e.data_file.content), e.data_file.file_path)
+        for m in manifests
+        if m.content is ManifestContent.DELETES
+        for e in m.fetch_manifest_entry(io)
+    )
+
+
+def is_ours(content: int, path: str) -> bool:
+    """Whether a file is of equality deletes that Lethe wrote for its tombstones."""
+    return content == _EQUALITY and path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
+
+
+def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
+    return {key: frozenset(of) for key, of in deletes.items()}
 
 
 def _name(file: Mapping[str, Any]) -> str:

@@ -156,7 +156,7 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[File
     if snapshot is None:
         return
     manifests = snapshot.manifests(table.io)
-    deletes = native_deletes(table.io, manifests)
+    deletes = native_deletes(table.io, manifests, with_ours=False)
     for manifest in manifests:
         if manifest.content is not ManifestContent.DATA:
             continue

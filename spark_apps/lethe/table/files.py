@@ -15,6 +15,7 @@ from lethe.errors import InputError
 from lethe.ledger.lineage import Resolution
 from lethe.plan.bounds import FileBounds
 from lethe.plan.since import Files
+from lethe.table.deletes import has_ours, is_ours
 from lethe.table.facts import bounds_of
 from lethe.table.snapshots import schema_of
 
@@ -103,6 +104,10 @@ class Lens:
             case Files.REMOVED:
                 return [bounds_of(e.data_file, self.field_id) for e in self._removed_by(snapshot_id)]
 
+    def has_our_deletes(self, snapshot_id: int) -> bool:
+        """Whether a snapshot has equality deletes that Lethe wrote."""
+        return has_ours(self.io, self._manifests(snapshot_id))
+
     def foreign(self, snapshot_id: int, resolution: Resolution) -> frozenset[str] | None:
         """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one."""
         if not resolution.bare:
@@ -137,6 +142,8 @@ class Lens:
         self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
     ) -> list[Planned]:
         def chosen(entry: ManifestEntry) -> bool:
+            if is_ours(int(entry.data_file.content), entry.data_file.file_path):
+                return False  # the ledger says the same, and PyIceberg reads no equality deletes
             return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
 
         try:

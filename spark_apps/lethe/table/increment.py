@@ -2,7 +2,7 @@
 `lethe.plan.since`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
@@ -12,7 +12,9 @@ from pyiceberg.table import Table
 from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.parts import Ranges
+from lethe.ledger.tombstone import Tombstone
 from lethe.plan.bounds import FileBounds, IdIndex
+from lethe.plan.native import DELETION_VECTORS
 from lethe.plan.reading import covered_by
 from lethe.plan.since import Files, Range, Rows, Tombstoned, appended, deleted, plan_range
 from lethe.table import ledger_store
@@ -72,9 +74,11 @@ def find_rows(
 def _involved(within: Range, which: Which) -> list[tuple[Files, int]]:
     """The files that any row may be in, whatever the ledgers say."""
     if which == "deleted":
-        return [(Files.LIVE, within.until), *((Files.REMOVED, v) for v in within.vacuums)]
+        before = [(Files.LIVE, parent) for parent in within.masks.values()]
+        return [(Files.LIVE, within.until), *((Files.REMOVED, v) for v in within.vacuums), *before]
     added = [(Files.ADDED, a) for a in within.appends]
-    return [*added, (Files.LIVE, within.since)] if within.undoes else added
+    again = [(Files.LIVE, within.since), *((Files.LIVE, m) for m in within.masks)]
+    return [*added, *again] if within.undoes else added
 
 
 def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[FileBounds]) -> Tombstoned:
@@ -83,17 +87,38 @@ def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[Fi
     intervals = covered_by(files)
     ranges = Ranges(intervals)
 
-    def at(snapshot_id: int) -> frozenset[str]:
+    def at(snapshot_id: int) -> list[Tombstone]:
         ledger = ledger_store.load(lens.io, facts, snapshot_id).ledger
         assert lens.field_id is not None
-        return frozenset(t.id for t in ledger.tombstones_within(lens.field_id, intervals))
+        return ledger.tombstones_within(lens.field_id, intervals)
 
-    vacuumed: dict[int, frozenset[str]] = {}
-    for v in within.vacuums:
-        uri = facts.snapshots[v].summary[names.TOMBSTONE_VACUUM_FILE]
-        applied = ledger_store.read_tombstones(lens.io, facts, uri)
-        vacuumed[v] = frozenset(t.id for t in applied if t.namespace == lens.field_id and t.id in ranges)
-    return Tombstoned(at(within.since), at(within.until), vacuumed)
+    def applied(snapshot_id: int) -> frozenset[str]:
+        uri = facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_VACUUM_FILE)
+        named = ledger_store.read_tombstones(lens.io, facts, uri) if uri is not None else []
+        return frozenset(t.id for t in named if t.namespace == lens.field_id and t.id in ranges)
+
+    def lifted(snapshot_id: int, before: int) -> frozenset[str]:
+        if facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_DELETED, "0") == "0":
+            return frozenset()
+        return _under_vectors(at(before)) - _ids(at(snapshot_id))
+
+    since = at(within.since)
+    return Tombstoned(
+        _ids(since),
+        _ids(at(within.until)),
+        {v: applied(v) for v in within.vacuums},
+        {m: applied(m) for m in within.masks},
+        {m: ids for m, before in within.masks.items() if (ids := lifted(m, before))},
+        _under_vectors(since),
+    )
+
+
+def _ids(tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return frozenset(t.id for t in tombstones)
+
+
+def _under_vectors(tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return frozenset(t.id for t in tombstones if t.mask is not None and t.mask.by == DELETION_VECTORS)
 
 
 def _bounds(file: Planned | FileBounds) -> FileBounds:

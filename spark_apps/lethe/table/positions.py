@@ -72,7 +72,7 @@ def find(
     with io.new_input(path).open() as stream:
         try:
             file = open_columns(stream, format_name)
-            columns = _names(file, names)
+            columns = columns_by_id(file, names)
             for field_id in {w.field_id for w in wanted.values()}:
                 asked = {key: w for key, w in wanted.items() if w.field_id == field_id}
                 if field_id not in columns:
@@ -90,8 +90,8 @@ def find(
     return {key: frozen(positions) for key, positions in found.items() if positions}
 
 
-def _names(file: Columns, names: Mapping[str, int] | None) -> dict[int, str]:
-    """The file's own names of its columns, by their field ids."""
+def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, str]:
+    """The file's own names of its columns, by their field ids. Raises: Unsure."""
     if file.names:
         return dict(file.names)
     if names is None:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lethe.errors import InputError, LetheError
-from lethe.run import FAILED, MailboxEntry, Phase, Progress, RestatementRequest, RunKind, RunResult, RunSpec
+from lethe.ledger.ledger import Delta
+from lethe.plan.native import plan_masking
+from lethe.run import FAILED, Deletes, MailboxEntry, Phase, Progress, RestatementRequest, RunKind, RunResult, RunSpec
 from lethe.table.held_ids import held_ids
 from pydantic import ValidationError
 
@@ -29,6 +31,7 @@ from lethe_spark.jobs.reanchor import anchored, reanchor
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.kube import Api, ApiError, StatusConfigMap
+from lethe_spark.masks import Lifts, Masks
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +155,11 @@ class Worker:
             assert spec.restatement is not None
             requests = tuple({r.key: r for r in spec.restatement.requests}.values())
             done = result_of(
-                spec, requests, GroupCommit(context, table, requests, _write, _find, _NoEraser()).carry_out()
+                spec,
+                requests,
+                GroupCommit(
+                    context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes)
+                ).carry_out(),
             )
         return Aftermath(Run(spec, Unheard(), properties, self.leaving), table, done)
 
@@ -203,6 +210,20 @@ class _NoEraser:
 
     def still_right(self, erased: Erased, _: Base) -> bool:
         return not erased.rows
+
+
+@dataclass
+class _NoMasker:
+    """Of native deletes, for which data files are searched. `mode` as `spec.deletes`."""
+
+    mode: Deletes
+    written: list[str] = field(default_factory=list)
+
+    def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:  # noqa: ARG002
+        masking = plan_masking(base.ledger, delta, base.field_id, self.mode, base.is_masked)
+        if not masking.is_empty:
+            raise NeedsSpark("batches are deleted natively as well, or are to be")
+        return Masks(delta)
 
 
 def _find(strangers: Sequence[str], base: Base) -> frozenset[str]:

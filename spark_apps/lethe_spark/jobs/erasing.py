@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 from lethe.errors import InputError, TransientError
-from lethe.plan.erasing import Kind, parse_values
+from lethe.plan.erasing import Kind, Values, parse_values
 from lethe.plan.group import set_aside
+from lethe.plan.native import DELETION_VECTORS
 from lethe.plan.restatement import ErasedRows
 from lethe.run import Phase, RequestResult, RestatementRequest
 from lethe.table.candidates import Candidate, candidates
@@ -30,7 +31,7 @@ from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.name_mapping import field_ids
-from lethe_spark.searching import Search, search
+from lethe_spark.searching import BatchSearch, Search, search, search_batches
 
 Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
 _NOTHING: Final = FrozenBitMap64()
@@ -70,11 +71,14 @@ class RowEraser:
         rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
         self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to erase in {len(fresh)} files")
         found = Erased(rows, aside, taken_out)
-        if fresh and self.table.format_version >= 3:
+        if not fresh:
+            found = Erased(rows, aside, taken_out, beside=self._hidden_too(base, asked, deleted))
+        elif self.table.format_version >= 3:
             whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
             vectors = write_vectors(self.table, [tasks[p] for p in fresh], whole, self.context.run_id)
-            found = Erased(rows, aside, taken_out, vectors)
-        elif fresh:
+            beside = self._hidden_too(base, asked, deleted)
+            found = Erased(rows, aside, taken_out, vectors, beside=beside)
+        else:
             partitions = frozenset(c.partition for c in hit if c.path in fresh)
             removed = tuple(DataFile.of(tasks[p].file()) for p in fresh)
             survivors = self._survivors(removed, fresh, deleted, base.facts.head_id)
@@ -166,6 +170,27 @@ class RowEraser:
             if taken != before.positions:
                 fresh[path] = taken - before.positions
         return fresh, counts
+
+    def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, Deleted]) -> frozenset[str]:
+        """The batches taken back of which deletion vectors hide a row that is wanted: an Undo would show it again."""
+        wanted: dict[str, FrozenBitMap64] = {}
+        for path, before in deleted.items():
+            taken = FrozenBitMap64.union(_NOTHING, *(self._found[path].get(key, _NOTHING) for key in asked))
+            if hidden := taken & before.positions:
+                wanted[path] = hidden
+        files = [f for f in base.files() if f.path in wanted]
+        active = base.ledger.tombstones_within(base.field_id, [(f.lower, f.upper) for f in files]) if files else []
+        masked = frozenset(t.id for t in active if t.mask is not None and t.mask.by == DELETION_VECTORS)
+        if not masked:
+            return frozenset()
+        values = Values(Kind("string"), tuple(sorted(masked)))
+        named = candidates(base.iceberg, base.facts.head_id, {"": Wanted.of(base.field_id, values)})
+        asked_for = BatchSearch(
+            base.field_id, masked, self.context.catalog_properties, field_ids(base.iceberg.properties)
+        )
+        told = search_batches(self.context.spark.sparkContext, asked_for, [c for c in named if c.path in wanted])
+        hit = {i for path, found in told.found.items() for i, positions in found.items() if positions & wanted[path]}
+        return frozenset(hit if not told.unsure else masked)
 
     def _survivors(
         self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lethe.plan.bounds import IdIndex
+from lethe.plan.native import LEDGER
 from lethe.plan.outlook import outlook
 from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
 
@@ -14,6 +15,7 @@ from lethe_spark.frames import named, semi_join
 from lethe_spark.group_commit import GroupCommit, Replacements, result_of, strangers_of
 from lethe_spark.id_lists import with_ids
 from lethe_spark.jobs.erasing import RowEraser
+from lethe_spark.jobs.masking import SparkMasker, mask_rest, require_format
 from lethe_spark.jobs.replacements import find_replacements, write_replacements
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.rewrite import scan_files
@@ -33,6 +35,7 @@ def run(context: RunContext) -> RunResult:
     if spec.restatement.dry_run:
         return _planned(context, requests)
     table = open_table(context)
+    require_format(table, spec.restatement.deletes)
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
@@ -41,7 +44,10 @@ def run(context: RunContext) -> RunResult:
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)
 
-    done = GroupCommit(context, table, requests, write, find, RowEraser(context, table), aside).carry_out()
+    masker = SparkMasker(context, table, spec.restatement.deletes)
+    done = GroupCommit(context, table, requests, write, find, RowEraser(context, table), masker, aside).carry_out()
+    if masker.mode != LEDGER:
+        mask_rest(context, table, masker)
     return finished(context, table, result_of(spec, requests, done))
 
 

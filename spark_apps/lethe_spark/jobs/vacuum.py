@@ -6,17 +6,21 @@ I/O; which files and which tombstones is decided in `lethe.plan.vacuum`, which s
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from lethe.errors import ConflictError
-from lethe.plan.vacuum import PlanAnew, VacuumPlan, plan_purge, plan_vacuum
+from lethe.ledger.parts import get_many
+from lethe.plan.vacuum import PlanAnew, Purge, VacuumPlan, plan_purge, plan_vacuum
 from lethe.run import Phase, RunResult
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import anti_join
 from lethe_spark.jobs.tidying import clean_up, expire_down, finished
-from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite
+from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.equality import our_equality_deletes
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
@@ -83,7 +87,7 @@ def run(context: RunContext) -> RunResult:
 def _commit(context: RunContext, table: SparkTable, purged: Purged) -> Committed[Outcome]:
     attempts = Attempts()
     try:
-        done = commit_on_ledger(context, table, lambda base: _purge_metadata(context, base, purged), attempts)
+        done = commit_on_ledger(context, table, lambda base: _purge_metadata(context, table, base, purged), attempts)
     except ConflictError:
         discard(table, purged.added, attempts)
         raise
@@ -123,15 +127,20 @@ def _purge_data(context: RunContext, table: SparkTable) -> Purged | None:
     return Purged(plan, removed, added)
 
 
-def _purge_metadata(context: RunContext, base: Base, purged: Purged) -> Intent[Outcome] | NothingToCommit[Outcome]:
+def _purge_metadata(
+    context: RunContext, table: SparkTable, base: Base, purged: Purged
+) -> Intent[Outcome] | NothingToCommit[Outcome]:
     """PURGE METADATA, asked anew for each attempt to commit."""
     planned = plan_purge(purged.plan, base.ledger, base.files(), context.spec.run_id)
     if isinstance(planned, PlanAnew):
         log.info("the vacuum is planned anew: %s", planned.why)
         return NothingToCommit(Outcome(None))
     change: Change
+    dangling = _dangling(table, base, planned)
     if purged.plan.rewrite:
-        change = Rewrite(purged.removed, purged.added, purged.plan.snapshot_id)
+        change = Rewrite(purged.removed, purged.added, purged.plan.snapshot_id, dangling)
+    elif dangling and base.facts.head_id is not None:
+        change = RowDelta(NativeDeletes(replaced=dangling), (), base.facts.head_id, purged.removed)
     elif purged.plan.delete:
         change = DeleteFiles(purged.removed)
     else:
@@ -140,6 +149,16 @@ def _purge_metadata(context: RunContext, base: Base, purged: Purged) -> Intent[O
         return NothingToCommit(Outcome(purged))
     delta = base.moved(planned.delta, [f.partition for f in purged.plan.rewrite], purged.added)
     return Intent(delta, change, Outcome(purged, len(delta.remove_tombstones)), planned.vacuumed)
+
+
+def _dangling(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
+    """Our equality deletes of batches of which no row is left once this purge is committed."""
+    if base.facts.head_id is None:
+        return ()
+    ours = our_equality_deletes(table, base.iceberg.io, base.manifests(), base.facts.head_id)
+    keys = {(base.field_id, i) for f in ours for i in f.ids}
+    left = {i for _, i in get_many(base.ledger.tombstones, keys).keys() - purge.delta.remove_tombstones}
+    return tuple(f.java for f in ours if left.isdisjoint(f.ids))
 
 
 def _result(context: RunContext, outcome: Outcome, snapshot_id: int | None) -> RunResult:

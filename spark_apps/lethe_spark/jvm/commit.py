@@ -14,7 +14,7 @@ from lethe.errors import ConflictError, LetheError, UnknownCommitState
 from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
 from lethe_spark.jvm.data_files import DataFile, described
-from lethe_spark.jvm.deletes import DeletionVectors
+from lethe_spark.jvm.deletes import NativeDeletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.registration import append_all
@@ -44,11 +44,13 @@ class LedgerOnly:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """`add` stands for the surviving rows of `remove`, which were read at `from_snapshot`. Operation `replace`."""
+    """`add` stands for the surviving rows of `remove`, which were read at `from_snapshot`; equality deletes that came since
+    are of its rows too. `dangling`: Iceberg's delete files that go along. Operation `replace`."""
 
     remove: tuple[DataFile, ...]
     add: tuple[DataFile, ...]
     from_snapshot: int
+    dangling: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,13 @@ class Overwrite:
 
 @dataclass(frozen=True)
 class RowDelta:
-    """Rows go by deletion vectors, which hold all that is deleted of their files at `from_snapshot` and from now on; the files
-    of `add` come, and are none of those."""
+    """Rows go by native deletes: vectors, which hold all that is deleted of their files at `from_snapshot` and from now on, or
+    equality deletes. The files of `add` come, and are none of those; the files of `remove` go whole."""
 
-    vectors: DeletionVectors
+    deletes: NativeDeletes
     add: tuple[DataFile, ...]
     from_snapshot: int
+    remove: tuple[DataFile, ...] = ()
 
 
 Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta
@@ -152,10 +155,14 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             append_all(table, update, java_files)
         case LedgerOnly():
             update = target.newFastAppend()
-        case Rewrite(remove, add, from_snapshot):
+        case Rewrite(remove, add, from_snapshot, dangling):
             update = target.newRewrite().validateFromSnapshot(from_snapshot)
+            if table.format_version > 1:
+                update = update.dataSequenceNumber(table.java.snapshot(from_snapshot).sequenceNumber())
             for file in remove:
                 update = update.deleteFile(file.java)
+            for deletes in dangling:
+                update = update.deleteFile(deletes)
             for file in add:
                 update = update.addFile(file.java)
         case Overwrite(remove, add, from_snapshot):
@@ -164,15 +171,18 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
                 update = update.deleteFile(file.java)
             for file in add:
                 update = update.addFile(file.java)
-        case RowDelta(vectors, add, from_snapshot):
+        case RowDelta(deletes, add, from_snapshot, remove):
             # That no other vector came for one of the files is validated in any case; that the replaced ones are there still,
             # and the files, also if somebody dropped them whole, is by the last of these.
             update = target.newRowDelta().validateFromSnapshot(from_snapshot)
-            update = update.validateDataFilesExist(java_list(table.jvm, vectors.of)).validateDeletedFiles()
-            for deletes in vectors.added:
-                update = update.addDeletes(deletes)
-            for deletes in vectors.replaced:
-                update = update.removeDeletes(deletes)
+            # Of the files that go, the ledger's check is enough: Iceberg takes a file that is named here for one that stays.
+            update = update.validateDataFilesExist(java_list(table.jvm, deletes.of)).validateDeletedFiles()
+            for file in remove:
+                update = update.removeRows(file.java)
+            for new in deletes.added:
+                update = update.addDeletes(new)
+            for old in deletes.replaced:
+                update = update.removeDeletes(old)
             for file in add:
                 update = update.addRows(file.java)
         case DeleteFiles(files):

@@ -24,14 +24,20 @@ _EMPTY: Final = FrozenBitMap64()
 
 
 @dataclass(frozen=True)
-class DeletionVectors:
+class NativeDeletes:
     """Written, in the files of `paths`, and not committed. `added` and `replaced` are Iceberg's own delete files, `of` the paths
-    of the data files that they are of."""
+    of the data files that deletion vectors are of."""
 
-    paths: tuple[str, ...]
-    of: tuple[str, ...]
-    added: tuple[Any, ...] = field(repr=False)
-    replaced: tuple[Any, ...] = field(repr=False)
+    paths: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
+    added: tuple[Any, ...] = field(default=(), repr=False)
+    replaced: tuple[Any, ...] = field(default=(), repr=False)
+
+    def along_with(self, other: "NativeDeletes") -> "NativeDeletes":
+        """Both, for one commit."""
+        return NativeDeletes(
+            self.paths + other.paths, self.of + other.of, self.added + other.added, self.replaced + other.replaced
+        )
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
 @reading("writing deletion vectors")
 def write_vectors(
     table: IcebergTable, tasks: Iterable[Any], positions: Mapping[str, FrozenBitMap64], run_id: str
-) -> DeletionVectors:
+) -> NativeDeletes:
     """Write a deletion vector for each of the data files, and commit nothing.
 
     Args:
@@ -94,7 +100,7 @@ def write_vectors(
     writer.close()
     added = list(each(writer.result().deleteFiles()))
     paths = tuple(sorted({str(d.location()) for d in added}))
-    return DeletionVectors(paths, tuple(positions), tuple(added), tuple(replaced))
+    return NativeDeletes(paths, tuple(positions), tuple(added), tuple(replaced))
 
 
 def _is_positional(deletes: Any) -> bool:

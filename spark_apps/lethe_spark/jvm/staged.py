@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe.errors import ConflictError
+from lethe.table.deletes import is_ours
 from pyspark.sql import DataFrame, SparkSession
 
 from lethe_spark.jvm.errors import JvmError, reading, transient
@@ -71,6 +72,24 @@ def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) ->
     if len(paths) != int(java.size()):  # another version of Iceberg prints them in another way
         paths = tuple(str(task.file().location()) for task in each(java))
     return Tasks(java, paths)
+
+
+@reading("planning a scan")
+def without_our_deletes(table: SparkTable, tasks: Tasks) -> Tasks:
+    """The same tasks without the equality deletes that Lethe wrote, for who knows from the ledger what they say."""
+    api, kept = table.jvm.org.apache.iceberg, java_list(table.jvm, ())
+    everything = api.expressions.ResidualEvaluator.unpartitioned(api.expressions.Expressions.alwaysTrue())
+    for task in each(tasks.java):
+        deletes = list(each(task.deletes()))
+        others = [d for d in deletes if not is_ours(int(d.content().id()), str(d.location()))]
+        if len(others) < len(deletes):
+            array = table.gateway.new_array(api.DeleteFile, len(others))
+            for n, d in enumerate(others):
+                array[n] = d
+            schema, spec = api.SchemaParser.toJson(task.schema()), api.PartitionSpecParser.toJson(task.spec())
+            task = api.BaseFileScanTask(task.file(), array, schema, spec, everything)
+        kept.add(task)
+    return Tasks(kept, tasks.paths)
 
 
 def _condition(table: SparkTable, where: str) -> Any | None:

@@ -190,6 +190,20 @@ def test_what_builds_on_a_replacement_that_cannot_be_read_now_waits_with_it_and_
     assert planned.delta == plan(LEDGER, other).delta
 
 
+def test_where_native_deletes_are_written_who_takes_back_a_replacement_of_the_group_goes_after_it() -> None:
+    """A native delete is of rows that are in the table; those of the replacement come with the commit."""
+    third, other = a_request("third", batch_ids=["C2"]), a_request("other", batch_ids=["C"])
+    requests = (FIRST, SECOND, third, other)
+    written = {r.key: ROWS for r in requests if r.replacement}
+
+    planned = plan_group(LEDGER, requests, (), FIELD, RUN, NOW, written, {}, masking=True)
+
+    waits = "WaitingForRestatement"
+    assert reasons(planned) == {"first": "", "second": waits, "third": waits, "other": ""}
+    assert set(planned.carried_out) == {FIRST.key, other.key}
+    assert reasons(plan(LEDGER, *requests)) == {"first": "", "second": "", "third": "", "other": ""}
+
+
 def test_what_builds_on_a_replacement_that_is_refused_does_not_wait_for_it() -> None:
     """It was refused for good: as if it had never been asked for."""
     planned = plan(LEDGER, FIRST, SECOND, aside={FIRST.key: set_aside(FIRST, InputError("UnreadableFile", "broken"))})

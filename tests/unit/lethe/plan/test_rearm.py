@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
-from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
+from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
 from lethe.plan.bounds import FileBounds
 from lethe.plan.rearm import rearmed
 
@@ -94,6 +94,18 @@ def in_partition(text: str | None, lower: str = "A", upper: str = "C") -> FileBo
 
 def marked(id: str, *partitions: str) -> Tombstone:
     return a_tombstone(id, meta={"partitions": "\n".join(partitions)})
+
+
+def test_a_mask_is_not_of_rows_that_came_without_a_ledger() -> None:
+    """What was masked stays known: an Undo has to lift it. A compaction brings no rows."""
+    mask = Mask("DeletionVectors", 4)
+    ledger = a_ledger(a_tombstone("A").masked(mask), a_tombstone("X").masked(mask), "B")
+
+    (found,) = armed(ledger, [a_file("A", "C")])
+
+    assert (found.id, found.mask) == ("A", replace(mask, whole=False))
+    assert apply(ledger, Delta(RUN, add_tombstones=(found,))).tombstones[found.key].mask == replace(mask, whole=False)
+    assert armed(ledger, [a_file("A", "C")], only_moved=True) == ()
 
 
 def test_a_tombstone_and_its_batch_grow_by_the_partitions_that_another_writer_put_such_rows_in() -> None:

@@ -87,15 +87,31 @@ def test_a_range_that_cannot_be_told_is_refused(ends: tuple[int, int], reason: s
 Row = tuple[str, int]  # batch id, number of the row
 
 
+@dataclass(frozen=True)
+class State:
+    """Of one snapshot. `hidden`: rows that deletion vectors hide; `masked`: of active batches, how many rows they hid."""
+
+    files: dict[int, tuple[Row, ...]]
+    active: frozenset[str]
+    hidden: frozenset[Row]
+    masked: dict[str, int]
+
+    def shown(self) -> dict[int, tuple[Row, ...]]:
+        """The files as they are read: without what deletion vectors hide."""
+        return {n: tuple(r for r in rows if r not in self.hidden) for n, rows in self.files.items()}
+
+
 @dataclass
 class Memory:
-    """A table of files and tombstones that remembers every snapshot whole."""
+    """A table of files, tombstones and deletion vectors that remembers every snapshot whole."""
 
     files: dict[int, tuple[Row, ...]] = field(default_factory=dict)
     active: frozenset[str] = frozenset()
     purged: frozenset[str] = frozenset()  # in part at least: what an undo may not bring back
+    hidden: frozenset[Row] = frozenset()
+    masked: dict[str, int] = field(default_factory=dict)
     history: list[Snapshot] = field(default_factory=list)
-    states: list[tuple[dict[int, tuple[Row, ...]], frozenset[str]]] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
     vacuumed: dict[int, frozenset[str]] = field(default_factory=dict)
     numbers: int = 0
 
@@ -103,7 +119,8 @@ class Memory:
         id = len(self.history)
         parent = id - 1 if id else None
         self.history.append(a_snapshot(id, parent, ledger=f"L{id}" if ledger else None, operation=operation, **keys))
-        self.states.append((dict(self.files), self.active))
+        self.masked = {b: n for b, n in self.masked.items() if b in self.active}
+        self.states.append(State(dict(self.files), self.active, self.hidden, dict(self.masked)))
 
     def add(self, rows: list[Row]) -> None:
         self.numbers += 1
@@ -119,13 +136,40 @@ class Memory:
         self.active |= frozenset(batches)
         self.commit("append", tombstone__metrics__deleted__count="0")
 
+    def mask(self, batches: str, drop: bool = False, bring: str = "") -> None:
+        """Take batches back by deletion vectors too, and files of nothing else whole. `bring`: a replacement in the same
+        commit."""
+        ids = frozenset(batches)
+        self.active |= ids
+        self.vacuumed[len(self.history)] = ids
+        self.masked |= {b: len(self.rows_of(b)) for b in ids}
+        for n, rows in list(self.files.items()) if drop else ():
+            if {b for b, _ in rows} <= ids:
+                del self.files[n]
+                self.purged |= {b for b, _ in rows}
+        self.hidden |= {r for rows in self.files.values() for r in rows if r[0] in ids}
+        self.numbers += 1
+        self.add([(b, self.numbers * 100) for b in bring if b not in self.active])
+        keys = {"lethe__deletes": "DeletionVectors", "tombstone__vacuum__file": "v"}
+        self.commit("delete", tombstone__metrics__deleted__count="0", **keys)
+
+    def rows_of(self, batch: str) -> list[Row]:
+        return [r for rows in self.files.values() for r in rows if r[0] == batch]
+
     def undo(self, batch: str) -> None:
-        if batch in self.active and batch not in self.purged:
-            self.active -= {batch}
-            self.commit("append", tombstone__metrics__deleted__count="1")
+        if batch not in self.active or batch in self.purged:
+            return
+        keys: dict[str, str] = {}
+        if batch in self.masked:
+            if len(self.rows_of(batch)) != self.masked[batch]:
+                return  # refused
+            self.hidden -= set(self.rows_of(batch))
+            keys["lethe__deletes"] = "DeletionVectors"
+        self.active -= {batch}
+        self.commit("overwrite" if keys else "append", tombstone__metrics__deleted__count="1", **keys)
 
     def compact(self) -> None:
-        rows = [r for f in self.files.values() for r in f]
+        rows = [r for f in self.files.values() for r in f if r not in self.hidden]
         self.files.clear()
         self.add(rows)
         self.commit("replace", ledger=False)
@@ -136,7 +180,7 @@ class Memory:
         touched = [n for n, rows in self.files.items() if any(b in ids for b, _ in rows)]
         touched = touched if only is None else touched[only : only + 1]
         applied = frozenset(b for n in touched for b, _ in self.files[n] if b in ids)
-        survivors = [r for n in touched for r in self.files.pop(n) if r[0] not in ids]
+        survivors = [r for n in touched for r in self.files.pop(n) if r[0] not in ids and r not in self.hidden]
         self.add(survivors)
         still = frozenset(b for rows in self.files.values() for b, _ in rows)
         self.purged |= applied
@@ -148,12 +192,12 @@ class Memory:
         self.commit("replace", tombstone__vacuum__file="v", tombstone__metrics__deleted__count=count)
 
     def visible(self, at: int) -> Counter[Row]:
-        files, active = self.states[at]
-        return Counter(r for rows in files.values() for r in rows if r[0] not in active)
+        state = self.states[at]
+        return Counter(r for rows in state.shown().values() for r in rows if r[0] not in state.active)
 
     def read(self, wanted: Rows) -> Counter[Row]:
         at = wanted.snapshot_id
-        now, before = self.states[at][0], self.states[at - 1][0] if at else {}
+        now, before = self.states[at].shown(), self.states[at - 1].shown() if at else {}
         files = {
             Files.LIVE: now,
             Files.ADDED: {n: f for n, f in now.items() if n not in before},
@@ -163,7 +207,16 @@ class Memory:
 
     def check(self, since: int, until: int) -> None:
         within = plan_range({s.id: s for s in self.history}, since, until)
-        ids = Tombstoned(self.states[since][1], self.states[until][1], {v: self.vacuumed[v] for v in within.vacuums})
+        first, last = self.states[since], self.states[until]
+        lifted = {m: self.states[p].masked.keys() - self.states[m].active for m, p in within.masks.items()}
+        ids = Tombstoned(
+            first.active,
+            last.active,
+            {v: self.vacuumed[v] for v in within.vacuums},
+            {m: self.vacuumed.get(m, frozenset()) for m in within.masks},
+            {m: frozenset(up) for m, up in lifted.items() if up},
+            frozenset(first.masked),
+        )
         plus = sum((self.read(r) for r in appended(within, ids)), Counter())
         minus = sum((self.read(r) for r in deleted(within, ids)), Counter())
         assert self.visible(until) + minus == self.visible(since) + plus, (since, until, plus, minus)
@@ -188,6 +241,19 @@ STORIES = {
         "vacuum A",
     ],
     "compacted by another between revert and purge": ["append AB", "revert A", "compact", "vacuum A"],
+    "masked": ["append AB", "append A", "mask A"],
+    "masked and dropped": ["append AB", "append A", "mask-drop A", "vacuum A"],
+    "dropped whole, and the tombstone purged without a file": ["append A", "revert A", "mask-drop A", "vacuum A"],
+    "masked and undone": ["append AB", "mask A", "undo A"],
+    "masked twice": ["append AB", "mask A", "undo A", "mask A", "undo A", "mask A"],
+    "masked, undone, and reverted in the ledger alone": ["append AB", "mask A", "undo A", "revert A"],
+    "reverted, then masked, then undone": ["append AB", "revert A", "mask A", "undo A"],
+    "masked before and purged": ["append AB", "mask A", "vacuum A"],
+    "masked, and late rows masked again": ["append AB", "mask A", "stranger A", "mask A", "vacuum A"],
+    "masked before it came, masked again, undone": ["mask A", "append A", "mask A", "undo A", "append B"],
+    "masked beside another that is undone": ["append AB", "mask A", "mask B", "undo A", "vacuum B"],
+    "masked, then compacted by another": ["append AB", "mask A", "compact", "undo A"],
+    "replaced": ["append AB", "replay A", "mask C", "undo C"],
     "compacted, then undone": ["append AB", "stranger A", "revert A", "compact", "undo A", "compact"],
 }
 
@@ -202,6 +268,10 @@ def play(story: list[str]) -> Memory:
                 memory.append(batches, ledger=verb == "append")
             case "revert":
                 memory.revert(batches)
+            case "mask" | "mask-drop":
+                memory.mask(batches, drop=verb == "mask-drop")
+            case "replay":
+                memory.mask(batches, drop=True, bring="C")
             case "undo":
                 memory.undo(batches)
             case "compact":
@@ -223,7 +293,9 @@ def test_the_increment_makes_up_the_difference_in_every_range_of(story: list[str
 
 
 some = st.text("ABC", min_size=1, max_size=3)
-verbs = st.sampled_from(["append", "stranger", "revert", "undo", "vacuum", "vacuum-one", "compact"])
+verbs = st.sampled_from(
+    ["append", "stranger", "revert", "undo", "vacuum", "vacuum-one", "compact", "mask", "mask-drop", "replay"]
+)
 
 
 @settings(max_examples=300)

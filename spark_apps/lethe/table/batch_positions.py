@@ -1,0 +1,73 @@
+"""At which positions of a data file the rows of some batches lie. I/O: reads the batch column, with Arrow; no Spark.
+
+Positions are counted as in `lethe.table.positions`. A file of sorted rows has one run of rows for each batch, and costs one
+entry for each; any other order is right as well.
+"""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyroaring import BitMap64, FrozenBitMap64
+
+from lethe.plan.erasing import Kind, Values
+from lethe.table.columns import Unsure, open_columns
+from lethe.table.positions import columns_by_id, frozen
+
+
+def find_batches(
+    io: FileIO,
+    path: str,
+    field_id: int,
+    ids: Collection[str],
+    format_name: str = "PARQUET",
+    names: Mapping[str, int] | None = None,
+) -> dict[str, FrozenBitMap64]:
+    """The positions of the rows of those of the batches of which there are any, by their ids.
+
+    Args:
+        field_id: Of the batch column. Rows of a file without it are of no batch.
+        path, format_name, names: As `lethe.table.positions.find`.
+    Raises: Unsure; whatever the storage raises.
+    """
+    wanted = sorted(ids)
+    values, array = Values(Kind("string"), tuple(wanted)), pa.array(wanted, pa.string())
+    found: dict[str, BitMap64] = {}
+    with io.new_input(path).open() as stream:
+        try:
+            file = open_columns(stream, format_name)
+            columns = columns_by_id(file, names)
+            if field_id not in columns:
+                return {}
+            for start, piece in file.read(columns[field_id], [values]):
+                for chunk in piece.chunks:
+                    for at, first, end in _runs(_numbers(chunk, array)):
+                        found.setdefault(wanted[at], BitMap64()).add_range(start + first, start + end)
+                    start += len(chunk)
+        except Unsure as e:
+            raise Unsure(f"{path}: {e}") from None
+        except pa.ArrowException as e:
+            raise Unsure(f"{path}: {type(e).__name__}") from None
+    return {i: frozen(positions) for i, positions in found.items()}
+
+
+def _numbers(chunk: pa.Array, wanted: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """Of each row, which of the ids it has; -1: none of them."""
+    if pa.types.is_dictionary(chunk.type):
+        known = pc.index_in(chunk.dictionary.cast(wanted.type), value_set=wanted)
+        numbers = known.take(chunk.indices)
+    else:
+        numbers = pc.index_in(chunk.cast(wanted.type), value_set=wanted)
+    return np.asarray(pc.fill_null(numbers, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
+
+
+def _runs(numbers: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> list[tuple[int, int, int]]:
+    """(number, first, end) of each longest run of equal numbers that are not negative."""
+    if not len(numbers):
+        return []
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1))
+    ends = np.concatenate((starts[1:], [len(numbers)]))
+    kept = numbers[starts] >= 0
+    return [(int(n), int(a), int(b)) for n, a, b in zip(numbers[starts][kept], starts[kept], ends[kept], strict=True)]

@@ -1,0 +1,106 @@
+"""A Dataset whose deleted batches are deleted natively as well, and readings of its table that know nothing of ledgers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import lethe
+import lethe_spark
+from lethe.ledger.tombstone import Mask
+from lethe.run import Deletes, RestatementRequest, RunSpec
+from pyiceberg.manifest import DataFileContent, ManifestContent
+
+from tests.spark.jobs_support import Row, Story, of_arrow, of_spark
+
+
+@dataclass(frozen=True)
+class Native(Story):
+    """`deletes` as `spec.deletes`: of all restatements that do not say otherwise."""
+
+    deletes: Deletes = "DeletionVectors"
+
+    @classmethod
+    def of(cls, story: Story, deletes: Deletes) -> "Native":
+        version = 3 if deletes == "DeletionVectors" else 2
+        return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, version, deletes)
+
+    def filled(self) -> "Native":
+        """Batches A, B and D are in the same files, E in files of its own."""
+        self.put("A", "B", "D", "E")
+        self.consolidate("A", "B", "D")
+        self.consolidate("E")
+        return self
+
+    def restatement(self, *requests: RestatementRequest, deletes: Deletes | None = None, **changes: Any) -> RunSpec:
+        run = super().restatement(*requests, **changes)
+        assert run.restatement is not None
+        restatement = run.restatement.model_copy(update={"deletes": deletes or self.deletes})
+        return run.model_copy(update={"restatement": restatement})
+
+    def plain(self, snapshot_id: int | None = None) -> Counter[Row]:
+        """The rows that Spark SQL finds, at the head or at a snapshot."""
+        name = ".".join(f"`{part}`" for part in self.full_name.split("."))
+        at = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+        return of_spark(self.spark.sql(f"SELECT * FROM {name}{at}"))
+
+    def rows_at(self, snapshot_id: int | None = None) -> Counter[Row]:
+        """By PyIceberg alone, or by Spark SQL where PyIceberg refuses to read."""
+        if self.deletes == "DeletionVectors":
+            return super().rows_at(snapshot_id)
+        return self.plain(snapshot_id)
+
+    def check_native(self, wanted: Counter[Row], since: int | None = None) -> None:
+        """Whoever knows nothing of ledgers finds the same rows as Lethe's readers, at the head and at each snapshot; and what
+        came and went between two snapshots is the difference of their rows.
+
+        Args:
+            since: The oldest snapshot to look at; all of them by default.
+        """
+        self.spark.catalog.clearCache()
+        assert self.plain() == wanted
+        assert of_arrow(lethe.scan(self.full_name).to_arrow()) == wanted
+        assert of_spark(lethe_spark.read(self.spark, self.full_name)) == wanted
+        newest_first = [s.snapshot_id for s in self.snapshots()]
+        if since is not None:
+            newest_first = newest_first[: newest_first.index(since) + 1]
+        rows = {i: self.plain(i) for i in newest_first}
+        for i in newest_first:
+            assert of_arrow(lethe.scan(self.full_name, snapshot_id=i).to_arrow()) == rows[i]
+            if self.deletes == "DeletionVectors":
+                assert of_arrow(self.table().scan(snapshot_id=i).to_arrow()) == rows[i]
+        for later, earlier in pairwise(newest_first):
+            self.check_range(earlier, later, rows)
+        self.check_range(newest_first[-1], newest_first[0], rows, with_spark=True)
+
+    def check_range(self, since: int, until: int, rows: dict[int, Counter[Row]], with_spark: bool = False) -> None:
+        came, went = (of_arrow(lethe.scan(self.full_name, since=since, until=until, rows=r).to_arrow()) for r in _WHICH)
+        assert rows[since] + came == rows[until] + went, (since, until)
+        if with_spark:
+            read = [lethe_spark.read(self.spark, self.full_name, since=since, until=until, rows=r) for r in _WHICH]
+            assert [of_spark(frame) for frame in read] == [came, went]
+
+    def deletes_now(self) -> list[tuple[DataFileContent, str, int]]:
+        """The live delete files of the head: what they are, their path, how many rows they name."""
+        return sorted(self._delete_files())
+
+    def _delete_files(self) -> Iterator[tuple[DataFileContent, str, int]]:
+        table = self.table()
+        head = table.current_snapshot()
+        assert head is not None
+        for manifest in head.manifests(table.io):
+            if manifest.content is ManifestContent.DELETES:
+                for entry in manifest.fetch_manifest_entry(table.io):
+                    yield entry.data_file.content, entry.data_file.file_path, entry.data_file.record_count
+
+    def hidden_rows(self) -> int:
+        """How many rows the deletes of the head name."""
+        return sum(n for _, _, n in self.deletes_now())
+
+    def masks(self) -> dict[str, Mask | None]:
+        """Of the active tombstones, by batch id."""
+        return {t.id: t.mask for t in self.ledger().tombstones.values()}
+
+
+_WHICH = ("appended", "deleted")

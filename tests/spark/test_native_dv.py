@@ -1,0 +1,180 @@
+"""Deletion vectors beside the ledger: whoever knows nothing of Lethe sees the right rows at once, and nobody sees others."""
+
+from collections import Counter
+
+import lethe
+import pytest
+from lethe.errors import InputError
+from lethe.ledger.tombstone import Mask
+from lethe.run import RequestResult, RestatementRequest, RunResult
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, of_arrow, of_batches
+from tests.spark.lake import Lake
+from tests.spark.native_support import Native
+
+VECTORS = "DeletionVectors"
+ALL = ("A", "B", "D", "E")
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Native:
+    return Native.of(Story.begin(spark, lake), VECTORS).filled()
+
+
+def group(story: Native, *requests: RestatementRequest) -> dict[str, RequestResult]:
+    result: RunResult = story.run(story.restatement(*requests))
+    return {r.name.removeprefix("ns/"): r for r in result.requests}
+
+
+def all_of(*more: str, but: tuple[str, ...] = ()) -> Counter[Row]:
+    return of_batches(*(b for b in (*ALL, *more) if b not in but))
+
+
+def test_a_revert_hides_its_rows_by_deletion_vectors_in_one_snapshot_with_the_ledger(story: Native) -> None:
+    """A lies in files with others: those stay, and get a vector each. E's are its own, and are dropped by metadata alone."""
+    files, snapshots = story.files(), len(story.snapshots())
+
+    result = story.revert("A", "E")
+
+    assert (result.succeeded, result.rows_deleted, result.tombstones_added) == (True, 8, 2)
+    assert len(story.snapshots()) == snapshots + 1
+    assert result.snapshot_id == story.head().snapshot_id
+    assert sorted(story.files()) == sorted(p for p, ids in files.items() if set(ids) != {"E"})
+    assert [(path.endswith(".puffin"), n) for _, path, n in story.deletes_now()] == [(True, 2), (True, 2)]
+    assert story.masks() == {"A": Mask(VECTORS, 4), "E": Mask(VECTORS, 4)}
+    keys = story.keys()
+    assert (keys["lethe.deletes"], keys["lethe.masked"]) == (VECTORS, "true")
+    assert {t["id"] for t in avro(keys["tombstone.vacuum.file"])} == {"A", "E"}
+    story.check_native(all_of(but=("A", "E")))
+
+
+def test_an_undo_shows_exactly_the_rows_again_and_only_the_others_stay_in_the_vectors(story: Native) -> None:
+    """A file has one vector at the most: the second revert adds to it, the Undo takes out of it."""
+    story.revert("A", name="one")
+    story.revert("D", name="two")
+    assert story.hidden_rows() == 8
+
+    undone = story.undo("one")
+
+    assert (undone.succeeded, undone.rows_restored, story.hidden_rows()) == (True, 4, 4)
+    assert story.masks() == {"D": Mask(VECTORS, 4)}
+    story.undo("two", name="undo-two")
+    assert story.deletes_now() == []
+    story.revert("A", name="again")
+    story.check_native(all_of(but=("A",)))
+
+
+def test_a_replay_brings_the_new_rows_in_the_snapshot_that_hides_the_old_ones(story: Native) -> None:
+    """Nobody sees both, or neither. Who replaces a replacement of the same group goes after it."""
+    first, second = story.a_replay("A", by="A2"), story.a_replay("A2", by="A3", name="second", rows=2)
+
+    told = group(story, first, second, a_request("revert", batch_ids=("B",)))
+
+    assert {n: (r.succeeded, r.reason) for n, r in told.items()} == {
+        "replay": (True, ""),
+        "second": (False, "WaitingForRestatement"),
+        "revert": (True, ""),
+    }
+    assert told["second"].again
+    assert story.operation() == "overwrite"
+    story.check_native(all_of(but=("A", "B")) + of_batches("A2", rows=3))
+    story.restate(second)
+    story.check_native(all_of(but=("A", "B")) + of_batches("A3", rows=2), since=story.snapshots()[1].snapshot_id)
+
+
+def test_an_undo_of_a_batch_of_which_whole_files_were_dropped_is_refused(story: Native) -> None:
+    story.revert("A", "E")
+    head = story.head().snapshot_id
+
+    undone = story.undo()
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    assert (story.head().snapshot_id, story.masks().keys()) == (head, {"A", "E"})
+
+
+def test_rows_that_were_deleted_by_others_before_are_not_brought_back(story: Native) -> None:
+    """In a vector nobody can tell whose a position is: the Undo is refused, with the reason."""
+    name = ".".join(f"`{p}`" for p in story.full_name.split("."))
+    story.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    gone = next(iter(of_batches("A")))
+    story.spark.sql(f"DELETE FROM {name} WHERE v = {gone[1]}")
+    story.revert("A")
+    assert story.plain() == all_of(but=("A",))
+
+    undone = story.undo()
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    assert story.plain() == all_of(but=("A",))
+
+
+def test_tombstones_from_before_the_mode_are_masked_by_the_next_restatement(story: Native) -> None:
+    """Also rows that a stranger appended to a batch taken back, once somebody has looked."""
+    story.run(story.restatement(a_request("before", batch_ids=("A",)), deletes="Ledger"))
+    assert (story.plain(), story.masks()) == (all_of(), {"A": None})
+
+    story.revert("B")
+
+    assert story.plain() == all_of(but=("A", "B"))
+    name = ".".join(f"`{p}`" for p in story.full_name.split("."))
+    story.spark.sql(f"INSERT INTO {name} (v, day, batch_id) VALUES (500, 1, 'A'), (501, 1, 'B'), (502, 1, 'X')")
+    story.revert("D", name="late")
+    assert story.masks() == {"A": Mask(VECTORS, 5), "B": Mask(VECTORS, 5), "D": Mask(VECTORS, 4)}
+    wanted = of_batches("E") + Counter({("X", 502, 1): 1})
+    assert (story.plain(), of_arrow(lethe.scan(story.full_name).to_arrow())) == (wanted, wanted)
+    assert of_arrow(story.table().scan().to_arrow()) == wanted
+
+
+def test_a_vacuum_purges_what_vectors_hide_and_the_vectors_with_it(story: Native) -> None:
+    story.revert("A", "E")
+
+    result = story.vacuum()
+
+    assert (result.tombstones_purged, story.masks(), story.deletes_now()) == (2, {}, [])
+    assert "A" not in {i for ids in story.files().values() for i in ids}
+    story.check_native(all_of(but=("A", "E")))
+    story.vacuum(ALL_GONE, key="2")
+    story.check_native(all_of(but=("A", "E")))
+
+
+def test_an_undo_lifts_masks_whatever_the_mode_is_by_then(story: Native) -> None:
+    """And a consolidation in between leaves them as they are."""
+    story.revert("A")
+    story.put("F")
+    story.consolidate("F")
+
+    (undone,) = story.run(
+        story.restatement(a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0"), deletes="Ledger")
+    ).requests
+
+    assert (undone.succeeded, undone.rows_restored, story.deletes_now()) == (True, 4, [])
+    story.check_native(all_of("F"))
+
+
+def test_vectors_are_not_for_version_2(spark: SparkSession, lake: Lake) -> None:
+    story = Native(spark, lake, Story.begin(spark, lake).name, format_version=2, deletes=VECTORS)
+    story.put("A")
+    story.consolidate("A")
+    head = story.head().snapshot_id
+
+    with pytest.raises(InputError, match="format version 2") as refused:
+        story.revert("A")
+
+    assert (refused.value.reason, story.head().snapshot_id) == ("FormatVersionMismatch", head)
+
+
+# --- deaths ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["after-search", "before-commit", "after-commit"])
+def test_a_restatement_that_died_is_finished_by_its_repetition(story: Native, step: str) -> None:
+    run = story.restatement(a_request("revert", batch_ids=("A",)))
+    with pytest.raises(Killed):
+        story.run(run, **{step.replace("-", "_"): die})
+
+    (result,) = story.run(run).requests
+
+    assert result.succeeded
+    assert sum(story.keys(s).get("lethe.run-id") == run.run_id for s in story.snapshots()) == 1
+    assert (story.hidden_rows(), story.plain()) == (4, all_of(but=("A",)))

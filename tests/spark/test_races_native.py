@@ -1,0 +1,107 @@
+"""Others at the same table while a restatement writes native deletes: nobody's deletes are lost, no row is shown again."""
+
+from collections import Counter
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.erase_support import Names, row
+from tests.spark.jobs_support import Row, Story, of_batches
+from tests.spark.lake import Lake
+from tests.spark.native_support import Native
+
+ALL = ("A", "B", "D", "E")
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Native:
+    return Native.of(Story.begin(spark, lake), "DeletionVectors").filled()
+
+
+def sql(story: Story, text: str) -> None:
+    name = ".".join(f"`{p}`" for p in story.full_name.split("."))
+    story.spark.sql(text.format(table=name))
+
+
+def test_a_foreign_vector_on_the_same_file_stays_and_the_undo_is_refused(story: Native) -> None:
+    sql(story, "ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    gone: Row = next(iter(of_batches("A")))
+
+    result = story.restate(
+        a_request("revert", batch_ids=("A",)),
+        before_commit=lambda: sql(story, f"DELETE FROM {{table}} WHERE v = {gone[1]}"),
+    )
+
+    assert result.succeeded
+    wanted = of_batches("B", "D", "E")
+    assert (story.plain(), story.rows_at()) == (wanted, wanted)
+    assert story.undo().reason == "AlreadyPurged"
+
+
+def test_files_that_another_compacted_in_between_are_searched_again(story: Native) -> None:
+    compact = "CALL lite.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+
+    result = story.restate(
+        a_request("revert", batch_ids=("A",)),
+        before_commit=lambda: story.spark.sql(compact.format(name=story.name)),
+    )
+
+    assert result.succeeded
+    story.check_native(of_batches("B", "D", "E"))
+    assert story.undo().succeeded
+    story.check_native(of_batches(*ALL))
+
+
+def test_two_groups_on_one_file_both_hide_their_rows(story: Native) -> None:
+    result = story.restate(
+        a_request("one", batch_ids=("A",)), before_commit=lambda: story.revert("B", name="meanwhile")
+    )
+
+    assert (result.succeeded, story.hidden_rows()) == (True, 8)
+    story.check_native(of_batches("D", "E"))
+
+
+def test_a_vacuum_of_the_same_file_is_planned_anew(story: Native) -> None:
+    story.revert("A")
+
+    result = story.vacuum(after_write=lambda: story.revert("B", name="meanwhile"))
+
+    assert result.tombstones_purged == 2
+    story.check_native(of_batches("D", "E"))
+
+
+def test_a_vacuum_in_between_moves_the_rows_that_are_to_be_hidden(story: Native) -> None:
+    story.revert("A")
+
+    result = story.restate(a_request("late", batch_ids=("B",)), before_commit=story.vacuum)
+
+    assert result.succeeded
+    assert "A" not in {i for ids in story.files().values() for i in ids}
+    story.check_native(of_batches("D", "E"))
+
+
+def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(spark: SparkSession, lake: Lake) -> None:
+    """Revert, erase a row of the batch, Undo: in the vector nobody can tell the position from the others."""
+    names = Names.of(Story.begin(spark, lake), 3).filled()
+    native = Native(spark, lake, names.name, names.partition_by, names.catalog, 3, "DeletionVectors")
+    native.revert("A")
+    erased = names.erase(row("A", 1))
+    assert erased.succeeded
+
+    undone = native.undo()
+
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    assert native.plain() == of_batches("B", "D")
+
+
+def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(spark: SparkSession, lake: Lake) -> None:
+    """The Erase is committed with the ledger, the mask right after it, by the same run."""
+    names = Names.of(Story.begin(spark, lake), 3).filled()
+    native = Native(spark, lake, names.name, names.partition_by, names.catalog, 3, "DeletionVectors")
+    erase = names.an_erase(*(f"passenger <{v}>" for _, v, _ in (row("B", 1),)))
+
+    native.run(native.restatement(a_request("revert", batch_ids=("A",)), erase))
+
+    wanted = of_batches("B", "D") - Counter([row("B", 1)])
+    assert (native.plain(), native.rows_at(), native.keys()["lethe.masked"]) == (wanted, wanted, "true")
