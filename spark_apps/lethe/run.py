@@ -15,6 +15,7 @@ CONTRACT_VERSION = "lethe.dev/run/v1"
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
 SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
+Deletes = Literal["Ledger", "DeletionVectors", "EqualityDeletes"]  # how batches taken back are marked as deleted
 FAILED = "Failed"  # the outcome of a run that ended with an error
 # A ConfigMap holds 1 MiB, and all runs of a Dataset share one: what is larger lies beside the table.
 INLINE_BYTES_AT_MOST = 64 * 1024
@@ -115,10 +116,12 @@ class RestatementRequest(Document):
 
 
 class RestatementSpec(Document):
-    """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none."""
+    """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none.
+    `deletes`: what marks batches as deleted beside the ledger, for readers that know nothing of it."""
 
     requests: tuple[RestatementRequest, ...]
     dry_run: bool = False
+    deletes: Deletes = "Ledger"
 
 
 class SnapshotLimits(Document):
