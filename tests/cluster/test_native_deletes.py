@@ -9,15 +9,17 @@ import pytest
 
 from tests.cluster.lake import CATALOG, COLUMNS, a_table_of, rows_of
 from tests.cluster.other_engine import rows_by_spark
-from tests.cluster.story import Story
+from tests.cluster.story import RUN_SECONDS, Story
 
 pytestmark = pytest.mark.cluster
+
+ROWS = {"a": 100, "b": 101, "c": 102, "d": 103}
 
 
 def begun(story: Story, format_version: int, deletes: str) -> Story:
     """Batches `a` to `d` are promoted, two days with two batches in a file each, and `whole`, which has a file of its own."""
-    for number, batch in enumerate("abcd"):
-        story.put_batch(batch, rows=100 + number, day=1 + number % 2)
+    for number, (batch, rows) in enumerate(ROWS.items()):
+        story.put_batch(batch, rows=rows, day=1 + number % 2)
     story.put_batch("whole", rows=50, day=9)
     create = {"schema": COLUMNS, "partitionBy": ["days(at)"], "formatVersion": format_version}
     table = {"catalog": CATALOG, "name": story.table, "create": create}
@@ -80,7 +82,7 @@ def test_of_a_replay_they_see_the_new_batch_alone(vectors: Story) -> None:
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
-def test_after_a_change_of_the_mode_the_next_revert_follows_it(vectors: Story) -> None:
+def test_after_a_change_of_the_mode_the_next_revert_follows_it_and_makes_up_for_those_before(vectors: Story) -> None:
     """With tombstones alone they still see what was taken back: this is how the others are known to look at no tombstones."""
     kept = vectors.expected
 
@@ -93,8 +95,34 @@ def test_after_a_change_of_the_mode_the_next_revert_follows_it(vectors: Story) -
     change_mode(vectors, "DeletionVectors")
     revert(vectors, "by-vector", "d")
 
-    assert "d" not in {batch for batch, _ in vectors.lake.plain_rows(vectors.table)}
+    assert vectors.lake.plain_rows(vectors.table) == vectors.expected
     assert vectors.lake.rows(vectors.table) == vectors.expected
+
+
+def test_an_undo_shows_the_rows_to_everybody_again(vectors: Story) -> None:
+    vectors.apply(vectors.a_restatement("undo", "Undo", undoes={"name": f"{vectors.name}-by-vector"}))
+
+    undo = vectors.wait_for_success("undo")
+
+    vectors.expected += rows_of("d", a_table_of(ROWS["d"], day=2))
+    assert undo["status"]["result"]["rowsRestored"] == ROWS["d"]
+    assert vectors.lake.plain_rows(vectors.table) == vectors.expected
+    assert vectors.lake.rows(vectors.table) == vectors.expected
+
+
+def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: Story) -> None:
+    """And nothing of that Revert is, though the rows of its other batch are still there."""
+    vectors.apply(vectors.a_restatement("undo-whole", "Undo", undoes={"name": f"{vectors.name}-revert"}))
+
+    vectors.cluster.wait_for_condition(
+        vectors.restatement("undo-whole"),
+        "Succeeded",
+        status="False",
+        reason="AlreadyPurged",
+        within_seconds=RUN_SECONDS,
+    )
+
+    assert vectors.lake.plain_rows(vectors.table) == vectors.expected
 
 
 def test_equality_deletes_hide_a_revert_and_a_replay_from_spark(stories: Callable[[str], Story]) -> None:
