@@ -90,10 +90,12 @@ test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes
 bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 100 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
 bench-restatement: venv jars ## what taking back costs, in a session and on the demo's cluster (after make up install)
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python -m bench.restatement $(ARGS)
+bench-deletes: venv jars ## what native deletes cost beside the ledger, into docs/deletes.md (ARGS="--scale small")
+	@$(BIN)/python -m bench.deletes $(ARGS)

@@ -19,6 +19,7 @@ from lethe.run import (
     BufferRef,
     CreateTable,
     DatasetRef,
+    Deletes,
     Phase,
     Progress,
     RestatementRequest,
@@ -26,6 +27,7 @@ from lethe.run import (
     RunKind,
     RunSpec,
     TableRef,
+    VacuumSpec,
 )
 from lethe.table import catalogs
 from lethe_spark.context import RunContext
@@ -87,7 +89,15 @@ class Lake:
         return table
 
     @contextmanager
-    def context(self, kind: RunKind, table: str, requests: Sequence[RestatementRequest] = ()) -> Iterator[RunContext]:
+    def context(
+        self,
+        kind: RunKind,
+        table: str,
+        requests: Sequence[RestatementRequest] = (),
+        *,
+        deletes: Deletes = "Ledger",
+        vacuum: VacuumSpec | None = None,
+    ) -> Iterator[RunContext]:
         """What the product gives a run, with nobody listening to its progress."""
         spec = RunSpec(
             kind=kind,
@@ -96,7 +106,8 @@ class Lake:
             table=TableRef(catalog=CATALOG, name=table, adopt=True),
             batch_column=BATCH_COLUMN,
             buffer=BufferRef(uri=f"file://{self.home}/buffer"),
-            restatement=RestatementSpec(requests=tuple(requests)) if requests else None,
+            restatement=RestatementSpec(requests=tuple(requests), deletes=deletes) if requests else None,
+            vacuum=vacuum,
         )
         reporter = Reporter(spec, nobody)
         try:

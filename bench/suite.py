@@ -35,7 +35,8 @@ S = TypeVar("S", bound=Sized)
 @dataclass(frozen=True)
 class Suite(Generic[S]):
     """`parts` in their order, those with one word before the hyphen are a group; each gives plain values, with `results`,
-    one of which has `error` when it failed. `goals`, `section` and `draw` make a report of them."""
+    one of which has `error` when it failed. `goals`, `section` and `draw` make a report of them. `page`: the file beside the
+    folder of the results that the section goes into; the folder's own name if it is empty."""
 
     name: str
     purpose: str
@@ -44,6 +45,7 @@ class Suite(Generic[S]):
     goals: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     section: Callable[[Mapping[str, Any], Mapping[str, str], str], str]
     draw: Callable[[Mapping[str, Any], Path], dict[str, str]]
+    page: str = ""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ def main(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
     file = out / f"{suite.name}.json"
     file.write_text(json.dumps(document, indent=1) + "\n")
     drawn = suite.draw(document, out)
-    markdown = out.with_name(out.name + ".md")
+    markdown = out.with_name(suite.page or f"{out.name}.md")
     page.insert(markdown, suite.name, suite.section(document, drawn, out.name))
     lake.spark.stop()
     failed = [r for p in document["parts"].values() for r in p["results"] if "error" in r]

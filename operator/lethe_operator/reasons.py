@@ -47,6 +47,10 @@ class Reason(StrEnum):
         "TableNotPrepared",
         "An existing table lacks the sort order or the metrics mode, and spec.table.adopt is false.",
     )
+    FORMAT_VERSION_MISMATCH = (
+        "FormatVersionMismatch",
+        "spec.deletes asks for deletes that do not go with the table's Iceberg format version; the message says what to change.",
+    )
     TABLE_ROLLED_BACK = (
         "TableRolledBack",
         "The head that was seen last is no ancestor of the table's head. Everything stops until the annotation "

@@ -78,6 +78,12 @@ ACCEPTED = {
     ),
     "columns that may be added": a_dataset(schemaEvolution="AddColumns"),
     "batches that are not tracked": a_dataset(batchTracking={"enabled": False}),
+    "tombstones alone": a_dataset(deletes="Ledger"),
+    "deletion vectors": a_dataset(
+        deletes="DeletionVectors",
+        table={"catalog": "main", "name": "air.flights", "create": {"schema": "id INT", "formatVersion": 3}},
+    ),
+    "equality deletes": a_dataset(deletes="EqualityDeletes"),
     "bytes as a number": a_dataset(consolidation={"minBytes": 1000}),
     "bytes as a quantity": a_dataset(consolidation={"minBytes": "1Gi"}),
     "as many snapshots to keep as there may be": a_dataset(snapshots={"minToKeep": 3, "maxCount": 3}),
@@ -150,6 +156,10 @@ REFUSED = {
     "a word for whether batches are tracked": (
         a_dataset(batchTracking={"enabled": "sometimes"}),
         "spec.batchTracking.enabled",
+    ),
+    "an unknown kind of deletes": (
+        a_dataset(deletes="PositionDeletes"),
+        'supported values: "Ledger", "DeletionVectors", "EqualityDeletes"',
     ),
     "files of another format that are registered": (
         a_dataset(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),
@@ -291,4 +301,5 @@ FREE = {
     "a time to live": ("revert", {"ttlSecondsAfterFinished": 60}),
     "another order of ids": ("revert", {"batchIds": ["a"]}),
     "a Dataset's consolidation": ("dataset", {"consolidation": {"minBatches": 7}}),
+    "a Dataset's deletes": ("dataset", {"deletes": "DeletionVectors"}),
 }

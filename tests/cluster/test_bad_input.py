@@ -54,18 +54,37 @@ def test_a_table_without_the_batch_column_is_not_written(cluster: Cluster, begin
     assert story.lake.catalog.load_table(story.table).current_snapshot() is None
 
 
+def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_changed(
+    cluster: Cluster, begin: Callable[[str], Story]
+) -> None:
+    """Nothing is promoted into a table whose deletes could not be written; any of the remedies will do."""
+    story = begin("bad-deletes")
+    story.put_batch("a")
+    story.apply(story.a_dataset(deletes="DeletionVectors"), story.a_restatement("early", batchIds=["b"]))
+
+    stalled = [
+        cluster.wait_for_condition(ref, "Stalled", reason="FormatVersionMismatch", within_seconds=SOON)
+        for ref in (story.dataset, story.restatement("early"))
+    ]
+
+    for body in stalled:
+        assert "spec.table.create.formatVersion is 2. Set that to 3" in condition(body, "Ready")["message"]
+    assert story.jobs() == []
+    cluster.patch(story.dataset, {"spec": {"deletes": "EqualityDeletes"}})
+    story.wait_for_status(batches_promoted=1)
+    story.wait_for_success("early")
+
+
 def test_what_this_version_cannot_do_is_refused_by_name(cluster: Cluster, begin: Callable[[str], Story]) -> None:
-    """Of each kind of resource: a field without effect would be a promise that is not kept."""
+    """A field without effect would be a promise that is not kept."""
     story = begin("bad-wish")
     policy = {"triggers": {"activeTombstones": 1}, "approval": "Manual"}
-    story.apply(story.a_dataset(deletes="EqualityDeletes"), story.a_policy(**policy))
+    story.apply(story.a_dataset(consolidation={"suspend": True}), story.a_policy(**policy))
 
-    for ref, field in [
-        (story.dataset, "spec.deletes"),
-        (f"vacuumpolicies.lethe.dev/{story.name}", "spec.approval"),
-    ]:
-        body = cluster.wait_for_condition(ref, "Stalled", reason="NotSupported", within_seconds=SOON)
-        assert field in condition(body, "Ready")["message"]
+    ref = f"vacuumpolicies.lethe.dev/{story.name}"
+    body = cluster.wait_for_condition(ref, "Stalled", reason="NotSupported", within_seconds=SOON)
+
+    assert "spec.approval" in condition(body, "Ready")["message"]
 
 
 def test_a_secret_that_the_chart_does_not_allow_is_refused(cluster: Cluster, begin: Callable[[str], Story]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import ledger_report, page, rivals, tracking
+from bench import deletes_kinds, deletes_report, ledger_report, page, rivals, tracking
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,3 +96,42 @@ def test_the_benchmark_of_consolidation_measures_every_part_at_a_tiny_scale(tmp_
     assert all(g["measured"] is not None for g in document["goals"])
     assert document["parts"]["sustained"]["commits"] == 2
     assert page.begin("consolidation") in (tmp_path / "out.md").read_text()
+
+
+@pytest.mark.long
+def test_the_benchmark_of_deletes_measures_every_reader_of_every_kind_at_a_tiny_scale(tmp_path: Path) -> None:
+    """And finds that each sees just the rows that it should: a plain one all of them with the ledger alone."""
+    document = measured("deletes", tmp_path)
+
+    reverts, reads, vacuums = (document["parts"][part] for part in ("reverts", "reads", "vacuums"))
+    kinds = set(deletes_kinds.VERSIONS)
+    assert {r["kind"] for r in reverts["results"]} == {r["kind"] for r in vacuums["results"]} == kinds
+    assert all(r["bytes"]["min"] > 0 for r in reverts["results"])
+    seen = {(r["kind"], r["reader"]): r["rows"] for r in reads["results"]}
+    assert seen.keys() >= {(kind, reader) for kind in kinds for reader in deletes_kinds.READERS}
+    assert seen["Ledger", deletes_kinds.PLAIN] == seen[deletes_kinds.NOTHING_DELETED, deletes_kinds.PLAIN] == 2400
+    assert {n for (kind, _), n in seen.items() if kind in kinds - {"Ledger"}} == {2200}
+    assert page.begin("deletes") in (tmp_path / "deletes.md").read_text()
+    assert all((tmp_path / "out" / picture).exists() for picture in ("deletes-reverts.svg", "deletes-reads.svg"))
+
+
+def test_a_table_that_a_reader_refuses_is_told_as_that_and_not_as_a_failure() -> None:
+    """PyIceberg reads no equality deletes: that is what a user has to know."""
+    labels = {"kind": "EqualityDeletes", "reader": deletes_kinds.ARROW, "rows": 90}
+    part = {
+        "table": {"rows": 100, "batches": 10, "files": 1},
+        "deleted": 1,
+        "results": [{**labels, "refused": "Because"}],
+    }
+    machine = dict.fromkeys(("commit", "cores", "processor", "memory_gib", "master", "driver_memory", "catalog"), "")
+    document = {
+        "command": "x",
+        "scale": "tiny",
+        "machine": {**machine, "versions": {}, "load_before": [0]},
+        "took_seconds": 0,
+        "parts": {"reads": part},
+    }
+
+    text = deletes_report.section(document, {}, "benchmarks")
+
+    assert "| lethe.scan | EqualityDeletes | 90 | refuses | Because |" in text

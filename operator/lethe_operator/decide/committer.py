@@ -1,10 +1,18 @@
 """What the committer of the namespace is asked for, and when somebody else has to do it. Pure."""
 
 from collections.abc import Iterable
+from typing import Final
+
+from lethe.run import Deletes
 
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, World
+from lethe_operator.resources.restatement import Restatement
+
+# The operations, and the values of a Dataset's spec.deletes. What Iceberg's own deletes are of is found in data files, by Spark.
+METADATA_ONLY: Final = frozenset({"Revert", "Undo", "Erase"})
+WITHOUT_SPARK: Final[frozenset[Deletes]] = frozenset({"Ledger"})
 
 
 def may_ask(dataset: Dataset, world: World) -> bool:
@@ -13,6 +21,14 @@ def may_ask(dataset: Dataset, world: World) -> bool:
     if committer is None or not committer.alive or not isinstance(view, TableView):
         return False
     return view.claim == dataset.meta.full_name and view.prepared and view.format_version >= 2
+
+
+def can_do(restatement: Restatement, dataset: Dataset, run: Run | None) -> bool:
+    """Whether it may carry this out: that changes metadata alone, and it has not failed at it. `run`: the latest one for it."""
+    spec = restatement.spec
+    if spec.operation not in METADATA_ONLY or dataset.spec.deletes not in WITHOUT_SPARK:
+        return False
+    return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
 
 
 def committer_failed(run: Run | None) -> bool:

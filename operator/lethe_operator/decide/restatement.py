@@ -8,7 +8,7 @@ from lethe.plan.places import overlap
 
 from lethe_operator.decide import erasure, id_lists
 from lethe_operator.decide.actions import earliest
-from lethe_operator.decide.committer import committer_failed
+from lethe_operator.decide.committer import can_do
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
 from lethe_operator.decide.failures import back_off_seconds
@@ -27,7 +27,6 @@ from lethe_operator.settings import Settings
 
 # Of a run with more members none shows its progress: their statuses would be written again every few seconds.
 SHOWN_ONE_BY_ONE: Final = 20
-METADATA_ONLY: Final = frozenset({"Revert", "Undo", "Erase"})
 
 
 def stand(
@@ -84,10 +83,10 @@ def _wanted(
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
-        return _by_run(restatement, trial, "", now, settings)
+        return _by_run(restatement, dataset, trial, "", now, settings)
     target = undone(restatement, world, trial.undoes)
     if target.key or going is not None:
-        return replace(_by_run(restatement, trial, target.key, now, settings), undoes=target.key)
+        return replace(_by_run(restatement, dataset, trial, target.key, now, settings), undoes=target.key)
     if target.waits:
         return Standing("Queued", UNKNOWN, target.reason, target.message)
     return stalled(target.reason, target.message, target.final)
@@ -113,22 +112,25 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
     return None
 
 
-def _by_run(restatement: Restatement, trial: Trial, undoes: str, now: datetime, settings: Settings) -> Standing:
+def _by_run(
+    restatement: Restatement, dataset: Dataset, trial: Trial, undoes: str, now: datetime, settings: Settings
+) -> Standing:
     match trial.verdict:
         case Going(attempt, failures, _, before):
             held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
             return _running(attempt, trial.members, (before if failures.total else ""), held)
         case Ended(attempt):
-            return _ended(restatement, trial, attempt, undoes, now, settings)
+            return _ended(restatement, dataset, trial, attempt, undoes, now, settings)
         case GivenUp(_, reason, message, permanent):
             return stalled(reason, message, final=permanent)
         case Again(at, _, reason, message):
             again = f"{message} It is tried again at {at:%H:%M:%SZ}."
             if at > now:
                 return Standing("Queued", UNKNOWN, reason, again, look_again=at)
-            return _queued(restatement, trial, at, undoes, reason, again)
+            return _queued(restatement, dataset, trial, at, undoes, reason, again)
         case Fresh():
-            return _queued(restatement, trial, restatement.created, undoes, Reason.QUEUED, "It waits for its turn.")
+            text = "It waits for its turn."
+            return _queued(restatement, dataset, trial, restatement.created, undoes, Reason.QUEUED, text)
 
 
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing:
@@ -144,7 +146,13 @@ def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing
 
 
 def _ended(
-    restatement: Restatement, trial: Trial, attempt: Attempt, undoes: str, now: datetime, settings: Settings
+    restatement: Restatement,
+    dataset: Dataset,
+    trial: Trial,
+    attempt: Attempt,
+    undoes: str,
+    now: datetime,
+    settings: Settings,
 ) -> Standing:
     """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
     odd."""
@@ -157,23 +165,22 @@ def _ended(
     else:
         reason = str(Reason.COMMIT_NOT_SEEN)
         message = f"{attempt.job} ended well, but the table does not know this request."
-    found = _queued(restatement, trial, at, undoes, reason, message)
+    found = _queued(restatement, dataset, trial, at, undoes, reason, message)
     if at > now:
         found = Standing("Queued", UNKNOWN, reason, message, look_again=at)
     return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
 
 
 def _queued(
-    restatement: Restatement, trial: Trial, since: datetime, undoes: str, reason: str, message: str
+    restatement: Restatement,
+    dataset: Dataset,
+    trial: Trial,
+    since: datetime,
+    undoes: str,
+    reason: str,
+    message: str,
 ) -> Standing:
     after = trial.run.run_id if trial.run is not None else ""
-    ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run, _is_quick(restatement, trial))
+    quick = can_do(restatement, dataset, trial.run)
+    ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run, quick)
     return Standing("Queued", UNKNOWN, reason, message, ready=ready)
-
-
-def _is_quick(restatement: Restatement, trial: Trial) -> bool:
-    """Whether the committer may carry it out: it changes metadata alone, and it has not failed there."""
-    spec = restatement.spec
-    return spec.operation in METADATA_ONLY and not (
-        spec.rows or spec.dry_run or restatement.list_uri or committer_failed(trial.run)
-    )

@@ -66,7 +66,8 @@ def restatements(dataset: Dataset, group: Iterable[tuple[Restatement, str]]) -> 
     members = tuple(group)
     requests = tuple(_request(r, undoes) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
-    spec = RestatementSpec(requests=requests, dry_run=any(r.spec.dry_run for r, _ in members))
+    dry_run = any(r.spec.dry_run for r, _ in members)
+    spec = RestatementSpec(requests=requests, dry_run=dry_run, deletes=dataset.spec.deletes)
     return run.model_copy(update={"restatement": spec})
 
 

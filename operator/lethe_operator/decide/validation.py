@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lethe import names
 from lethe.plan.places import overlap
 
-from lethe_operator.decide import rollback
+from lethe_operator.decide import native_deletes, rollback
 from lethe_operator.decide.pod_template import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -39,10 +39,15 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
     match world.table:
         case Unavailable(reason, message, transient):
             return Blocker(reason, message, transient)
-        case NoTable():
-            return _without_table(dataset)
+        case NoTable() as table:
+            return _without_table(dataset) or _deletes(dataset, table)
         case TableView() as view:
-            return _with_table(dataset, view)
+            return _with_table(dataset, view) or _deletes(dataset, view)
+
+
+def _deletes(dataset: Dataset, table: TableView | NoTable) -> Blocker | None:
+    found = native_deletes.mismatch(dataset, table)
+    return Blocker(Reason.FORMAT_VERSION_MISMATCH, found, transient=False) if found else None
 
 
 def _sharing(dataset: Dataset, world: World) -> Blocker | None:
@@ -77,15 +82,6 @@ def _age(dataset: Dataset) -> tuple[str, str]:
 def unsupported_field(dataset: Dataset) -> str | None:
     """A sentence about the first field that asks for what this version cannot do."""
     spec = dataset.spec
-    asked = [
-        ("spec.deletes", spec.deletes, "Ledger"),
-    ]
-    for field, found, supported in asked:
-        if found != supported:
-            return (
-                f"Dataset {dataset.meta.name}: {field} {found} is not supported yet, only {supported} is. "
-                "No run is started."
-            )
     if spec.consolidation.mode == "Register" and spec.buffer.format != "parquet":
         return (
             f"Dataset {dataset.meta.name}: spec.consolidation.mode Register needs spec.buffer.format parquet, found "

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lethe.run import FileFormat, SchemaEvolution
+from lethe.run import Deletes, FileFormat, SchemaEvolution
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
@@ -98,7 +98,7 @@ class DatasetSpec(Spec):
     restatements: RestatementsSpec = RestatementsSpec()
     consolidation: ConsolidationSpec = ConsolidationSpec()
     batch_tracking: BatchTrackingSpec = BatchTrackingSpec()
-    deletes: str = "Ledger"
+    deletes: Deletes = "Ledger"
     snapshots: SnapshotsSpec = SnapshotsSpec()
     run_template: RunTemplate = RunTemplate()
 

@@ -87,6 +87,29 @@ def test_else_all_of_them_go_to_a_job(world: dict[str, Any]) -> None:
     assert (by_committer(actions), len(members(actions))) == ([False], 3)
 
 
+@pytest.mark.parametrize("mode", ["DeletionVectors", "EqualityDeletes"])
+def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
+    """Where the rows of a batch lie is read from the data files."""
+    dataset = a_dataset(deletes=mode)
+    table = a_table(format_version=3 if mode == "DeletionVectors" else 2)
+
+    actions = decide(dataset, a_world(restatements=R[:2], table=table, committer=ALIVE), NOW, SETTINGS)
+
+    assert (by_committer(actions), len(members(actions))) == ([False], 2)
+
+
+def test_after_a_change_of_the_mode_a_job_waits_for_what_the_committer_is_at() -> None:
+    """The mode of a live Dataset may be changed at any time; the order of Restatements of one batch holds."""
+    dataset = a_dataset(deletes="EqualityDeletes")
+    again = a_restatement("again", batchIds=list(R[0].batch_ids), meta={"creationTimestamp": NOW.isoformat()})
+    world = a_world(restatements=(R[0], again), runs=(asked(a_group(R[0])),), committer=ALIVE)
+
+    actions = decide(dataset, world, NOW, SETTINGS)
+
+    assert actions.launches == ()
+    assert condition(actions.restatement_statuses["again"], "Ready")[1] == "WaitingForRestatement"
+
+
 def test_the_committer_goes_on_beside_a_run_that_writes_data() -> None:
     """A consolidation may take minutes; the one that commits second plans anew."""
     busy = a_consolidation(a_buffered("Z"))

@@ -2,7 +2,7 @@
 
 from lethe_operator.decide import run_specs
 
-from tests.unit.operator.builders import a_buffered, a_dataset
+from tests.unit.operator.builders import a_buffered, a_dataset, a_restatement
 
 
 def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added() -> None:
@@ -33,3 +33,13 @@ def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> 
 def test_batches_are_tracked_unless_the_dataset_says_otherwise() -> None:
     assert run_specs.consolidation(a_dataset(), [a_buffered("A")]).batch_tracking
     assert not run_specs.vacuum(a_dataset(batchTracking={"enabled": False}), "ns/p", True, "1").batch_tracking
+
+
+def test_restatements_are_told_which_deletes_the_dataset_asks_for() -> None:
+    """The same Restatements are the same run in each mode: what one of them has committed, the others find."""
+    group = [(a_restatement(), "")]
+
+    runs = [run_specs.restatements(a_dataset(**spec), group) for spec in ({}, {"deletes": "DeletionVectors"})]
+
+    assert [r.restatement.deletes for r in runs if r.restatement] == ["Ledger", "DeletionVectors"]
+    assert runs[0].run_id == runs[1].run_id

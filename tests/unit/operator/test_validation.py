@@ -18,6 +18,10 @@ def adopting() -> dict[str, Any]:
     return {"table": {"catalog": "main", "name": "air.flights", "adopt": True}}
 
 
+def creating(format_version: int) -> dict[str, Any]:
+    return {**CREATE, "create": {"schema": "id INT", "formatVersion": format_version}}
+
+
 @pytest.mark.parametrize(
     ("spec", "table"),
     [
@@ -28,6 +32,11 @@ def adopting() -> dict[str, Any]:
         ({"buffer": {"uri": "s3://b/x", "layout": "File"}}, a_table()),
         ({}, a_table(prepared=False)),  # ours: the next run puts it right
         ({"consolidation": {"mode": "Register"}}, a_table()),
+        ({"deletes": "DeletionVectors"}, a_table(format_version=3)),
+        ({"deletes": "EqualityDeletes"}, a_table(format_version=2)),
+        ({"deletes": "Ledger"}, a_table(format_version=3)),
+        ({"deletes": "DeletionVectors", "table": creating(3)}, NoTable()),
+        ({"deletes": "DeletionVectors", "table": creating(2)}, a_table(format_version=3)),  # it was raised since
     ],
 )
 def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable) -> None:
@@ -53,7 +62,6 @@ def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable)
             False,
             "spec.consolidation.mode Register needs spec.buffer.format parquet, found orc",
         ),
-        ({"deletes": "DeletionVectors"}, a_table(), "NotSupported", False, "spec.deletes"),
         (
             {"runTemplate": {"podTemplate": {"spec": {"hostPID": True, "hostIPC": True}}}},
             a_table(),
@@ -102,3 +110,56 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
     )
 
     assert None is blocker(a_dataset(), a_world(neighbours=(other,)), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("mode", "found", "remedy"),
+    [
+        (
+            "DeletionVectors",
+            a_table(format_version=2),
+            "the table air.flights has 2. Set the table property format-version to 3, which cannot be taken back, or set "
+            "spec.deletes to EqualityDeletes or Ledger.",
+        ),
+        (
+            "EqualityDeletes",
+            a_table(format_version=3),
+            "the table air.flights has 3. Set spec.deletes to DeletionVectors or Ledger.",
+        ),
+        (
+            "EqualityDeletes",
+            a_table(format_version=1),
+            "the table air.flights has 1. Set the table property format-version to 2, which cannot be taken back, or set "
+            "spec.deletes to Ledger.",
+        ),
+        (
+            "DeletionVectors",
+            NoTable(),
+            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to EqualityDeletes or Ledger.",
+        ),
+    ],
+    ids=["vectors on 2", "equality on 3", "equality on 1", "vectors on a table to be made"],
+)
+def test_deletes_that_do_not_go_with_the_format_version_stop_all_runs_and_name_the_remedy(
+    mode: str, found: TableView | NoTable, remedy: str
+) -> None:
+    """Before a batch is promoted into a table whose deletes could not be written."""
+    dataset = a_dataset(deletes=mode, table=creating(2))
+
+    stopped = blocker(dataset, a_world(table=found), SETTINGS)
+
+    assert stopped is not None
+    assert (stopped.reason, stopped.transient) == ("FormatVersionMismatch", False)
+    wanted = {"DeletionVectors": 3, "EqualityDeletes": 2}[mode]
+    assert stopped.message == (
+        f"Dataset flights: spec.deletes {mode} needs Iceberg format version {wanted}, and {remedy}"
+    )
+
+
+def test_equality_deletes_of_a_table_that_would_be_made_with_version_3_are_refused() -> None:
+    dataset = a_dataset(deletes="EqualityDeletes", table=creating(3))
+
+    stopped = blocker(dataset, a_world(table=NoTable()), SETTINGS)
+
+    assert stopped is not None
+    assert "Set that to 2, or set spec.deletes to DeletionVectors or Ledger." in stopped.message
