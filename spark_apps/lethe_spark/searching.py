@@ -9,8 +9,9 @@ from typing import Final, TypeAlias
 
 from lethe.table.candidates import Candidate
 from lethe.table.columns import Unsure
+from lethe.table.keys import AnyWanted, WantedKeys, find_keys
 from lethe.table.positions import Wanted, find
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
 
@@ -22,7 +23,7 @@ Told: TypeAlias = "tuple[str, dict[str, bytes] | str]"  # of a path, what was fo
 class Search:
     """What is looked for, by keys, PyIceberg's properties to open files with, and the table's name mapping."""
 
-    wanted: Mapping[str, Wanted] = field(repr=False)
+    wanted: Mapping[str, AnyWanted] = field(repr=False)
     io_properties: Mapping[str, str] = field(repr=False)
     names: Mapping[str, int] | None = None
 
@@ -60,7 +61,7 @@ def search(context: SparkContext, asked: Search, files: Sequence[Candidate]) -> 
 class _Look:
     """Runs in a worker."""
 
-    wanted: "Broadcast[dict[str, Wanted]]"
+    wanted: "Broadcast[dict[str, AnyWanted]]"
     io_properties: dict[str, str]
     names: Mapping[str, int] | None
 
@@ -69,10 +70,18 @@ class _Look:
             try:
                 io = load_file_io(self.io_properties, c.path)
                 wanted = {key: self.wanted.value[key] for key in c.keys}
-                found = find(io, c.path, wanted, c.format_name, self.names, c.if_absent)
+                found = self._find(io, c, wanted)
             except Unsure as e:
                 yield c.path, str(e)
             except Exception as e:
                 raise RuntimeError(f"{c.path} could not be searched ({type(e).__name__})") from None
             else:
                 yield c.path, {key: positions.serialize() for key, positions in found.items()}
+
+    def _find(self, io: FileIO, c: Candidate, wanted: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
+        values = {key: w for key, w in wanted.items() if isinstance(w, Wanted)}
+        keys = {key: w for key, w in wanted.items() if isinstance(w, WantedKeys)}
+        found = find(io, c.path, values, c.format_name, self.names, c.if_absent) if values else {}
+        if keys:
+            found |= find_keys(io, c.path, keys, c.format_name, self.names, c.absent)
+        return found
