@@ -84,7 +84,12 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         rows=RowsRef(column=spec.rows.column, values_file=f"{ERASE_PATH}/{restatement.values.file}")
         if spec.rows and restatement.values
         else None,
-        replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
+        replacement=Replacement(
+            batch_id=spec.replacement.batch_id,
+            uri=spec.replacement.uri,
+            key_columns=spec.replacement.key_columns,
+            op_column=spec.replacement.op_column,
+        )
         if spec.replacement
         else None,
         undoes=undoes,
