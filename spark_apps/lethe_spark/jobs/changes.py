@@ -8,6 +8,7 @@ from lethe.plan.erasing import Kind
 from lethe.plan.group import set_aside
 from lethe.run import RequestResult, RestatementRequest
 from lethe.table.keys import WantedKeys
+from pyiceberg.schema import Schema
 
 from lethe_spark.base import Base
 from lethe_spark.change_rows import Keyed
@@ -24,7 +25,7 @@ def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[st
     aside: dict[str, RequestResult] = {}
     for request in requests:
         try:
-            _columns(request, base)
+            key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
         except InputError as e:
             aside[request.key] = set_aside(request, e)
     return aside
@@ -32,20 +33,20 @@ def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[st
 
 def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) -> WantedKeys:
     """The rows that the keys of a replacement mean; None: it has none. Raises: InputError, as the result of `unusable_keys`."""
-    columns = _columns(request, base)
+    columns = key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
     return WantedKeys.of(columns, keys) if keys is not None else WantedKeys.none(columns)
 
 
-def _columns(request: RestatementRequest, base: Base) -> list[tuple[int, Kind]]:
-    """Iceberg field id and kind of each key column, by its name of today.
+def key_columns(request: RestatementRequest, schema: Schema, batch_field_id: int, table: str) -> list[tuple[int, Kind]]:
+    """Iceberg field id and kind of each key column, by its name of today; none of a request without keys.
 
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
-    replacement, table = request.replacement, base.facts.name
+    replacement = request.replacement
     if replacement is None or not request.by_keys:
         return []
     where = f"Restatement {request.name}: spec.replacement"
-    there = {f.name: f for f in base.iceberg.schema().fields}
+    there = {f.name: f for f in schema.fields}
     if replacement.op_column in there:
         raise InputError(
             "InvalidSpec",
@@ -61,7 +62,7 @@ def _columns(request: RestatementRequest, base: Base) -> list[tuple[int, Kind]]:
                 f"{where}.keyColumns names {name}, which {table} does not have; its columns are {', '.join(there)}. Nothing was "
                 "changed.",
             )
-        if column.field_id == base.field_id:
+        if column.field_id == batch_field_id:
             raise InputError(
                 "InvalidSpec",
                 f"{where}.keyColumns names the batch column {name}: name whole batches in spec.batchIds. Nothing was changed.",
