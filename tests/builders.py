@@ -186,6 +186,13 @@ def a_request(name: str = "revert-a", operation: str = "Revert", **changes: Any)
     return RestatementRequest(operation=operation, batch_ids=batch_ids, **{**wanted, **changes})
 
 
+def a_change(name: str = "change", by: str = "C1", **changes: Any) -> RestatementRequest:
+    """A Replay of single rows by their keys."""
+    uri = f"s3://lake/restated/{by}/"
+    replacement = Replacement(batch_id=by, uri=uri, key_columns=("tailnum", "day"), op_column="op")
+    return a_request(name, "Replay", **{"batch_ids": (), "replacement": replacement, **changes})
+
+
 def a_replay(name: str = "replay-a", by: str = "A2", **changes: Any) -> RestatementRequest:
     """A request to replace batch A (or `batch_ids`) by the batch `by`."""
     uri: str = changes.pop("uri", f"s3://lake/restated/{by}/")

@@ -131,9 +131,10 @@ class Reason(StrEnum):
         "WaitingForRestatement",
         "Another Restatement goes first: it makes a batch that this one restates, or came before and is about the same batch.",
     )
-    ERASE_WAITS_FOR_BATCHES = (
-        "EraseWaitsForBatches",
-        "An Erase by records waits for the batches that lay in the buffer when it was created; they are promoted at once.",
+    WAITS_FOR_BATCHES = (
+        "WaitsForBatches",
+        "An Erase by records, or a Replay with keyColumns, waits for the batches that lay in the buffer when it was created; "
+        "they are promoted at once.",
     )
     SECRET_NOT_ALLOWED = (
         "SecretNotAllowed",

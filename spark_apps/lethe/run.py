@@ -88,8 +88,14 @@ class ConsolidationSpec(Document):
 
 
 class Replacement(Document):
+    """`key_columns`: each row stands for all rows with the same values in these columns that were committed before; none: rows
+    only stand for the batches that are replaced. `op_column`, which the table does not have, says of a row whether it is one of
+    the new batch (`U`, `I` or nothing) or only takes the older ones away (`D`); "": all are of the new batch."""
+
     batch_id: str
     uri: str
+    key_columns: tuple[str, ...] = ()
+    op_column: str = ""
 
 
 class RowsRef(Document):
@@ -116,6 +122,11 @@ class RestatementRequest(Document):
     reason: str = ""
     creation_time: datetime
     evict_by_seconds: int | None = None
+
+    @property
+    def by_keys(self) -> bool:
+        """Whether its replacement is record-level change data."""
+        return self.replacement is not None and bool(self.replacement.key_columns)
 
 
 class RestatementSpec(Document):
@@ -277,7 +288,7 @@ class RequestResult(Document):
     tombstones_added: int = 0
     rows_deleted: int = 0
     rows_added: int = 0
-    rows_erased: int = 0  # of an Erase by records: rows found in data files, those of batches taken back included
+    rows_erased: int = 0  # by values or by keys: rows found in data files, those of batches taken back included
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.buffer_store import BadFile, Bytes, FileTask, Store, Unread
+from lethe_spark.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
 from lethe_spark.file_formats import FORMATS, opened
 from lethe_spark.fitting import Fitting, Piece
 from lethe_spark.opened_file import ROWS_PER_BATCH
@@ -47,10 +49,12 @@ class FileError:
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """What became of a file: `rows` of it went out; nothing of its batch may go in if there is an `error`."""
+    """What became of a file: `rows` of it went out; nothing of its batch may go in if there is an `error`. `keys` of the rows of
+    change data, as `lethe_spark.change_rows` encodes them."""
 
     rows: int = 0
     error: FileError | None = None
+    keys: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]  # by batch id and URI
@@ -67,7 +71,8 @@ class Tell(Protocol):
 
 
 class Reader:
-    """What a task needs to know; pickled to the workers. `columns` are the table's, all nullable."""
+    """What a task needs to know; pickled to the workers. `columns` are the table's, all nullable; `keyed` says which batches are
+    change data."""
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class Reader:
         tell: Tell,
         format_name: str = "parquet",
         add_columns: bool = False,
+        keyed: Mapping[str, Keyed] = MappingProxyType({}),
     ) -> None:
         self.columns = StructType([StructField(f.name, f.dataType, True) for f in schema])
         self.batch_column = batch_column
@@ -90,6 +96,7 @@ class Reader:
         self.io_properties = io_properties
         self.tell = tell
         self.format_name = format_name
+        self.keyed = dict(keyed)
         self._fits: pa.Schema | None = None  # the last schema that was found to fit
 
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,7 +126,7 @@ class Reader:
                 try:
                     if isinstance(source, Unread):
                         raise source
-                    for rows in self._file(task, source, target):
+                    for rows in self._rows(task, source, fitting, told):
                         waiting.add(Piece(task, rows))
                         if waiting.is_too_much:
                             yield from fit(fitting, waiting.taken(), told)
@@ -128,13 +135,31 @@ class Reader:
                     waiting.drop()
         yield from fit(fitting, waiting.taken(), told)
 
+    def _rows(
+        self, task: FileTask, source: Bytes, fitting: Fitting, told: dict[tuple[str, str], FileOutcome]
+    ) -> Iterator[pa.Table]:
+        """The rows of a file that may become the table's; of change data the keys are told, too."""
+        keyed = self.keyed.get(task.batch_id)
+        if keyed is None:
+            yield from self._file(task, source, fitting.target)
+            return
+        of, count = (task.batch_id, task.uri), 0
+        for rows in self._file(task, source, fitting.target):
+            added, keys = keyed.parted(rows, fitting)
+            if (count := count + keys.num_rows) > KEYS_AT_MOST:
+                raise too_many(count)
+            told[of] = replace(told[of], keys=(*told[of].keys, encoded(keys)))
+            if added.num_rows:
+                yield added
+
     def _file(self, task: FileTask, source: Bytes, target: pa.Schema) -> Iterator[pa.Table]:
+        keyed = self.keyed.get(task.batch_id)
         name = FORMATS[self.format_name].name
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {name}")
         with source.faults(task.uri, name):
-            file = opened(source.file, self.format_name, target)
-            self._check_schema(file.schema, target)
+            file = opened(source.file, self.format_name, target if keyed is None else keyed.to_read(target))
+            self._check_schema(file.schema if keyed is None else keyed.without_op(file.schema), target)
             yield from file.tables
 
     def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:

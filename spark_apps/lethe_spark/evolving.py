@@ -6,14 +6,16 @@ second finds what the first has added.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from lethe.errors import TransientError
 from lethe.run import Phase, RefusedBatch
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from lethe_spark.change_rows import Keyed
 from lethe_spark.context import RunContext
 from lethe_spark.ingest import BatchSource, Ingested, write_batches
 from lethe_spark.jvm.spark_table import SparkTable
@@ -30,6 +32,7 @@ def write_into(
     sources: Sequence[BatchSource],
     batch_column: str,
     target_file_size_bytes: int | None = None,
+    keyed: Mapping[str, Keyed] = MappingProxyType({}),
 ) -> Ingested:
     """Write batches into the columns that the table has, or has afterwards.
 
@@ -37,7 +40,7 @@ def write_into(
 
     Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if others changed its columns meanwhile.
     """
-    first = _write(context, table, sources, batch_column, target_file_size_bytes)
+    first = _write(context, table, sources, batch_column, target_file_size_bytes, keyed)
     if not first.wanting:
         return first
     evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
@@ -55,7 +58,7 @@ def write_into(
         table.take_over(as_columns(evolution, table.columns))
         log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
     context.step("after-columns")
-    second = _write(context, table, again, batch_column, target_file_size_bytes)
+    second = _write(context, table, again, batch_column, target_file_size_bytes, keyed)
     if second.wanting:
         discard(table, second.files, Attempts())
         raise TransientError(
@@ -79,6 +82,7 @@ def _write(
     sources: Sequence[BatchSource],
     batch_column: str,
     target_file_size_bytes: int | None,
+    keyed: Mapping[str, Keyed],
 ) -> Ingested:
     spec = context.spec
     return write_batches(
@@ -90,4 +94,5 @@ def _write(
         spec.buffer.format,
         spec.schema_evolution == "AddColumns",
         target_file_size_bytes,
+        keyed,
     )

@@ -61,10 +61,11 @@ class Fitting:
             elif field.name not in rows.column_names:
                 columns.append(pa.nulls(rows.num_rows, field.type))
             else:
-                columns.append(self._column(rows.column(field.name), field))
+                columns.append(self.column(rows.column(field.name), field))
         return pa.Table.from_arrays(columns, schema=self.target)
 
-    def _column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+        """One column as the table has it. Raises: BadFile."""
         if field.name in self.required and values.null_count:
             raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, the table requires values")
         try:

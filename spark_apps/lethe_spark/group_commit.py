@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeAlias
 
+import pyarrow as pa
 from lethe.errors import ConflictError, InputError, TransientError
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.parts import get_many
@@ -41,16 +42,19 @@ class Replacements:
     Args:
         rows: Of each, by the key of its request.
         aside: Results of the requests whose replacement cannot be used, or not now, by their keys.
+        keys: Of those that are change data, by the key of the request: older rows with one of these go.
     """
 
     files: tuple[DataFile, ...] = ()
     rows: Mapping[str, ReplacementRows] = field(default_factory=dict)
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
+    keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class Erased:
-    """Rows that Erases by records take out of data files, found and written out of them, but not committed.
+    """Rows that Erases by records, and replacements with keys, take out of data files: found and written out of them, but not
+    committed.
 
     Args:
         rows: Of each, by the key of its request.
@@ -84,9 +88,9 @@ class Erased:
 
 
 class Eraser(Protocol):
-    """Who finds the rows of Erases by records."""
+    """Who finds the rows of Erases by records, and those that the keys of replacements mean."""
 
-    def erase(self, requests: Sequence[RestatementRequest], base: Base) -> Erased: ...
+    def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased: ...
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether what was written is all that has to go on this base, and of these very files."""
@@ -130,7 +134,7 @@ class GroupCommit:
                 return Committed(first, None)
             by_key = {r.key: r for r in self.requests}
             written = self.write([by_key[k] for k in first.adds], base) if first.adds else Replacements()
-            erased = self._erase([by_key[k] for k in first.erases], base, written)
+            erased = self._erase([by_key[k] for k in first.erases if k not in written.aside], base, written)
             aside |= {**written.aside, **erased.aside}
             known = len(aside)
             done = self._commit(base, in_files, written, erased, aside)
@@ -157,7 +161,7 @@ class GroupCommit:
         if not requests:
             return Erased()
         try:
-            return self.eraser.erase(requests, base)
+            return self.eraser.erase(requests, base, written)
         except Exception:
             discard(self.table, written.files, Attempts())
             raise

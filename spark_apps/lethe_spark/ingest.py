@@ -7,9 +7,10 @@ reading of its files: what became of each, tasks tell the driver beside the rows
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import ceil
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql.types import StringType
 
 from lethe_spark.buffer_files import COLUMNS_WANTED, FileError, FileOutcome, Reader, Tally, decode_columns
 from lethe_spark.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe_spark.change_rows import Keyed
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.rewrite import write_uncommitted
@@ -58,6 +60,7 @@ class Ingested:
         refused: Batches that cannot be rows of the table, each with a file that it fails for.
         wanting: By batch id, the files that would fit a table with more columns, and those columns.
         unread: Batches of which a file could not be had now; they are not judged.
+        keys: By the id of each batch that is change data, and in `rows_per_batch`, all its keys, in the table's types.
     """
 
     files: tuple[DataFile, ...]
@@ -65,6 +68,7 @@ class Ingested:
     refused: tuple[RefusedBatch, ...] = ()
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
     unread: tuple[RefusedBatch, ...] = ()
+    keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
 
     @property
     def rows(self) -> int:
@@ -93,6 +97,7 @@ def write_batches(
     format_name: FileFormat = "parquet",
     add_columns: bool = False,
     target_file_size_bytes: int | None = None,
+    keyed: Mapping[str, Keyed] = MappingProxyType({}),
 ) -> Ingested:
     """Write the batches as data files of the table, each row with its batch id in `batch_column`, and commit nothing.
 
@@ -102,6 +107,7 @@ def write_batches(
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
         format_name: Of all of the files.
         add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
+        keyed: Which of the batches are change data. Of these only some rows are written, and the keys of all are told.
     Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; as
         `write_uncommitted`.
     """
@@ -114,7 +120,7 @@ def write_batches(
     while True:
         tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
         tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
-        reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns)
+        reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns, keyed)
         files = _write(table, tasks, reader, run_id, target_file_size_bytes)
         told = tally.value
         if len(told) != len(tasks):
@@ -124,6 +130,7 @@ def write_batches(
                 f"{sum(t.rows for t in told.values())} rows were read, {sum(f.records for f in files)} written"
             )
         new = _by_batch(told)
+        keys = _keys(told, {i: k for i, k in keyed.items() if i not in errors}, new)
         errors |= new
         if not any(t.rows for (batch_id, _), t in told.items() if batch_id in new):
             break
@@ -132,7 +139,7 @@ def write_batches(
         log.info("%d batches turned out to be unusable while they were written; the others are written anew", len(new))
         discard(table, files, Attempts())
         left = [s for s in left if s.id not in errors]
-    return _sorted_out(sources, files, told, errors)
+    return replace(_sorted_out(sources, files, told, errors), keys=keys)
 
 
 def _sorted_out(
@@ -150,6 +157,23 @@ def _sorted_out(
         if batch_id in rows:
             rows[batch_id] += t.rows
     return Ingested(files, rows, refused, wanting, unread)
+
+
+def _keys(told: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
+    """The keys of each batch of change data that has no error; of those that cannot be used, the error is put there."""
+    files: dict[str, dict[str, tuple[bytes, ...]]] = {}
+    for (batch_id, uri), t in told.items():
+        if batch_id in keyed and batch_id not in errors and t.keys:
+            files.setdefault(batch_id, {})[uri] = t.keys
+    found: dict[str, pa.Table] = {}
+    for batch_id, keys in files.items():
+        judged = keyed[batch_id].judged(keys)
+        if isinstance(judged, pa.Table):
+            found[batch_id] = judged
+        else:
+            uri, bad = judged
+            errors[batch_id] = [FileError(uri, bad.reason, bad.message)]
+    return found
 
 
 def _by_batch(told: Tally) -> dict[str, list[FileError]]:

@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 from lethe.table.batch_positions import find_batches
 from lethe.table.candidates import Candidate
 from lethe.table.columns import Unsure
+from lethe.table.keys import AnyWanted, WantedKeys, find_keys
 from lethe.table.positions import Wanted, find
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
 
@@ -23,7 +24,7 @@ Told: TypeAlias = "tuple[str, dict[str, bytes] | str]"  # of a path, what was fo
 class Search:
     """What is looked for, by keys, PyIceberg's properties to open files with, and the table's name mapping."""
 
-    wanted: Mapping[str, Wanted] = field(repr=False)
+    wanted: Mapping[str, AnyWanted] = field(repr=False)
     io_properties: Mapping[str, str] = field(repr=False)
     names: Mapping[str, int] | None = None
 
@@ -85,17 +86,24 @@ def _asked(
 class _Look:
     """Runs in a worker."""
 
-    wanted: "Broadcast[dict[str, Wanted]]"
+    wanted: "Broadcast[dict[str, AnyWanted]]"
     io_properties: dict[str, str]
     names: Mapping[str, int] | None
 
     def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
         def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
             wanted = {key: self.wanted.value[key] for key in c.keys}
-            io = load_file_io(self.io_properties, c.path)
-            return find(io, c.path, wanted, c.format_name, self.names, c.if_absent)
+            return self._find(load_file_io(self.io_properties, c.path), c, wanted)
 
         return (_told(c, one) for c in files)
+
+    def _find(self, io: FileIO, c: Candidate, wanted: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
+        values = {key: w for key, w in wanted.items() if isinstance(w, Wanted)}
+        keys = {key: w for key, w in wanted.items() if isinstance(w, WantedKeys)}
+        found = find(io, c.path, values, c.format_name, self.names, c.if_absent) if values else {}
+        if keys:
+            found |= find_keys(io, c.path, keys, c.format_name, self.names, c.absent)
+        return found
 
 
 @dataclass(frozen=True)

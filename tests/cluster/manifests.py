@@ -48,6 +48,7 @@ def named(name: str, body: Object) -> Object:
     return body
 
 
+CHANGES = {"batchId": "b", "uri": "s3://lake/restated/b/", "keyColumns": ["tailnum", "day"], "opColumn": "op"}
 EXACTLY_ONE_LIST = "exactly one of batchIds and batchIdsFrom is required when operation is Replay or Revert"
 FROM_A_MAP = {"configMapKeyRef": {"name": "lists", "key": "ids"}}
 A_KEY = {"name": "s", "key": "k"}
@@ -100,6 +101,13 @@ ACCEPTED = {
     "a Revert with a deadline": a_restatement("Revert", deadlineSeconds=1),
     "a dry run": a_restatement("Revert", dryRun=True),
     "a Replay": a_restatement("Replay"),
+    "a Replay of rows by their keys": a_restatement("Replay", batchIds=None, replacement=CHANGES),
+    "a Replay of batches, and of rows by one key": a_restatement(
+        "Replay", replacement={**CHANGES, "keyColumns": ["id"]}
+    ),
+    "a Replay of listed batches, and of rows": a_restatement(
+        "Replay", batchIds=None, batchIdsFrom=FROM_A_MAP, replacement=CHANGES
+    ),
     "an Undo": a_restatement("Undo"),
     "an Erase by rows": a_restatement("Erase"),
     "an Erase by batches": a_restatement("Erase", rows=None, batchIds=["a"]),
@@ -226,6 +234,31 @@ REFUSED = {
     "a Replay without a replacement": (
         a_restatement("Replay", replacement=None),
         "replacement is required when operation is Replay, and only then allowed",
+    ),
+    "a Replay of two lists and of rows": (
+        a_restatement("Replay", batchIdsFrom=FROM_A_MAP, replacement=CHANGES),
+        EXACTLY_ONE_LIST,
+    ),
+    "a Replay of nothing": (a_restatement("Replay", batchIds=None), EXACTLY_ONE_LIST),
+    "a Revert by keys": (
+        a_restatement("Revert", batchIds=None, replacement=CHANGES),
+        EXACTLY_ONE_LIST,
+    ),
+    "no key columns": (
+        a_restatement("Replay", replacement={**CHANGES, "keyColumns": []}),
+        "spec.replacement.keyColumns",
+    ),
+    "a key column named twice": (
+        a_restatement("Replay", replacement={**CHANGES, "keyColumns": ["id", "id"]}),
+        "keyColumns must name each column once",
+    ),
+    "an op column among the keys": (
+        a_restatement("Replay", replacement={**CHANGES, "opColumn": "day"}),
+        "opColumn cannot be one of keyColumns",
+    ),
+    "an op column without keys": (
+        a_restatement("Replay", replacement={"batchId": "b", "uri": "s3://l/b/", "opColumn": "op"}),
+        "opColumn is allowed only with keyColumns",
     ),
     "a Revert with a replacement": (
         a_restatement("Revert", replacement={"batchId": "b", "uri": "s3://lake/b/"}),

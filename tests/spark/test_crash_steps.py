@@ -11,14 +11,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lethe.run import RunResult, RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
-from tests.spark import erase_support
+from tests.spark import change_support, erase_support
 from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, local, of_batches
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.lake import CATALOG, ROWS, Lake
 
 ROOT = Path(__file__).parents[2]
 CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
@@ -26,6 +27,7 @@ REPLAY = ["after-write", "before-commit", "after-commit"]
 GROUP = ["after-list", "after-write", "before-commit", "after-commit"]
 VACUUM = ["after-write", "before-commit", "after-commit"]
 ERASE = ["after-search", "after-erase", "before-commit", "after-commit"]
+CHANGES = ["after-list", "after-write", "after-search", "after-erase", "before-commit", "after-commit"]
 
 
 @pytest.fixture
@@ -199,6 +201,36 @@ def test_an_erase_that_died_is_finished_by_its_repetition_and_its_rows_are_count
     story.check_reads(wanted)
 
 
+def changes_by_keys(story: Story) -> tuple[RunSpec, Counter[Row]]:
+    """Rows of several batches changed, and a batch taken back, and the rows that are seen afterwards."""
+    found = change_support.Changing(story.spark, story.lake, story.name, story.partition_by, story.catalog)
+    rows = pa.Table.from_pylist(
+        [{"v": v, "day": day, "op": op} for op, (_, v, day) in change_support.SOME],
+        pa.schema([*ROWS, ("op", pa.string())]),
+    )
+    request = a_request("change", "Replay", batch_ids=["D"], replacement=found.put_changes("C1", rows))
+    return story.restatement(request), change_support.changed(change_support.SOME, "C1", ("A", "B"))
+
+
+@pytest.mark.parametrize("step", CHANGES)
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_changes_that_died_are_finished_by_their_repetition_and_made_once(
+    story: Story, step: str, format_version: int
+) -> None:
+    """Repeated after their commit, they do not take their own rows for older ones."""
+    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '{format_version}')")
+    run, wanted = changes_by_keys(story)
+    dies(story, run, step)
+    story.check_reads(wanted if step == "after-commit" else of_batches("A", "B", "D"))
+
+    (result,) = story.run(run).requests
+
+    assert (result.succeeded, result.rows_added, result.rows_erased, result.rows_deleted) == (True, 3, 3, 4)
+    assert result.snapshot_id == story.head().snapshot_id
+    assert runs_of(story, run) == 1
+    story.check_reads(wanted)
+
+
 @pytest.mark.parametrize("step", VACUUM)
 def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: str) -> None:
     story.revert("A")
@@ -292,6 +324,7 @@ EVERY: list[Any] = [
     *(pytest.param("group", s, id=f"group {s}") for s in (*GROUP, "before-result")),
     *(pytest.param("vacuum", s, id=f"vacuum {s}") for s in VACUUM),
     *(pytest.param("erase", s, id=f"erase {s}") for s in (*ERASE, "before-result")),
+    *(pytest.param("changes", s, id=f"changes {s}") for s in (*CHANGES, "before-result")),
 ]
 
 
@@ -310,6 +343,8 @@ def test_any_process_killed_at_any_step_is_finished_by_the_next(
             run, wanted = a_group(story)
         case "erase":
             run, wanted = an_erasure(story)
+        case "changes":
+            run, wanted = changes_by_keys(story)
         case _:
             story.revert("A")
             run, wanted = story.vacuuming(ALL_GONE), of_batches("B", "D")

@@ -135,8 +135,8 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
         abandoned = ()
     outcome = triggered(world.buffer, spec, now)
     if outcome.decision != DUE and waits_for_batches(world):
-        text = "A Restatement that erases records waits for batches that came before it."
-        outcome = Outcome(DUE, Reason.ERASE_WAITS_FOR_BATCHES, text)
+        text = "A Restatement that finds rows by their values waits for batches that came before it."
+        outcome = Outcome(DUE, Reason.WAITS_FOR_BATCHES, text)
     if spec.suspend:
         outcome = _suspended(outcome.message)
     if outcome.decision != DUE:

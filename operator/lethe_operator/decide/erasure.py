@@ -1,7 +1,7 @@
-"""When an Erase by records may start. Pure.
+"""When an Erase by records, or a Replay of rows by their keys, may start. Pure.
 
-Rows are searched in the table. So every batch that lay in the buffer when the Erase was created has to be promoted before, or its
-rows would come afterwards. What is in the buffer later is not what was asked for.
+Rows are searched in the table. So every batch that lay in the buffer when the Restatement was created has to be promoted before,
+or its rows would come afterwards. What is in the buffer later is not what was asked for.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,12 @@ _SECOND = timedelta(seconds=1)
 
 
 def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Standing | None:
-    """Why it cannot start now; None when it can, or is no Erase by records."""
-    if restatement.spec.rows is None:
+    """Why it cannot start now; None when it can, or does not search for rows."""
+    if not _searches(restatement):
         return None
-    name, secret = restatement.meta.name, restatement.spec.rows.secret.name
-    if secret == settings.catalogs_secret or not any(fnmatchcase(secret, p) for p in settings.erase_secrets):
+    name, rows = restatement.meta.name, restatement.spec.rows
+    secret = rows.secret.name if rows is not None else ""
+    if secret and not _is_allowed(secret, settings):
         allowed = ", ".join(settings.erase_secrets) or "none"
         return stalled(
             Reason.SECRET_NOT_ALLOWED,
@@ -44,12 +45,20 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
     which = f"{len(before)} batches that came before it wait in the buffer, the oldest of them {before[0].id!r}"
     if dataset.spec.consolidation.suspend:
         return stalled(
-            Reason.ERASE_WAITS_FOR_BATCHES,
+            Reason.WAITS_FOR_BATCHES,
             f"Restatement {name}: {which}, and spec.consolidation.suspend of Dataset {dataset.meta.name} is true. Set it to "
             "false, or take them out of the buffer.",
         )
     text = f"{which}. They are promoted first, so that their rows are found."
-    return Standing("Queued", UNKNOWN, Reason.ERASE_WAITS_FOR_BATCHES, text)
+    return Standing("Queued", UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
+
+
+def _searches(restatement: Restatement) -> bool:
+    return restatement.spec.rows is not None or restatement.by_keys
+
+
+def _is_allowed(secret: str, settings: Settings) -> bool:
+    return secret != settings.catalogs_secret and any(fnmatchcase(secret, p) for p in settings.erase_secrets)
 
 
 def is_listed_since(world: World, created: datetime) -> bool:
@@ -58,13 +67,13 @@ def is_listed_since(world: World, created: datetime) -> bool:
 
 
 def wants_listing(restatements: Iterable[Restatement], buffer: object) -> bool:
-    """Whether an Erase waits for a look at the buffer that is younger than itself."""
+    """Whether one of them waits for a look at the buffer that is younger than itself."""
     began = buffer.began if isinstance(buffer, BufferDigest) else None
     return any(began is None or began <= r.created for r in _open(restatements))
 
 
 def waits_for_batches(world: World) -> bool:
-    """Whether an Erase waits for batches of the buffer, which are then promoted without waiting for more."""
+    """Whether one waits for batches of the buffer, which are then promoted without waiting for more."""
     return any(_before(r, world) for r in _open(world.restatements))
 
 
@@ -75,11 +84,9 @@ def _before(restatement: Restatement, world: World) -> Sequence[WaitingBatch]:
 
 
 def _open(restatements: Iterable[Restatement]) -> Iterable[Restatement]:
-    """The Erases by records that are still wanted."""
+    """Those that search for rows and are still wanted."""
     return (
         r
         for r in restatements
-        if r.spec.rows is not None
-        and not (r.spec.suspend or r.spec.cancel or r.meta.deleting)
-        and finished_before(r) is None
+        if _searches(r) and not (r.spec.suspend or r.spec.cancel or r.meta.deleting) and finished_before(r) is None
     )

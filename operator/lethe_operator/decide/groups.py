@@ -4,6 +4,8 @@ A group is taken from the front of the queue, whose order is that of dependencie
 and holds back only what restates its replacement. Those that a run has failed with stay among themselves, since they may be what
 it failed of, and have their turn by when their pause was over: one that fails for ever does not go before all others for ever.
 
+One that replaces single rows by their keys ends a group in which another brings rows: these have to be committed before it.
+
 Where a committer carries out what changes metadata alone, there are two queues, of which each waits only for those of the other
 that came before and are about one of its batches.
 """
@@ -105,6 +107,7 @@ class _Room:
     ids: int = 0
     document_bytes: int = 0
     data_bytes: int = 0
+    brings: bool = False
     is_full: bool = False
 
     def takes(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
@@ -119,9 +122,10 @@ class _Room:
             and document <= RUN_JSON_BYTES_AT_MOST
             and data <= spec.consolidation.max_bytes_per_run
         )
-        if self.members and not fits:
+        if self.members and (not fits or (r.by_keys and self.brings)):
             self.is_full = True
             return False
+        self.brings = self.brings or r.brings is not None
         self.members, self.ids, self.document_bytes, self.data_bytes = self.members + 1, ids, document, data
         self.is_full = self.members >= min(spec.restatements.max_per_commit, self.first.at_most or self.members + 1)
         return True
@@ -131,7 +135,8 @@ def document_bytes(r: Restatement) -> int:
     """About how many bytes a Restatement takes in the run's document, rather too many."""
     texts = [r.spec.reason, r.list_uri, *r.batch_ids]
     if r.spec.replacement is not None:
-        texts += [r.spec.replacement.batch_id, r.spec.replacement.uri]
+        replacement = r.spec.replacement
+        texts += [replacement.batch_id, replacement.uri, *replacement.key_columns, replacement.op_column]
     if r.spec.rows is not None:
         texts += [r.spec.rows.column, r.spec.rows.secret.name, r.spec.rows.secret.key]
     return _BYTES_OF_A_REQUEST + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)

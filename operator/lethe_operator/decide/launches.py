@@ -48,6 +48,9 @@ def _what(members: list[Restatement]) -> str:
         return f"{dry}{len(members)} Restatements of {most}{batches} batches, the first of them {members[0].meta.name}"
     if spec.rows is not None:
         return f"{dry}Restatement {members[0].meta.name}: Erase of records by the column {spec.rows.column}"
-    which = f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"
-    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {which}"
+    which = [f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"]
+    if spec.replacement is not None and spec.replacement.key_columns:
+        rows = f"rows by {', '.join(spec.replacement.key_columns)}"
+        which = [*which, rows] if members[0].batches else [rows]
+    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {' and '.join(which)}"
     return f"{dry}Restatement {members[0].meta.name}: {what}"

@@ -83,7 +83,12 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         if isinstance(restatement.listed, IdList)
         else restatement.list_sha256,
         rows=_rows(restatement),
-        replacement=Replacement(batch_id=spec.replacement.batch_id, uri=spec.replacement.uri)
+        replacement=Replacement(
+            batch_id=spec.replacement.batch_id,
+            uri=spec.replacement.uri,
+            key_columns=spec.replacement.key_columns,
+            op_column=spec.replacement.op_column,
+        )
         if spec.replacement
         else None,
         undoes=undoes,

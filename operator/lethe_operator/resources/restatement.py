@@ -21,6 +21,8 @@ class ObjectName(Spec):
 class ReplacementSpec(Spec):
     batch_id: str
     uri: str
+    key_columns: tuple[str, ...] = ()
+    op_column: str = ""
 
 
 class ConfigMapKey(Spec):
@@ -154,6 +156,11 @@ class Restatement:
     def brings(self) -> str | None:
         """The batch that it brings into the table; None: none, as a dry run."""
         return self.spec.replacement.batch_id if self.spec.replacement is not None and not self.spec.dry_run else None
+
+    @property
+    def by_keys(self) -> bool:
+        """Whether single rows of older batches go, too, by the keys of what it brings."""
+        return self.brings is not None and bool(self.spec.replacement and self.spec.replacement.key_columns)
 
 
 def parse_restatement(body: Mapping[str, Any]) -> Restatement:

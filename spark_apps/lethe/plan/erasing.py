@@ -48,13 +48,18 @@ class Values:
         at = 0 if lower is None else bisect_left(self.items, lower)
         return at < len(self.items) and (upper is None or self.items[at] <= upper)
 
-    def hold(self, value: Any) -> bool:
-        """Whether one of them is this value, as Iceberg stores it or as its JSON has it; None is none of them."""
+    def index_of(self, value: Any) -> int | None:
+        """Which one of them is this value, as Iceberg stores it or as its JSON has it; None is none of them."""
         if isinstance(value, str) and self.kind.name != "string":
             value = _PARSERS[self.kind.name](value, self.kind)
         if isinstance(value, bytes):
             value = UUID(bytes=value)
-        return value is not None and self.might_lie_in(value, value)
+        if value is None or not self.might_lie_in(value, value):
+            return None
+        return bisect_left(self.items, value)
+
+    def hold(self, value: Any) -> bool:
+        return self.index_of(value) is not None
 
     def might_be_in(self, lower: bytes | None, upper: bytes | None) -> bool:
         """The same of bounds as a manifest has them."""

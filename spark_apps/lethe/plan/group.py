@@ -63,7 +63,7 @@ def plan_group(
         written: Of replacements whose rows are written, by the key of the request. Others are planned as if they came.
         aside: Requests of which it is known that they cannot be carried out, or not now (`again`). Whatever needs one of the
             latter waits with it.
-        erased: Of Erases by records whose rows are found, by the key of the request.
+        erased: Of Erases by records, and of replacements with keys, whose rows are found, by the key of the request.
         masking: Native deletes are written with the commit, and cannot be of rows that come with it: who takes back a replacement
             of the same group waits.
     Raises: LedgerError, TableError: no request is at fault.
@@ -134,12 +134,13 @@ def _waits(request: RestatementRequest, place: Place, late: Mapping[Thing, str])
 
 
 def _waits_for_rows(request: RestatementRequest, adds: Sequence[str]) -> RequestResult | None:
-    """Whether an Erase by records has to see the rows of replacements before it, which are no part of the table yet."""
-    if request.rows is None or not adds:
+    """Whether a request that finds its rows by their values has to see those of replacements before it, which are no part of the
+    table yet."""
+    if not adds or (request.rows is None and not request.by_keys):
         return None
     text = (
-        f"Restatement {request.name} erases rows that the replacement of Restatement {adds[-1].rpartition('/')[0]} may bring, "
-        "which is committed first; it goes after that."
+        f"Restatement {request.name} {'replaces' if request.by_keys else 'erases'} rows that the replacement of Restatement "
+        f"{adds[-1].rpartition('/')[0]} may bring, which is committed first; it goes after that."
     )
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
 

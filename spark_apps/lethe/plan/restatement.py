@@ -19,7 +19,7 @@ from lethe.ledger.tombstone import (
 )
 from lethe.plan.requests import recalled, remembered, told
 from lethe.plan.undo import plan_undo
-from lethe.run import LISTED_AT_MOST, RequestResult, RestatementRequest
+from lethe.run import LISTED_AT_MOST, Replacement, RequestResult, RestatementRequest
 
 # What becomes of the batches of a request.
 _STATES: Final = {"Revert": BatchState.REVERTED, "Replay": BatchState.REPLACED, "Erase": BatchState.ERASED}
@@ -36,7 +36,8 @@ class ReplacementRows:
 
 @dataclass(frozen=True)
 class ErasedRows:
-    """The rows of an Erase by records as they were found: how many, by the column of which Iceberg field id."""
+    """The rows that an Erase by records, or the keys of a replacement, were found to mean: how many, by the column (of keys the
+    first one) of which Iceberg field id."""
 
     rows: int
     field_id: int
@@ -83,12 +84,29 @@ def check_request(request: RestatementRequest) -> None:
         raise InputError(
             "InvalidSpec", f"Restatement {request.name}: spec.operation Erase needs either spec.batchIds or spec.rows."
         )
+    if request.replacement is not None:
+        _check_keys(request, request.replacement)
     if request.replacement and request.replacement.batch_id in request.batch_ids:
         raise InputError(
             "ReplacementIsReplaced",
             f"Restatement {request.name}: spec.replacement.batchId {request.replacement.batch_id!r} is among "
             "the batches to replace. A replacement is a new batch: give it an id of its own.",
         )
+
+
+def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
+    """Raises: InputError (`InvalidSpec`)."""
+    where, keys, op = f"Restatement {request.name}: spec.replacement", replacement.key_columns, replacement.op_column
+    if not keys and not request.batch_ids:
+        raise InputError(
+            "InvalidSpec", f"Restatement {request.name}: Replay needs spec.batchIds or spec.replacement.keyColumns."
+        )
+    if op and not keys:
+        raise InputError("InvalidSpec", f"{where}.opColumn is for spec.replacement.keyColumns, which is empty.")
+    if len(set(keys)) < len(keys):
+        raise InputError("InvalidSpec", f"{where}.keyColumns names a column twice.")
+    if op in keys:
+        raise InputError("InvalidSpec", f"{where}.opColumn {op} is one of spec.replacement.keyColumns.")
 
 
 def plan_restatement(
@@ -107,7 +125,7 @@ def plan_restatement(
         in_files: Those of the request's ids that some data file might hold (rows older than the ledger).
         field_id: The Iceberg field id of the batch column.
         replacement: What was written for a Replay; None when only asking what would be done.
-        erased: What was found for an Erase by records; None as above.
+        erased: What was found for an Erase by records, or by the keys of the replacement; None as above.
     Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`.
     """
     done = ledger.requests.get(request.key)
@@ -147,6 +165,8 @@ def plan_restatement(
                 partitions=replacement.partitions,
             )
         )
+    # Of a replacement that is not wanted any more the keys are not, either.
+    by_keys = add_replacement and request.by_keys
     result = RequestResult(
         key=request.key,
         name=request.name,
@@ -156,6 +176,7 @@ def plan_restatement(
         tombstones_added=sum((field_id, i) not in active for i in ids),
         rows_deleted=_rows_hidden(b for b in known.values() if (field_id, b.id) not in active),
         rows_added=replacement.rows if replacement and add_replacement else 0,
+        rows_erased=erased.rows if erased and by_keys else 0,
         unknown_batch_ids_count=len(unknown),
         unknown_batch_ids=unknown[:LISTED_AT_MOST],
         batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
@@ -167,10 +188,12 @@ def plan_restatement(
     )
     entry = remembered(request, result, run, now)
     obligations = (Erasure(request.key, field_id, evict_by),) if request.operation == "Erase" else ()
+    if by_keys and evict_by is not None and erased is not None:
+        obligations = (Erasure(request.key, erased.field_id, evict_by),)
     delta = Delta(
         run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,), set_erasures=obligations
     )
-    return Restated(delta, result, add_replacement)
+    return Restated(delta, result, add_replacement, erase_rows=by_keys)
 
 
 def _erase_rows(request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:

@@ -89,7 +89,8 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
     """Walk from `until` back to `since` and say what each snapshot on the way counts as.
 
     Raises: InputError: NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, for a
-        change of rows that somebody else made and that no ledger tells of; ErasedBetween, for an Erase by records.
+        change of rows that somebody else made and that no ledger tells of; ErasedBetween, for an Erase by records
+            and for a replacement of records by their keys.
     """
     walked: list[Snapshot] = []
     current: int | None = until
@@ -152,8 +153,9 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     if snapshot.ledger is not None:
         raise InputError(
             "ErasedBetween",
-            f"{table}: snapshot {snapshot.id} erased records, and what they were is kept nowhere: what was appended and deleted "
-            f"cannot be told across it. Read up to the snapshot before it ({snapshot.parent_id}), and from it on.",
+            f"{table}: snapshot {snapshot.id} erased records, or replaced them by their keys, and what they were is "
+            "kept nowhere: what was appended and deleted cannot be told across it. Read up to the snapshot before it "
+            f"({snapshot.parent_id}), and from it on.",
         )
     raise InputError(
         "ForeignChange",

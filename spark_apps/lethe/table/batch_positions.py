@@ -13,8 +13,8 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe.plan.erasing import Kind, Values
-from lethe.table.columns import Unsure, open_columns
-from lethe.table.positions import columns_by_id, frozen
+from lethe.table.columns import open_columns
+from lethe.table.positions import columns_by_id, frozen, unsure_at
 
 
 def find_batches(
@@ -35,21 +35,16 @@ def find_batches(
     wanted = sorted(ids)
     values, array = Values(Kind("string"), tuple(wanted)), pa.array(wanted, pa.string())
     found: dict[str, BitMap64] = {}
-    with io.new_input(path).open() as stream:
-        try:
-            file = open_columns(stream, format_name)
-            columns = columns_by_id(file, names)
-            if field_id not in columns:
-                return {}
-            for start, piece in file.read(columns[field_id], [values]):
-                for chunk in piece.chunks:
-                    for at, first, end in _runs(_numbers(chunk, array)):
-                        found.setdefault(wanted[at], BitMap64()).add_range(start + first, start + end)
-                    start += len(chunk)
-        except Unsure as e:
-            raise Unsure(f"{path}: {e}") from None
-        except pa.ArrowException as e:
-            raise Unsure(f"{path}: {type(e).__name__}") from None
+    with io.new_input(path).open() as stream, unsure_at(path):
+        file = open_columns(stream, format_name)
+        columns = columns_by_id(file, names)
+        if field_id not in columns:
+            return {}
+        for start, piece in file.read(columns[field_id], [values]):
+            for chunk in piece.chunks:
+                for at, first, end in _runs(_numbers(chunk, array)):
+                    found.setdefault(wanted[at], BitMap64()).add_range(start + first, start + end)
+                start += len(chunk)
     return {i: frozen(positions) for i, positions in found.items()}
 
 

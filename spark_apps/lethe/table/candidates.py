@@ -1,7 +1,7 @@
 """Which data files of a snapshot might hold rows with some values. I/O: reads manifests, no data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.manifest import DataFile, ManifestContent
@@ -10,14 +10,16 @@ from pyiceberg.transforms import IdentityTransform
 
 from lethe.plan.partitions import partition_text
 from lethe.table.deletes import native_deletes
+from lethe.table.keys import AnyWanted, WantedKeys, columns_of
 from lethe.table.positions import Wanted
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A data file that might hold such rows. `keys` of the searches that have to look at it, and `if_absent` those of them that
-    want every row if the file lacks their column; `size` in bytes; `partition` its text, as `lethe.plan.partitions` writes it;
-    `deletes` the names of the native deletes that may apply to it."""
+    want every row if the file lacks their column; `absent` of those for several columns: for each of these, which of its values
+    the rows hold if the file lacks it; `size` in bytes; `partition` its text, as `lethe.plan.partitions` writes it; `deletes` the
+    names of the native deletes that may apply to it."""
 
     path: str
     size: int
@@ -26,9 +28,10 @@ class Candidate:
     deletes: frozenset[str]
     keys: frozenset[str]
     if_absent: frozenset[str]
+    absent: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
 
-def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, Wanted]) -> list[Candidate]:
+def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWanted]) -> list[Candidate]:
     """The live data files of a snapshot that metrics do not rule out for each of the searches, which have keys."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     if snapshot is None or not wanted:
@@ -41,8 +44,12 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, Wante
             continue
         for entry in manifest.fetch_manifest_entry(table.io):
             f = entry.data_file
-            keys = frozenset(key for key, w in wanted.items() if _might_hold(f, w))
+            keys = frozenset(key for key, w in wanted.items() if all(_might_hold(f, c) for c in columns_of(w)))
             if keys:
+                held = {
+                    k: tuple(c.values.index_of(_absent(table, f, c.field_id)) for c in columns_of(wanted[k]))
+                    for k in keys
+                }
                 found.append(
                     Candidate(
                         path=f.file_path,
@@ -51,9 +58,8 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, Wante
                         partition=partition_text(f.spec_id, [f.partition[n] for n in range(len(f.partition))]),
                         deletes=deletes.on(f.file_path, manifest.partition_spec_id),
                         keys=keys,
-                        if_absent=frozenset(
-                            k for k in keys if wanted[k].values.hold(_absent(table, f, wanted[k].field_id))
-                        ),
+                        if_absent=frozenset(k for k in keys if None not in held[k]),
+                        absent={k: held[k] for k in keys if isinstance(wanted[k], WantedKeys)},
                     )
                 )
     return found
@@ -73,7 +79,7 @@ def _absent(table: Table, file: DataFile, field_id: int) -> Any:
     That is the value of its partition, if that is the column's own (files that were added as they are), else the default
     that the column had when it came.
     """
-    for at, field in enumerate(table.specs()[file.spec_id].fields):
-        if field.source_id == field_id and isinstance(field.transform, IdentityTransform):
+    for at, f in enumerate(table.specs()[file.spec_id].fields):
+        if f.source_id == field_id and isinstance(f.transform, IdentityTransform):
             return file.partition[at]
     return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)

@@ -4,7 +4,8 @@ Positions are those of Iceberg's deletes: a file's rows in their order, counted 
 cannot be answered with certainty is not answered (`Unsure`). No error tells a value.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,25 +70,31 @@ def find(
     Raises: Unsure; whatever the storage raises.
     """
     found = {key: BitMap64() for key in wanted}
-    with io.new_input(path).open() as stream:
-        try:
-            file = open_columns(stream, format_name)
-            columns = columns_by_id(file, names)
-            for field_id in {w.field_id for w in wanted.values()}:
-                asked = {key: w for key, w in wanted.items() if w.field_id == field_id}
-                if field_id not in columns:
-                    for key in asked.keys() & set(if_absent):
-                        found[key].update(range(file.rows))
-                    continue
-                for start, piece in file.read(columns[field_id], [w.values for w in asked.values()]):
-                    for key, w in asked.items():
-                        found[key].update(matches(piece, w, start))
-        except Unsure as e:
-            raise Unsure(f"{path}: {e}") from None
-        except pa.ArrowException as e:
-            # Its text may quote what could not be converted.
-            raise Unsure(f"{path}: {type(e).__name__}") from None
+    with io.new_input(path).open() as stream, unsure_at(path):
+        file = open_columns(stream, format_name)
+        columns = columns_by_id(file, names)
+        for field_id in {w.field_id for w in wanted.values()}:
+            asked = {key: w for key, w in wanted.items() if w.field_id == field_id}
+            if field_id not in columns:
+                for key in asked.keys() & set(if_absent):
+                    found[key].update(range(file.rows))
+                continue
+            for start, piece in file.read(columns[field_id], [w.values for w in asked.values()]):
+                for key, w in asked.items():
+                    found[key].update(matches(piece, w, start))
     return {key: frozen(positions) for key, positions in found.items() if positions}
+
+
+@contextmanager
+def unsure_at(path: str) -> Iterator[None]:
+    """What goes wrong with a file, said without what is in it. Raises: Unsure."""
+    try:
+        yield
+    except Unsure as e:
+        raise Unsure(f"{path}: {e}") from None
+    except pa.ArrowException as e:
+        # Its text may quote what could not be converted.
+        raise Unsure(f"{path}: {type(e).__name__}") from None
 
 
 def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, str]:
@@ -111,19 +118,29 @@ def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarr
     """
     found: list[np.ndarray[Any, Any]] = []
     for chunk in column.chunks:
-        hits = np.flatnonzero(_is_one_of(chunk, wanted).to_numpy(zero_copy_only=False))
+        hits = np.flatnonzero(is_one_of(chunk, wanted).to_numpy(zero_copy_only=False))
         found.append(hits.astype(np.uint64) + np.uint64(start))
         start += len(chunk)
     return np.concatenate(found) if found else np.empty(0, np.uint64)
 
 
-def _is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
+def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
+    """Of each row whether it has one of the values. Raises: as `matches`."""
     if isinstance(chunk, pa.ExtensionArray):
         chunk = chunk.storage
     if pa.types.is_dictionary(chunk.type):
         known = pc.is_in(_cast(chunk.dictionary, wanted.array.type), value_set=wanted.array)
         return pc.fill_null(known.take(chunk.indices), False)
     return pc.is_in(_cast(chunk, wanted.array.type), value_set=wanted.array)
+
+
+def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
+    """The values of a column as those that are wanted are held. Raises: as `matches`."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return _cast(values, wanted.array.type)
 
 
 def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:

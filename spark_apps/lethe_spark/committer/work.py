@@ -205,7 +205,7 @@ def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:
 class _NoEraser:
     """Of records, which are searched in data files."""
 
-    def erase(self, requests: Sequence[RestatementRequest], _: Base) -> Erased:
+    def erase(self, requests: Sequence[RestatementRequest], _: Base, __: Replacements) -> Erased:
         raise NeedsSpark(f"Restatement {requests[0].name} erases records")
 
     def still_right(self, erased: Erased, _: Base) -> bool:

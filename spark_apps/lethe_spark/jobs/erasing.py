@@ -1,4 +1,5 @@
-"""Erases by records: their values read, their rows found in one pass, and written out of the data files. I/O.
+"""Erases by records, and replacements with keys: the rows that they mean found in one pass, and written out of the data files.
+I/O.
 
 Invariants: every row of a data file counts, whether or not a tombstone or a native delete hides it. Values are in files that
 are mounted into this pod and in the memory of this run and its workers, in no plan, path, message or log.
@@ -17,6 +18,7 @@ from lethe.plan.native import DELETION_VECTORS
 from lethe.plan.restatement import ErasedRows
 from lethe.run import Phase, RequestResult, RestatementRequest
 from lethe.table.candidates import Candidate, candidates
+from lethe.table.keys import AnyWanted, columns_of
 from lethe.table.positions import Wanted
 from pyroaring import FrozenBitMap64
 from pyspark.sql import DataFrame
@@ -25,7 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.base import Base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import named
-from lethe_spark.group_commit import Erased
+from lethe_spark.group_commit import Erased, Replacements
+from lethe_spark.jobs.changes import wanted_keys
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
@@ -47,16 +50,18 @@ class RowEraser:
 
     context: RunContext
     table: SparkTable
-    _wanted: dict[str, Wanted] = field(default_factory=dict, repr=False)  # by the keys of requests
+    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)  # by the keys of requests
     _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)  # by path, then by key
     _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
 
-    def erase(self, requests: Sequence[RestatementRequest], base: Base) -> Erased:
+    def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
         """Find the rows of all of them and write what takes them out; commit nothing.
 
+        Args:
+            written: With the keys of those that are change data.
         Raises: ConflictError, TransientError; what Spark raises.
         """
-        aside = self._read_values(requests, base)
+        aside = self._read_values(requests, base, written)
         files = self._searched(base, [r.key for r in requests if r.key not in aside])
         aside |= self._unanswered(requests, files)
         asked = [r.key for r in requests if r.key not in aside]
@@ -69,7 +74,7 @@ class RowEraser:
         deleted = deleted_of(self.table, tasks.values())
         fresh, counts = self._fresh(asked, deleted)
         rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
-        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to erase in {len(fresh)} files")
+        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to take out of {len(fresh)} files")
         found = Erased(rows, aside, taken_out)
         if not fresh:
             found = Erased(rows, aside, taken_out, beside=self._hidden_too(base, asked, deleted))
@@ -88,19 +93,26 @@ class RowEraser:
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether on this base the same rows lie in the same files, with the same deletes. Searches files that came since."""
-        if any(base.iceberg.schema().find_column_name(self._wanted[key].field_id) is None for key in erased.rows):
+        columns = (c for key in erased.rows for c in columns_of(self._wanted[key]))
+        if any(base.iceberg.schema().find_column_name(c.field_id) is None for c in columns):
             return False
         files = self._searched(base, erased.rows)
         if any(c.path in self._unsure for c in files):
             return False
         return {c.path: c.deletes for c in self._hit(files, erased.rows)} == erased.taken_out
 
-    def _read_values(self, requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
+    def _read_values(
+        self, requests: Iterable[RestatementRequest], base: Base, written: Replacements
+    ) -> dict[str, RequestResult]:
         """Results of those whose values cannot be had."""
         aside: dict[str, RequestResult] = {}
         for request in requests:
             try:
-                wanted = wanted_by(request, base)
+                wanted: AnyWanted = (
+                    wanted_keys(request, base, written.keys.get(request.key))
+                    if request.by_keys
+                    else wanted_by(request, base)
+                )
             except InputError as e:
                 aside[request.key] = set_aside(request, e)
             except TransientError as e:
@@ -141,18 +153,7 @@ class RowEraser:
         for c in files:
             for key in c.keys if c.path in self._unsure else ():
                 first.setdefault(key, c.path)
-        return {
-            r.key: set_aside(
-                r,
-                InputError(
-                    "FileNotSearchable",
-                    f"Restatement {r.name}: rows with the values of spec.rows may lie in a data file that cannot be searched: "
-                    f"{self._unsure[first[r.key]]}. Let the engine that wrote it write it anew. Nothing was erased.",
-                ),
-            )
-            for r in requests
-            if r.key in first
-        }
+        return {r.key: set_aside(r, _not_searchable(r, self._unsure[first[r.key]])) for r in requests if r.key in first}
 
     def _fresh(
         self, keys: Sequence[str], deleted: Mapping[str, Deleted]
@@ -208,6 +209,17 @@ class RowEraser:
         if written != sum(left.values()) and not any(deleted[p].others for p in paths):
             raise RuntimeError(f"{sum(left.values())} rows were to be kept, {written} were written")
         return survivors
+
+
+def _not_searchable(request: RestatementRequest, why: str) -> InputError:
+    meant, done = (
+        ("the keys of the replacement", "changed") if request.by_keys else ("the values of spec.rows", "erased")
+    )
+    return InputError(
+        "FileNotSearchable",
+        f"Restatement {request.name}: rows with {meant} may lie in a data file that cannot be searched: {why}. Let the engine "
+        f"that wrote it write it anew. Nothing was {done}.",
+    )
 
 
 def wanted_by(request: RestatementRequest, base: Base) -> Wanted:

@@ -20,10 +20,12 @@ from lethe.plan.places import overlap
 from lethe.plan.restatement import ReplacementRows
 from lethe.run import Phase, RequestResult, RestatementRequest
 
+from lethe_spark.base import Base
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
 from lethe_spark.group_commit import Replacements
 from lethe_spark.ingest import BatchSource
+from lethe_spark.jobs.changes import keyed_of, unusable_keys
 from lethe_spark.jvm.spark_table import SparkTable
 
 LISTED_AT_ONCE: Final = 8
@@ -35,7 +37,7 @@ _SAID: Final = {
 
 
 def write_replacements(
-    context: RunContext, table: SparkTable, requests: Sequence[RestatementRequest], batch_column: str
+    context: RunContext, table: SparkTable, requests: Sequence[RestatementRequest], base: Base
 ) -> Replacements:
     """Read the replacements of these requests and write their rows as data files; commit nothing.
 
@@ -44,8 +46,9 @@ def write_replacements(
     Raises: as `write_into`; TransientError, if the store does not answer.
     """
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
-    found = find_replacements(context, requests)
-    aside = {r.key: result for r, result in found if isinstance(result, RequestResult)}
+    aside = unusable_keys(requests, base)
+    found = find_replacements(context, [r for r in requests if r.key not in aside])
+    aside |= {r.key: result for r, result in found if isinstance(result, RequestResult)}
     sources = [(r, source) for r, source in found if isinstance(source, BatchSource)]
     context.step("after-list")
     if not sources:
@@ -53,7 +56,7 @@ def write_replacements(
     bytes_of = {s.id: sum(o.size for o in s.objects) for _, s in sources}
     context.reporter.phase(Phase.WRITING, f"{len(sources)} replacements, {sum(bytes_of.values())} bytes")
     try:
-        done = write_into(context, table, [s for _, s in sources], batch_column)
+        done = write_into(context, table, [s for _, s in sources], base.batch_column, keyed=keyed_of(requests))
     except (LedgerError, TableError):
         raise
     except InputError as e:  # the table takes none of them; what writes no rows is none of its business
@@ -66,7 +69,8 @@ def write_replacements(
         aside[asked[bad.batch_id].key] = _not_now(asked[bad.batch_id], bad.reason, bad.message)
     context.step("after-write")
     rows = {asked[i].key: ReplacementRows(n, bytes_of[i]) for i, n in done.rows_per_batch.items()}
-    return Replacements(done.files, rows, aside)
+    keys = {asked[i].key: table_ for i, table_ in done.keys.items()}
+    return Replacements(done.files, rows, aside, keys)
 
 
 def find_replacements(

@@ -39,7 +39,7 @@ def run(context: RunContext) -> RunResult:
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
-        return write_replacements(context, table, adding, base.batch_column)
+        return write_replacements(context, table, adding, base)
 
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)

@@ -16,7 +16,7 @@ from lethe_spark.buffer_store import FileTask
 from pyspark.sql.types import DataType, StructType
 
 FORMATS = ("parquet", "orc", "avro", "json", "csv")
-_AVRO = {"v": "long", "day": "int", "batch_id": "string", "extra": "long"}
+_AVRO = {"v": "long", "day": "int", "batch_id": "string", "extra": "long", "op": "string"}
 
 
 def columns(**types: DataType | str) -> StructType:

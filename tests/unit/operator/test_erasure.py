@@ -67,9 +67,27 @@ def test_batches_that_came_before_it_are_promoted_first_without_waiting_for_more
     actions = decided(an_erase(), waiting=(before,), consolidation={"minBatches": 100, "maxAgeSeconds": 86_400})
 
     assert [x.run.kind for x in actions.launches] == ["Consolidation"]
-    assert told(actions) == ("False", "EraseWaitsForBatches")
+    assert told(actions) == ("False", "WaitsForBatches")
     assert actions.dataset_status is not None
-    assert actions.dataset_status["consolidation"]["reason"] == "EraseWaitsForBatches"
+    assert actions.dataset_status["consolidation"]["reason"] == "WaitsForBatches"
+
+
+def test_a_replay_of_rows_by_their_keys_waits_for_them_as_well() -> None:
+    """Or the row of a batch that came before would be taken for a newer one. A Replay of batches does not."""
+    replacement = {"batchId": "C1", "uri": "s3://lake/c1/"}
+    changes, replay = (
+        a_restatement("erase", operation="Replay", batchIds=["X"], replacement={**replacement, **keys})
+        for keys in ({"keyColumns": ["tailnum"]}, {})
+    )
+    before = a_buffered("A", age_seconds=3601)
+    patient = {"consolidation": {"minBatches": 100, "maxAgeSeconds": 86_400}}
+
+    actions = decided(changes, waiting=(before,), **patient)
+
+    assert [x.run.kind for x in actions.launches] == ["Consolidation"]
+    assert told(actions) == ("False", "WaitsForBatches")
+    assert wants_listing([changes], NotListed())
+    assert members(decided(changes)) == members(decided(replay, waiting=(before,), **patient)) == ["erase"]
 
 
 def test_batches_that_came_after_it_are_not_waited_for() -> None:
@@ -99,7 +117,7 @@ def test_a_listing_that_is_older_tells_nothing(buffer: Any) -> None:
 def test_with_a_suspended_consolidation_somebody_has_to_act() -> None:
     actions = decided(an_erase(), waiting=(a_buffered("A", age_seconds=7200),), consolidation={"suspend": True})
 
-    assert told(actions) == ("True", "EraseWaitsForBatches")
+    assert told(actions) == ("True", "WaitsForBatches")
     assert "spec.consolidation.suspend of Dataset flights is true" in message(
         actions.restatement_statuses["erase"], "Ready"
     )

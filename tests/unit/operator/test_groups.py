@@ -2,6 +2,7 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from lethe_operator.decide import groups
@@ -68,6 +69,25 @@ def test_what_depends_on_one_that_did_not_fit_in_waits_with_it() -> None:
     assert members(actions) == ["first"]
     assert condition(actions.restatement_statuses["n"], "Ready")[1] == "WaitingForRestatement"
     assert condition(actions.restatement_statuses["o"], "Ready")[1] == "Queued"
+
+
+def test_one_that_replaces_rows_by_keys_waits_until_what_others_bring_is_committed() -> None:
+    """In its turn: nobody behind it goes before it. What comes after it may go with it."""
+
+    def bringing(name: str, seconds_ago: float, **more: Any) -> Restatement:
+        replacement = {"batchId": name, "uri": f"s3://lake/{name}/", **more}
+        return came(name, seconds_ago, operation="Replay", batchIds=["X"], replacement=replacement)
+
+    revert, first, second = (
+        came("revert", 90),
+        bringing("c1", 70, keyColumns=["v"]),
+        bringing("c2", 40, keyColumns=["v"]),
+    )
+    older, replay, younger = bringing("older", 80), bringing("between", 50), bringing("younger", 20)
+
+    assert members(decided(revert, first, replay, second, younger)) == ["revert", "c1", "between"]
+    assert members(decided(second, younger)) == ["c2", "younger"]
+    assert members(decided(older, first, younger)) == ["older"]
 
 
 def test_a_group_is_bounded_by_ids_by_its_document_and_by_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,14 @@
 """What a Dataset says of its buffer reaches the runs that read it."""
 
+from pathlib import Path
+
+import yaml
 from lethe_operator.decide import run_specs
+from lethe_operator.resources.restatement import parse_restatement
 
 from tests.unit.operator.builders import a_buffered, a_dataset, a_restatement
+
+EXAMPLES = Path(__file__).parents[3] / "examples/flights"
 
 
 def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added() -> None:
@@ -43,3 +49,20 @@ def test_restatements_are_told_which_deletes_the_dataset_asks_for() -> None:
 
     assert [r.restatement.deletes for r in runs if r.restatement] == ["Ledger", "DeletionVectors"]
     assert runs[0].run_id == runs[1].run_id
+
+
+def test_a_replay_of_rows_tells_the_run_its_keys() -> None:
+    """As the example asks for it."""
+    body = yaml.safe_load((EXAMPLES / "restatement-changes.yaml").read_text())
+    restatement = parse_restatement(body)
+
+    run = run_specs.restatements(a_dataset(), [(restatement, "")])
+
+    assert run.restatement is not None
+    (request,) = run.restatement.requests
+    assert request.replacement is not None
+    assert (request.by_keys, request.batch_ids) == (True, ())
+    assert (request.replacement.key_columns, request.replacement.op_column) == (
+        ("carrier", "flight", "time_hour"),
+        "op",
+    )

@@ -14,7 +14,20 @@ from lethe.plan.order import in_order, place_of
 from lethe.plan.restatement import AlreadyDone, ErasedRows, ReplacementRows, plan_restatement
 from lethe.run import RequestResult, RestatementRequest, RowsRef
 
-from tests.builders import FIELD, NOW, RUN, OnFiles, a_batch, a_ledger, a_replay, a_request, ago, on_files, settled
+from tests.builders import (
+    FIELD,
+    NOW,
+    RUN,
+    OnFiles,
+    a_batch,
+    a_change,
+    a_ledger,
+    a_replay,
+    a_request,
+    ago,
+    on_files,
+    settled,
+)
 
 ROWS = ReplacementRows(5, 50)
 LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
@@ -327,6 +340,35 @@ def test_an_erase_by_records_goes_after_the_replacements_before_it() -> None:
     assert "the replacement of Restatement ns/older may bring" in told.message
     refused = plan(LEDGER, older, erase, aside={older.key: set_aside(older, InputError("UnreadableFile", "damaged"))})
     assert refused.erases == (erase.key,)
+
+
+def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_erase() -> None:
+    """Two of them are never in one commit: the younger has to find the rows of the older."""
+    at = [ago(hours=h) for h in (4, 3, 2, 1)]
+    replay = a_replay("replay", by="A2", creation_time=at[0])
+    older, younger = a_change("older", "C1", creation_time=at[1]), a_change("younger", "C2", creation_time=at[2])
+    erase = an_erase(creation_time=at[3])
+
+    alone, both, all_ = (
+        plan(LEDGER, older, erase),
+        plan(LEDGER, older, younger),
+        plan(LEDGER, *(replay, older, younger)),
+    )
+
+    assert (alone.adds, alone.erases, alone.results[erase.key].reason) == (
+        (older.key,),
+        (older.key,),
+        "WaitingForRestatement",
+    )
+    assert (both.adds, both.erases, both.results[younger.key].reason) == (
+        (older.key,),
+        (older.key,),
+        "WaitingForRestatement",
+    )
+    assert "replaces rows that the replacement of Restatement ns/older may bring" in both.results[younger.key].message
+    assert (all_.adds, all_.erases) == ((replay.key,), ())
+    damaged = {older.key: set_aside(older, InputError("DuplicateKey", "twice"))}
+    assert plan(LEDGER, older, younger, aside=damaged).adds == (younger.key,)
 
 
 def test_an_erase_whose_values_are_not_there_waits_alone() -> None:

@@ -15,12 +15,28 @@ from lethe.plan.restatement import (
     check_request,
     plan_restatement,
 )
-from lethe.run import RestatementRequest, RowsRef
+from lethe.run import Replacement, RestatementRequest, RowsRef
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_replay, a_request, a_tombstone, an_object, settled
+from tests.builders import (
+    FIELD,
+    NOW,
+    RUN,
+    a_batch,
+    a_change,
+    a_ledger,
+    a_replay,
+    a_request,
+    a_tombstone,
+    an_object,
+    settled,
+)
 
 ROWS = ReplacementRows(5, 50)
 ROWS_REF = RowsRef(column="tailnum", values_file="/etc/lethe/values/0")
+
+
+def _keyed(*columns: str, op: str = "") -> Replacement:
+    return Replacement(batch_id="A2", uri="s3://lake/A2/", key_columns=columns, op_column=op)
 
 
 def plan(ledger: Ledger, request: RestatementRequest, in_files: Collection[str] = ()) -> Restated:
@@ -195,6 +211,55 @@ def test_tombstones_of_two_restatements_keep_both_and_the_earlier_deadline() -> 
     (tombstone,) = ledger.tombstones.values()
     assert tombstone.restatements == (first.key, second.key)
     assert tombstone.evict_by == NOW + timedelta(seconds=9)
+
+
+# --- change data ----------------------------------------------------------------------------------------------------
+
+
+def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None:
+    """They take back no batch but those that are named, and owe the bytes only if that is asked for."""
+    request, owing = a_change(), a_change(batch_ids=("A",), evict_by_seconds=60)
+    ledger = a_ledger(batches=[a_batch("A", rows=4), a_batch("B", rows=4)])
+
+    planned, owed = (plan_restatement(ledger, r, (), FIELD, RUN, NOW, ROWS, ErasedRows(7, 4)) for r in (request, owing))
+
+    assert isinstance(planned, Restated)
+    assert isinstance(owed, Restated)
+    assert (planned.add_replacement, planned.erase_rows) == (True, True)
+    told = planned.result
+    assert (told.rows_added, told.rows_erased, told.rows_deleted, told.tombstones_added) == (5, 7, 0, 0)
+    assert states(apply(ledger, planned.delta)) == {"A": "promoted", "B": "promoted", "C1": "promoted"}
+    assert (planned.delta.set_erasures, owed.delta.set_erasures) == (
+        (),
+        (Erasure(owing.key, 4, NOW + timedelta(seconds=60)),),
+    )
+    assert states(apply(ledger, owed.delta)) == {"A": "replaced", "B": "promoted", "C1": "promoted"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (a_replay(batch_ids=()), "Replay needs spec.batchIds or spec.replacement.keyColumns"),
+        (a_change(replacement=_keyed("a", op="a")), "spec.replacement.opColumn a is one of"),
+        (a_change(replacement=_keyed("a", "b", "a")), "spec.replacement.keyColumns names a column twice"),
+        (a_change(batch_ids=("A",), replacement=_keyed(op="op")), "opColumn is for spec.replacement.keyColumns"),
+    ],
+)
+def test_keys_that_mean_nothing_are_refused(request_: RestatementRequest, text: str) -> None:
+    """As the schema does, if the resource comes by it."""
+    with pytest.raises(InputError) as refused:
+        check_request(request_)
+
+    assert refused.value.reason == "InvalidSpec"
+    assert text in refused.value.message
+
+
+def test_of_a_replacement_that_was_taken_back_before_it_came_the_keys_mean_nothing() -> None:
+    ledger = a_ledger(batches=[a_batch("C1", BatchState.REVERTED, rows=None)])
+
+    planned = plan(ledger, a_change(evict_by_seconds=60))
+
+    assert (planned.add_replacement, planned.erase_rows, planned.delta.set_erasures) == (False, False, ())
 
 
 # --- erase ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import pyarrow as pa
 from lethe.plan.erasing import Kind, Values
 from lethe.table.candidates import candidates
+from lethe.table.keys import AnyWanted, WantedKeys
 from lethe.table.positions import Wanted
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -23,7 +24,7 @@ def wanted(table: Table, *values: str) -> Wanted:
     return Wanted.of(field_id, Values(Kind("string"), tuple(sorted(values))))
 
 
-def looked_at(table: Table, **searches: Wanted) -> list[set[str]]:
+def looked_at(table: Table, **searches: AnyWanted) -> list[set[str]]:
     """By which searches each file is looked at, in the order of their appends."""
     head = table.current_snapshot()
     found = {c.path: set(c.keys) for c in candidates(table, head.snapshot_id if head else None, searches)}
@@ -62,3 +63,16 @@ def test_a_table_without_snapshots_has_no_files(catalog: Catalog) -> None:
     table = new_table(catalog, schema=SCHEMA)
 
     assert candidates(table, None, {"it": wanted(table, "a")}) == []
+
+
+def test_a_file_is_looked_at_for_keys_if_each_of_their_columns_allows_one(catalog: Catalog) -> None:
+    table = named(new_table(catalog, schema=SCHEMA), ["a", "c"], ["d", "f"], [None, None])
+    batch, name = (table.schema().find_field(n).field_id for n in ("batch_id", "name"))
+
+    def keys(*of: tuple[str, str]) -> WantedKeys:
+        columns = [pa.array(values) for values in zip(*of, strict=True)]
+        return WantedKeys.of([(batch, Kind("string")), (name, Kind("string"))], pa.table(columns, names=["0", "1"]))
+
+    found = looked_at(table, one=keys(("b0", "b"), ("b9", "e")), two=keys(("b1", "a"), ("b1", "e"), ("b2", "a")))
+
+    assert found == [{"one"}, {"two"}, set()]
