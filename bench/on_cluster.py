@@ -1,4 +1,4 @@
-"""Restatements on a cluster, by the operator: thousands at once, and steadily beside consolidation and a vacuum. I/O."""
+"""Restatements on a cluster, by the operator: thousands at once, steadily beside other runs, and one at a time. I/O."""
 
 import threading
 import time
@@ -16,6 +16,9 @@ from bench.timing import say
 WITHIN_SECONDS: Final = 3600
 AFTERWARDS_SECONDS: Final = 600
 SAMPLED_EVERY_SECONDS: Final = 2.0
+QUIET_SECONDS: Final = (
+    10.0  # longer than the pause between two commits, so that nothing of the one before is waited for
+)
 
 
 def thrown(lake: Lake, scale: Scale) -> dict[str, Any]:
@@ -103,6 +106,34 @@ def steady(lake: Lake, scale: Scale) -> dict[str, Any]:
         **numbers,
     }
     if problem := _problem(subject, indexes, asked, ended, replays, [*indexes, *_promoted_of(subject, added)]):
+        result["error"] = problem
+    return {"results": [result]}
+
+
+def alone(lake: Lake, scale: Scale) -> dict[str, Any]:
+    """Reverts one at a time, each asked for when the one before has ended and the cluster is quiet again."""
+    lake.spark.stop()
+    subject = Subject(connect(), "bench-alone")
+    indexes = list(range(scale.alone))
+    subject.clean()
+    subject.put_batches(indexes)
+    subject.begin(len(indexes))
+    before = subject.commits()
+    asked: dict[str, float] = {}
+    with Endings(subject.site, subject.label) as endings:
+        for index in indexes:
+            time.sleep(QUIET_SECONDS)
+            asked[subject.request(index)] = subject.ask(index, replay=False)
+            endings.wait(len(asked), AFTERWARDS_SECONDS)
+    ended = endings.by_name
+    say(f"  {len(ended):,} of {len(indexes):,} have ended")
+    result = {
+        "restatements": len(indexes),
+        "to_committed": [round(e.committed - asked[n], 2) for n, e in ended.items() if e.committed],
+        "to_seen": [round(e.seen - asked[n], 2) for n, e in ended.items()],
+        "commits": _more(subject.commits(), before),
+    }
+    if problem := _problem(subject, indexes, asked, ended, frozenset(), indexes):
         result["error"] = problem
     return {"results": [result]}
 

@@ -1,8 +1,8 @@
 """What taking batches back costs: in a session beside SQL, in thousands of commits, and on a cluster by the operator.
 
-python -m bench.restatement [--scale tiny|small|full] [--only sql,commits,thrown,steady] [--out docs/benchmarks]
+python -m bench.restatement [--scale tiny|small|full] [--only sql,commits,thrown,steady,alone] [--out docs/benchmarks]
 
-The last two need a cluster with Lethe (`make up install`) and the exports of `make env`.
+The last three need a cluster with Lethe (`make up install`) and the exports of `make env`.
 """
 
 import os
@@ -21,6 +21,7 @@ SUITE = Suite(
         "commits": sdk_reverts.commits,
         "thrown": on_cluster.thrown,
         "steady": on_cluster.steady,
+        "alone": on_cluster.alone,
     },
     scales=SCALES,
     goals=restatement_report.goals,

@@ -24,6 +24,7 @@ from bench.sdk_reverts import SDK
 THROWN_SECONDS: Final = 600.0
 THROWN_COMMITS: Final = 20
 STEADY_P95_SECONDS: Final = 60.0
+ALONE_MEDIAN_SECONDS: Final = 5.0
 TIMES: Final = 100.0
 GROWTH: Final = 1.25
 SHARES: Final = (50, 95, 99)
@@ -31,7 +32,13 @@ SHARES: Final = (50, 95, 99)
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each goal with what was measured, None where it was not."""
-    return [*_thrown_goals(parts), *_steady_goals(parts), *_sql_goals(parts), *_commit_goals(parts)]
+    return [
+        *_thrown_goals(parts),
+        *_steady_goals(parts),
+        *_alone_goals(parts),
+        *_sql_goals(parts),
+        *_commit_goals(parts),
+    ]
 
 
 def percentile(values: Sequence[float], share: int) -> float | None:
@@ -60,6 +67,14 @@ def _steady_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     (r,) = parts["steady"]["results"]
     text = f"{r['restatements']:,} steadily: 95 % are committed so many seconds after they were created"
     return [goal(text, percentile(r["to_committed"], 95) if "error" not in r else None, STEADY_P95_SECONDS)]
+
+
+def _alone_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "alone" not in parts:
+        return []
+    (r,) = parts["alone"]["results"]
+    text = f"{r['restatements']:,} one at a time: half are committed so many seconds after they were created"
+    return [goal(text, percentile(r["to_committed"], 50) if "error" not in r else None, ALONE_MEDIAN_SECONDS)]
 
 
 def _sql_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -100,6 +115,8 @@ def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) 
             *_steady(parts["steady"]),
             "",
         ]
+    if "alone" in parts:
+        lines += ["### One at a time", "", *_alone(parts["alone"]), ""]
     if "sql" in parts:
         lines += ["### In one session, beside SQL", "", *_sql(parts["sql"]), ""]
     if "commits" in parts:
@@ -130,12 +147,21 @@ def _steady(part: Mapping[str, Any]) -> list[str]:
         f"{r['restatements']:,} Restatements within {r['seconds'] / 60:.1f} minutes, {r['replays']:,} of them Replays; "
         f"meanwhile {r['batches_added']:,} batches came. Commits: {beside}."
     )
+    return [told, "", *_failed(r), *_latencies(r), "", *table(("", ""), _costs(r))]
+
+
+def _alone(part: Mapping[str, Any]) -> list[str]:
+    (r,) = part["results"]
+    told = f"{r['restatements']:,} Reverts, each created when the one before had ended and the cluster was quiet again."
+    return [told, "", *_failed(r), *_latencies(r)]
+
+
+def _latencies(r: Mapping[str, Any]) -> list[str]:
     rows = [
         (what, *(number(percentile(r[key], share)) for share in SHARES), number(max(r[key], default=None)))
         for what, key in (("committed", "to_committed"), ("and says so", "to_seen"))
     ]
-    head = ("seconds after it was created", *(f"p{share}" for share in SHARES), "most")
-    return [told, "", *_failed(r), *table(head, rows), "", *table(("", ""), _costs(r))]
+    return table(("seconds after it was created", *(f"p{share}" for share in SHARES), "most"), rows)
 
 
 def _costs(r: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ class Scale:
         per_minute, minutes: Restatements that come steadily.
         batches_per_minute: That a producer adds meanwhile, for consolidation.
         vacuum_at: Active tombstones at which the vacuum beside it runs.
+        alone: Restatements of which each comes when nothing else is going on.
         table: That batches are taken out of in one session, by Lethe and by SQL.
         group: Batches that are taken out at once there.
         rounds, rewrite_rounds: Of that; the latter of what rewrites data.
@@ -29,6 +30,7 @@ class Scale:
     minutes: int
     batches_per_minute: int
     vacuum_at: int
+    alone: int
     table: Size
     group: int
     rounds: int
@@ -47,6 +49,7 @@ SCALES = {
         minutes=1,
         batches_per_minute=30,
         vacuum_at=30,
+        alone=3,
         table=Size(2, 60, 20, 2),
         group=20,
         rounds=1,
@@ -63,6 +66,7 @@ SCALES = {
         minutes=3,
         batches_per_minute=60,
         vacuum_at=300,
+        alone=10,
         table=Size(12, 2_000, 100, 1),
         group=1_000,
         rounds=3,
@@ -78,6 +82,7 @@ SCALES = {
         minutes=15,
         batches_per_minute=60,
         vacuum_at=1_000,
+        alone=30,
         table=Size(12, 20_000, 100, 4),
         group=1_000,
         rounds=5,
