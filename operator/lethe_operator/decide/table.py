@@ -1,7 +1,8 @@
 """One mind per table: asks the modules beside it and settles conflicts between their answers. Pure.
 
 Runs of one Dataset that write data and commit never overlap, and between two commits other writers of the table get a turn;
-Restatements go before consolidation; a vacuum may run beside either, and so may the committer, which changes metadata alone.
+Restatements go before consolidation, but not twice before the same batches; a vacuum may run beside either, and so may the
+committer, which changes metadata alone.
 """
 
 from collections import Counter
@@ -161,13 +162,14 @@ def _turns(
         return _Turns((), None)
     launches: list[Launch] = []
     (queued, group), (quick, asked) = groups
-    committing = group or consolidation.launch
+    passed_over = consolidation.launch is not None and _was_passed_over(world)
+    committing = consolidation.launch if passed_over else group or consolidation.launch
     ended = _commit_ended(world)
     until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
     pause = until if until > now and (committing or asked or reanchor.launch) else None
     # Consolidation does not take the turn of Restatements that are being collected: it may take long.
     collected, gathered = (start(q, dataset, ended, now) for q in (queued, quick))
-    collecting = collected if collected is not None and collected > now else None
+    collecting = collected if collected is not None and collected > now and not passed_over else None
     gathering = gathered if gathered is not None and gathered > now else None
     if asked is not None and pause is None and gathering is None:
         launches.append(asked)
@@ -194,6 +196,16 @@ def _committing(world: World) -> bool:
     """Whether a Job is under way that commits."""
     attempts = (a for r in world.runs if r.kind in COMMITTING for a in r.attempts)
     return any(a.state is AttemptState.ACTIVE and not a.by_committer for a in attempts)
+
+
+def _was_passed_over(world: World) -> bool:
+    """Whether the oldest batch has waited through the last Job, one of Restatements: where they never end, it would wait for
+    ever."""
+    jobs = [(a.created, r.kind) for r in world.runs if r.kind in COMMITTING for a in r.attempts if not a.by_committer]
+    if not jobs or not isinstance(world.buffer, BufferDigest) or not world.buffer.oldest:
+        return False
+    created, kind = max(jobs)
+    return kind is RunKind.RESTATEMENT and world.buffer.oldest[0].oldest_time < created
 
 
 def _commit_ended(world: World) -> datetime | None:

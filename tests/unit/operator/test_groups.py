@@ -5,9 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.plan.batches import BufferedBatch
 from lethe_operator.decide import groups
 from lethe_operator.decide.table import decide
-from lethe_operator.resources.observed import AttemptState
+from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement
 
 from tests.builders import NOW, a_batch, a_ledger
@@ -177,6 +178,26 @@ def test_consolidation_does_not_take_the_turn_of_what_is_being_collected() -> No
     assert actions.launches == ()
     told = actions.dataset_status["consolidation"]  # type: ignore[index]
     assert (told["decision"], told["reason"]) == ("Due", "Queued")
+
+
+def test_restatements_that_never_end_go_before_the_same_batches_once() -> None:
+    """While Replays come faster than they are carried out, the buffer would fill up for as long as they do."""
+    table = a_table(a_ledger(batches=[a_batch("Z")]))
+    before, during = a_buffered("A", age_seconds=100), a_buffered("A", age_seconds=30)
+    restatement = ended(6, a_restatement("other"), ago_seconds=60)
+    consolidation = ended(6, ago_seconds=50)
+
+    def starts(batch: BufferedBatch, *runs: Run, came_seconds_ago: float = 40) -> list[str]:
+        world = a_world(batch, restatements=(came("a", came_seconds_ago),), runs=runs, table=table)
+        return [x.run.kind for x in decide(a_dataset(consolidation={"minBatches": 1}), world, NOW, SETTINGS).launches]
+
+    assert starts(before, restatement) == ["Consolidation"]
+    assert starts(before, restatement, came_seconds_ago=0) == [
+        "Consolidation"
+    ]  # nor for those that are being collected
+    assert starts(during, restatement) == ["Restatement"]
+    assert starts(before, restatement, consolidation) == ["Restatement"]
+    assert starts(before) == ["Restatement"]
 
 
 def test_while_a_run_is_under_way_none_starts_and_each_has_its_place() -> None:
