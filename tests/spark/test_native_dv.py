@@ -66,6 +66,18 @@ def test_an_undo_shows_exactly_the_rows_again_and_only_the_others_stay_in_the_ve
     story.check_native(all_of(but=("A",)))
 
 
+def test_an_undo_of_one_of_two_that_were_hidden_by_one_commit_is_seen_by_every_reader(story: Native) -> None:
+    """PyIceberg takes all vectors of a Puffin file for those of today, so no two data files may share one."""
+    story.put("F", "G")
+    story.consolidate("F", "G")
+    told = group(story, a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("F",)))
+    assert {r.group_size for r in told.values()} == {2}
+
+    assert story.undo("one").succeeded
+
+    story.check_native(all_of("G"))
+
+
 def test_a_replay_brings_the_new_rows_in_the_snapshot_that_hides_the_old_ones(story: Native) -> None:
     """Nobody sees both, or neither. Who replaces a replacement of the same group goes after it."""
     first, second = story.a_replay("A", by="A2"), story.a_replay("A2", by="A3", name="second", rows=2)

@@ -71,7 +71,10 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
 def write_vectors(
     table: IcebergTable, tasks: Iterable[Any], positions: Mapping[str, FrozenBitMap64], run_id: str
 ) -> NativeDeletes:
-    """Write a deletion vector for each of the data files, and commit nothing.
+    """Write a deletion vector for each of the data files, in a Puffin file of its own, and commit nothing.
+
+    Files of several would be fewer, but PyIceberg takes every vector in one for deletes of today: when the vector of a data file
+    is replaced by a smaller one, what it was would go on deleting there for as long as that of another is in use.
 
     Args:
         tasks: Scan tasks of these files, with the deletes that they have now.
@@ -86,19 +89,20 @@ def write_vectors(
     # Nothing to merge with: the positions are whole. A map without entries is a function that answers null.
     nothing = method(table.jvm, "java.util.Map", "get", "java.lang.Object").bindTo(table.jvm.java.util.HashMap())
     previous = as_interface(table.jvm, "java.util.function.Function", nothing)
-    writer = api.deletes.BaseDVFileWriter(files, previous)
+    added: list[Any] = []
     specs = table.java.specs()
     replaced: list[Any] = []
     for task in tasks:
         file = task.file()
         path = str(file.location())
         if positions[path]:
+            writer = api.deletes.BaseDVFileWriter(files, previous)
             writer.delete(path, _index(table, positions[path]), specs.get(file.specId()), file.partition())
+            writer.close()
+            added += each(writer.result().deleteFiles())
         # Position deletes of several files stay for the others; of a file with a vector, no reader looks at them.
         own = (d for d in each(task.deletes()) if _is_positional(d))
         replaced += [d for d in own if api.util.ContentFileUtil.isFileScoped(d)]
-    writer.close()
-    added = list(each(writer.result().deleteFiles()))
     paths = tuple(sorted({str(d.location()) for d in added}))
     return NativeDeletes(paths, tuple(positions), tuple(added), tuple(replaced))
 
