@@ -71,7 +71,7 @@ class Values:
             return None
         match self.kind.name:
             case "string":
-                return stored.decode("utf-8", errors="replace") if _is_utf8(stored) else None
+                return _decoded(stored)
             case "int" | "long":
                 return int.from_bytes(stored, "little", signed=True)
             case "date" if len(stored) == 4:
@@ -84,12 +84,12 @@ class Values:
                 return None
 
 
-def _is_utf8(stored: bytes) -> bool:
+def _decoded(stored: bytes) -> str | None:
+    """None if it is no UTF-8: a bound may be cut within a character."""
     try:
-        stored.decode("utf-8")
+        return stored.decode("utf-8")
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
 
 
 def parse_values(content: bytes, kind: Kind, column: str, request: str) -> Values:

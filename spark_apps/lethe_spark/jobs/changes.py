@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 
 from lethe_spark.base import Base
 from lethe_spark.change_rows import Keyed
+from lethe_spark.jobs.searchable import searchable_column
 
 
 def keyed_of(requests: Iterable[RestatementRequest]) -> dict[str, Keyed]:
@@ -46,33 +47,14 @@ def key_columns(request: RestatementRequest, schema: Schema, batch_field_id: int
     if replacement is None or not request.by_keys:
         return []
     where = f"Restatement {request.name}: spec.replacement"
-    there = {f.name: f for f in schema.fields}
-    if replacement.op_column in there:
+    if any(f.name == replacement.op_column for f in schema.fields):
         raise InputError(
             "InvalidSpec",
             f"{where}.opColumn names {replacement.op_column}, which is a column of {table}. It says what becomes of a row, and "
             "is no part of it: let the replacement call it something else. Nothing was changed.",
         )
-    found: list[tuple[int, Kind]] = []
-    for name in replacement.key_columns:
-        column = there.get(name)
-        if column is None:
-            raise InputError(
-                "ColumnNotFound",
-                f"{where}.keyColumns names {name}, which {table} does not have; its columns are {', '.join(there)}. Nothing was "
-                "changed.",
-            )
-        if column.field_id == batch_field_id:
-            raise InputError(
-                "InvalidSpec",
-                f"{where}.keyColumns names the batch column {name}: name whole batches in spec.batchIds. Nothing was changed.",
-            )
-        kind = Kind.of(str(column.field_type))
-        if kind is None:
-            raise InputError(
-                "ColumnNotSearchable",
-                f"{where}.keyColumns names {name}, which is {column.field_type}; keys are columns of strings, whole numbers, "
-                "decimals, dates, timestamps or UUIDs. Nothing was changed.",
-            )
-        found.append((column.field_id, kind))
-    return found
+    where = f"{where}.keyColumns"
+    return [
+        searchable_column(schema, batch_field_id, name, where, table, "keys are columns", "changed")
+        for name in replacement.key_columns
+    ]

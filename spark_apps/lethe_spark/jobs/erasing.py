@@ -29,6 +29,7 @@ from lethe_spark.context import RunContext
 from lethe_spark.frames import named
 from lethe_spark.group_commit import Erased, Replacements
 from lethe_spark.jobs.changes import wanted_keys
+from lethe_spark.jobs.searchable import searchable_column
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
@@ -228,28 +229,10 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues; TransientError (`SecretNotFound`).
     """
     assert request.rows is not None
-    name, table = request.rows.column, base.facts.name
+    name = request.rows.column
     where = f"Restatement {request.name}: spec.rows.column"
-    schema = base.iceberg.schema()
-    column = next((f for f in schema.fields if f.name == name), None)
-    if column is None:
-        raise InputError(
-            "ColumnNotFound",
-            f"{where} names {name}, which {table} does not have; its columns are {', '.join(f.name for f in schema.fields)}. "
-            "Nothing was erased.",
-        )
-    if column.field_id == base.field_id:
-        raise InputError(
-            "InvalidSpec",
-            f"{where} names the batch column {name}: name whole batches in spec.batchIds. Nothing was erased.",
-        )
-    kind = Kind.of(str(column.field_type))
-    if kind is None:
-        raise InputError(
-            "ColumnNotSearchable",
-            f"{where} names {name}, which is {column.field_type}; records are named by a column of strings, whole numbers, "
-            "decimals, dates, timestamps or UUIDs. Nothing was erased.",
-        )
+    schema, rule = base.iceberg.schema(), "records are named by a column"
+    field_id, kind = searchable_column(schema, base.field_id, name, where, base.facts.name, rule, "erased")
     try:
         content = Path(request.rows.values_file).read_bytes()
     except OSError as e:
@@ -262,7 +245,7 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
             f"Restatement {request.name}: spec.rows.valuesFrom: there is {wanted} ({type(e).__name__}). Create it, with one "
             "value on each line; it is waited for.",
         ) from None
-    return Wanted.of(column.field_id, parse_values(content, kind, name, request.name))
+    return Wanted.of(field_id, parse_values(content, kind, name, request.name))
 
 
 def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:
