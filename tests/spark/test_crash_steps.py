@@ -370,4 +370,6 @@ def test_a_process_given_an_unknown_catalog_exits_with_10_and_names_the_known_on
     assert code == 10
     assert result is not None
     assert (result.outcome, result.reason) == ("Failed", "UnknownCatalog")
-    assert f"it names: {CATALOG}" in result.message
+    # The lake is shared: which other catalogs it names depends on the tests before.
+    known = result.message.partition("it names: ")[2].partition(".")[0].split(", ")
+    assert CATALOG in known

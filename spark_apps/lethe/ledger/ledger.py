@@ -183,7 +183,7 @@ class Delta:
             remove_tombstones=self.remove_tombstones | other.remove_tombstones,
             set_batches=tuple(batches.values()),
             set_requests=tuple(requests.values()),
-            forget_batches=(self.forget_batches | other.forget_batches) - batches.keys(),
+            forget_batches=(self.forget_batches | other.forget_batches).difference(batches),
             set_erasures=erasures,
             close_erasures=(self.close_erasures | other.close_erasures) - {e.restatement for e in erasures},
         )

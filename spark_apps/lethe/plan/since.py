@@ -182,7 +182,7 @@ def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
         Rows(Files.LIVE, u, frozenset(i for i in up if first.get(i) == u) | up - ids.since, of_ids=True)
         for u, up in ids.lifted.items()
     ]
-    again = Rows(Files.LIVE, within.since, seen_again - first.keys(), of_ids=True)
+    again = Rows(Files.LIVE, within.since, seen_again.difference(first), of_ids=True)
     return (*came, *(r for r in (*lifted, again) if r.ids))
 
 
