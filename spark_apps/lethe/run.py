@@ -128,14 +128,22 @@ class RestatementRequest(Document):
         """Whether its replacement is record-level change data."""
         return self.replacement is not None and bool(self.replacement.key_columns)
 
+    @property
+    def searches(self) -> bool:
+        """Whether it takes out rows that are found by their values."""
+        return self.rows is not None or self.by_keys
+
 
 class RestatementSpec(Document):
     """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none.
-    `deletes`: what marks batches as deleted beside the ledger, for readers that know nothing of it."""
+    `deletes`: what marks batches as deleted beside the ledger, for readers that know nothing of it. `listed_snapshot_id`:
+    the head by which it was told which batches of the buffer are to come first; requests that search for rows wait for another
+    look if an Undo was committed after it. None: nobody looked."""
 
     requests: tuple[RestatementRequest, ...]
     dry_run: bool = False
     deletes: Deletes = "Ledger"
+    listed_snapshot_id: int | None = None
 
 
 class SnapshotLimits(Document):

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 import pyarrow as pa
 from lethe.errors import ConflictError, InputError, TransientError
 from lethe.ledger.ledger import Delta, Ledger
+from lethe.ledger.lineage import shown_again_since
 from lethe.ledger.parts import get_many
 from lethe.plan.group import GroupPlan, plan_group, set_aside
 from lethe.plan.native import LEDGER, with_purged
@@ -115,6 +116,7 @@ class GroupCommit:
     eraser: Eraser
     masker: Masker
     aside: Mapping[str, RequestResult] = field(default_factory=dict)  # as `Replacements.aside`, known before
+    listed_snapshot_id: int | None = None  # as of `RestatementSpec`
 
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit; again from the start if something else has to be written than was.
@@ -243,7 +245,24 @@ class GroupCommit:
         now = datetime.now(UTC)
         run, field_id = self.context.run_id, base.field_id
         masking = self.masker.mode != LEDGER
+        aside = {**aside, **self._unlisted(base)}
         return plan_group(base.ledger, self.requests, in_files, field_id, run, now, rows, aside, erased.rows, masking)
+
+    def _unlisted(self, base: Base) -> dict[str, RequestResult]:
+        """Requests that search for rows, if since the buffer was looked at an Undo may have let batches in: these have to come
+        first."""
+        facts = base.facts
+        if self.listed_snapshot_id is None or not any(r.searches for r in self.requests):
+            return {}
+        if not shown_again_since(facts.snapshots, facts.head_id, self.listed_snapshot_id):
+            return {}
+        text = "an Undo may have let batches in since the buffer was listed; it goes after the next listing, and after these."
+        error = "BufferBeingListed"
+        return {
+            r.key: set_aside(r, InputError(error, f"Restatement {r.name}: {text}"), again=True)
+            for r in self.requests
+            if r.searches
+        }
 
 
 def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:

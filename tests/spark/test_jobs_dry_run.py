@@ -8,6 +8,7 @@ from lethe.run import RequestResult, RestatementRequest, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
+from tests.spark.erase_support import Names, name_of, row
 from tests.spark.jobs_support import Story, local
 from tests.spark.lake import Lake
 
@@ -71,6 +72,28 @@ def test_each_request_is_told_what_it_alone_would_do_and_not_a_byte_of_the_table
     assert [found[n].rows_deleted for n in ("first", "second", "whole")] == [4, 4, 4]
     assert found["first"].unknown_batch_ids == ("unknown",)
     assert (found["incomplete"].succeeded, found["incomplete"].reason) == (False, "ReplacementIncomplete")
+
+
+def test_of_an_erase_by_records_it_tells_which_files_would_be_searched(spark: SparkSession, lake: Lake) -> None:
+    """By the bounds of the column, and nothing is searched. What would keep it from starting is told as well."""
+    people = Names.of(Story.begin(spark, lake, partition_by=()))
+    people.put("A", "B")
+    people.consolidate("A")
+    people.consolidate("B")
+    (held,) = [p for p, ids in people.files().items() if "A" in ids]
+    erase, nobody = people.an_erase(name_of(row("A", 1)[1])), people.an_erase("zzz", name="nobody")
+    odd, no_secret = (people.an_erase("x", name=n, column=c) for n, c in (("odd", "none"), ("no-secret", "name")))
+    assert no_secret.rows is not None
+    Path(no_secret.rows.values_file).unlink()
+    before = everything(people)
+
+    found = told(rehearsed(people, erase, nobody, odd, no_secret))
+
+    assert everything(people) == before
+    plans = {n: (r.plan.files, r.plan.bytes) for n, r in found.items() if r.plan is not None}
+    assert plans == {"erase": (1, Path(local(held)).stat().st_size), "nobody": (0, 0)}
+    reasons = {n: (r.reason, r.again) for n, r in found.items() if not r.succeeded}
+    assert reasons == {"odd": ("ColumnNotFound", False), "no-secret": ("SecretNotFound", True)}
 
 
 def test_carried_out_it_does_what_the_dry_run_told(story: Story) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lethe.errors import ConflictError
+from lethe.errors import ConflictError, TransientError
 from lethe.run import RequestResult, RunResult
 from lethe_spark import group_commit
 from pyspark.sql import SparkSession
@@ -35,6 +35,33 @@ def story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Na
 def left_by(story: Names, run_id: str) -> list[Path]:
     """The files that a run has written and that still lie in the storage."""
     return [p for p in table_folder(story).rglob(f"data/{run_id}/**/*") if p.is_file() and p.suffix != ".crc"]
+
+
+@pytest.mark.parametrize("step", ["at_once", "after_search"])
+def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: Names, step: str) -> None:
+    """A batch lies in the buffer and was reverted before it came: the listing did not count it among those that the Erase waits
+    for. The Undo lets it in, after the listing and before the Erase, or during its search."""
+    somebody = row("late", 0)
+    story.revert("late")
+    story.put("late")
+    assert story.consolidate("late").batches_withheld == 1
+    listed = story.head().snapshot_id
+    if step == "at_once":
+        story.undo()
+    at = {} if step == "at_once" else {step: story.undo}
+
+    spec = story.restatement(story.an_erase(name_of(somebody[1])))
+    assert spec.restatement is not None
+    restatement = spec.restatement.model_copy(update={"listed_snapshot_id": listed})
+    with pytest.raises(TransientError, match="an Undo may have let batches in since the buffer was listed") as failed:
+        story.run(spec.model_copy(update={"restatement": restatement}), **at)
+    assert failed.value.reason == "BufferBeingListed"
+    assert story.consolidate("late").batches_promoted == 1
+    again = restatement.model_copy(update={"listed_snapshot_id": story.head().snapshot_id})
+    (result,) = story.run(spec.model_copy(update={"restatement": again, "attempt": 2})).requests
+
+    assert (result.succeeded, result.rows_erased) == (True, 1)
+    story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
 
 
 @pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])

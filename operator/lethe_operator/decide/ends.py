@@ -137,6 +137,13 @@ def planned(restatement: Restatement, trial: Trial) -> Standing | None:
             f"Nothing was changed. It would show {told.rows_restored} rows again and remove {told.tombstones_removed} "
             f"tombstones; {plan.files} data files of {plan.bytes} bytes can hold them."
         )
+    if restatement.spec.rows is not None:
+        text = (
+            f"Nothing was changed. {plan.files} data files of {plan.bytes} bytes may hold such rows, and would be searched for "
+            "them. So would be the batches that come before it."
+        )
+    if restatement.spec.replacement is not None and restatement.spec.replacement.key_columns:
+        text += " The rows that its keys mean come on top: a dry run does not look for them."
     text += _already_deleted(told)
     if told.unknown_batch_ids_count:
         text += f" {told.unknown_batch_ids_count} batch ids are not known to the table."

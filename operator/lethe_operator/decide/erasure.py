@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
+from lethe.ledger.lineage import shown_again_since
 from lethe.plan.digest import BufferDigest, WaitingBatch
 
 from lethe_operator.decide.conditions import UNKNOWN
@@ -15,7 +16,7 @@ from lethe_operator.decide.ends import finished_before
 from lethe_operator.decide.standing import Standing, stalled
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import World
+from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -24,9 +25,7 @@ _SECOND = timedelta(seconds=1)
 
 
 def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Standing | None:
-    """Why it cannot start now; None when it can, or does not search for rows."""
-    if not _searches(restatement):
-        return None
+    """Why it cannot start now; None when it can."""
     name, rows = restatement.meta.name, restatement.spec.rows
     secret = rows.secret.name if rows is not None else ""
     if secret and not _is_allowed(secret, settings):
@@ -36,7 +35,9 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
             f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value erase.allowedSecrets allows "
             f"{allowed}. Name the Secret so, or extend that value.",
         )
-    if not is_listed_since(world, restatement.created):
+    if not _searches(restatement):
+        return None
+    if not _is_listed_since(world.buffer, world.table, restatement.created):
         text = "Which batches came before it is told by the next listing of the buffer."
         return Standing("Queued", UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
     before = _before(restatement, world)
@@ -54,22 +55,30 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
 
 
 def _searches(restatement: Restatement) -> bool:
-    return restatement.spec.rows is not None or restatement.by_keys
+    """A dry run only looks at metadata, as they are."""
+    return (restatement.spec.rows is not None and not restatement.spec.dry_run) or restatement.by_keys
 
 
 def _is_allowed(secret: str, settings: Settings) -> bool:
     return secret != settings.catalogs_secret and any(fnmatchcase(secret, p) for p in settings.erase_secrets)
 
 
-def is_listed_since(world: World, created: datetime) -> bool:
-    buffer = world.buffer
-    return isinstance(buffer, BufferDigest) and buffer.began is not None and buffer.began > created
+def _is_listed_since(buffer: object, table: object, created: datetime) -> bool:
+    """Whether a listing tells which batches came before a moment: it is younger, and no Undo has let any in since."""
+    if not isinstance(buffer, BufferDigest) or buffer.began is None or buffer.began <= created:
+        return False
+    return not isinstance(table, TableView) or not shown_again_since(table.ancestry, table.head_id, buffer.head_id)
 
 
-def wants_listing(restatements: Iterable[Restatement], buffer: object) -> bool:
-    """Whether one of them waits for a look at the buffer that is younger than itself."""
-    began = buffer.began if isinstance(buffer, BufferDigest) else None
-    return any(began is None or began <= r.created for r in _open(restatements))
+def wants_listing(restatements: Iterable[Restatement], buffer: object, table: object) -> bool:
+    """Whether one of them waits for a look at the buffer that is younger than itself, and than the last Undo."""
+    return any(not _is_listed_since(buffer, table, r.created) for r in _open(restatements))
+
+
+def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | None:
+    """For a run of these: the snapshot whose ledger told which batches of the buffer it has to wait for; None: for none."""
+    searching = any(map(_searches, restatements))
+    return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
 
 
 def waits_for_batches(world: World) -> bool:

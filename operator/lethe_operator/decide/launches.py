@@ -1,6 +1,6 @@
 """The run of a group of Restatements, ready to start. Pure."""
 
-from lethe_operator.decide import run_specs
+from lethe_operator.decide import erasure, run_specs
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.groups import Queue
 from lethe_operator.resources.dataset import Dataset
@@ -13,7 +13,8 @@ def restatements_launch(dataset: Dataset, world: World, queued: Queue, by_commit
     members = [r for r, _ in queued.group]
     if not members:
         return None
-    run = run_specs.restatements(dataset, ((r, ready.undoes) for r, ready in queued.group))
+    listed = erasure.listed_head(members, world.buffer)
+    run = run_specs.restatements(dataset, ((r, ready.undoes) for r, ready in queued.group), listed)
     tried = [a.number for known in world.runs if known.run_id == run.run_id for a in known.attempts]
     run = run.model_copy(update={"attempt": max(tried, default=0) + 1})
     return Launch(

@@ -60,14 +60,18 @@ def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
     return run_id(dataset.meta.uid, RunKind.RESTATEMENT, [restatement.key])
 
 
-def restatements(dataset: Dataset, group: Iterable[tuple[Restatement, str]]) -> RunSpec:
+def restatements(
+    dataset: Dataset, group: Iterable[tuple[Restatement, str]], listed_snapshot_id: int | None = None
+) -> RunSpec:
     """A run for a group of Restatements, each with the key of the request that it takes back, "" unless it is an Undo. Its id
     follows from who they are, in whatever order. Either all of them are dry runs or none."""
     members = tuple(group)
     requests = tuple(_request(r, undoes) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
     dry_run = any(r.spec.dry_run for r, _ in members)
-    spec = RestatementSpec(requests=requests, dry_run=dry_run, deletes=dataset.spec.deletes)
+    spec = RestatementSpec(
+        requests=requests, dry_run=dry_run, deletes=dataset.spec.deletes, listed_snapshot_id=listed_snapshot_id
+    )
     return run.model_copy(update={"restatement": spec})
 
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -95,6 +95,7 @@ class Listings:
         properties: Mapping[str, str],
         run_ended: bool,
         rest_seconds: float = 0.0,
+        head_id: int | None = None,
     ) -> BufferDigest | NotListed | Unavailable:
         """The buffer as it was listed last; what retention may delete is in it only once. Never raises.
 
@@ -103,6 +104,7 @@ class Listings:
             properties: The catalog's.
             run_ended: A run has just ended, so that the buffer is worth another look.
             rest_seconds: How long the buffer may be left alone at least, since news of it come another way.
+            head_id: The snapshot whose ledger that is.
         """
         name, now = dataset.meta.full_name, self._clock()
         with self._lock:
@@ -114,7 +116,7 @@ class Listings:
                 buffer.meanwhile.clear()
                 buffer.under_way = started = _Listing(now, now)
         if started is not None:
-            arguments = (dataset, buffer, started, entries, properties)
+            arguments = (dataset, buffer, started, entries, properties, head_id)
             threading.Thread(target=self._list, args=arguments, name=f"listing {name}", daemon=True).start()
             started.done.wait(self._patience_seconds)
         with self._lock:
@@ -194,6 +196,7 @@ class Listings:
         listing: _Listing,
         entries: Mapping[str, BatchEntry],
         properties: Mapping[str, str],
+        head_id: int | None,
     ) -> None:
         spec = dataset.spec
         found: BufferDigest | Unavailable | None = None
@@ -206,6 +209,7 @@ class Listings:
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
             )
+            found = replace(found, head_id=head_id)
         except _Stopped:
             log.info("%s: the listing of %s was stopped", dataset.meta.full_name, spec.buffer.uri)
         except Exception as e:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.ledger import BatchEntry
-from lethe.ledger.lineage import Resolution, Snapshot
+from lethe.ledger.lineage import Resolution, Snapshot, shows_again
 from lethe.ledger.parts import apart
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunPointer
@@ -145,7 +145,8 @@ class Tables:
             properties = catalogs.properties(dataset.spec.table.catalog)
         except Exception as e:
             return unavailable(e, f"Buffer {dataset.spec.buffer.uri}", {}, storage=True)
-        return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds)
+        head_id = table.head_id if isinstance(table, TableView) else None
+        return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds, head_id)
 
     def notifications(
         self, dataset: Dataset, table: TableView | NoTable | Unavailable, others: str = ""
@@ -221,8 +222,8 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         prepared=found.sorted_by_batch and found.metrics_full,
         head_sequence_number=head.sequence_number if head is not None else 0,
         bare_since=_bare_since(ancestry, loaded.resolution),
-        # Their summaries would fill the memory.
-        ancestry={i: replace(s, summary={}) for i, s in ancestry.items()},
+        # The summaries of all would fill the memory.
+        ancestry={i: s if shows_again(s) else replace(s, summary={}) for i, s in ancestry.items()},
         ledger=loaded.ledger,
         run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if s.summary.get(names.RUN_ID)),
         total_bytes=int(head.summary.get("total-files-size", 0)) if head is not None else 0,

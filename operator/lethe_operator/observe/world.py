@@ -106,7 +106,9 @@ def observe(
         a for r in runs for a in r.attempts if a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job)
     ]
     known_buffer = tables.listings.last(dataset)
-    asked_for = call_for_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(restatements, known_buffer)
+    asked_for = call_for_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(
+        restatements, known_buffer, table
+    )
     buffer = tables.buffer(dataset, table, asked_for, rest_seconds)
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))

@@ -50,7 +50,7 @@ class TableView:
     """The table at one moment.
 
     `head_sequence_number` is 0 in format version 1; `bare_since`: since when the head has no ledger of its own, None while it
-    has, or while the table has none at all; `ancestry`: the head and its retained ancestors, without their summaries;
+    has, or while the table has none at all; `ancestry`: the head and its retained ancestors, with the summaries of Undos alone;
     `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does; `ledger`: of its batches and requests
     only those that a decision may ask for, with the statistics of all; `run_ids`: runs whose commit is among the retained
     snapshots; `total_bytes`: live data files of the head; `holds_batches`: it is the table of another one's batches.

@@ -146,6 +146,24 @@ def is_rolled_back(
     return bool(seen_sequence_number) and (seen_sequence_number or 0) >= oldest.sequence_number
 
 
+def shows_again(snapshot: Snapshot) -> bool:
+    """Whether it is the commit of an Undo: what was hidden is seen again, and batches that were kept out may come."""
+    purges = names.TOMBSTONE_VACUUM_FILE in snapshot.summary and names.DELETES not in snapshot.summary
+    return snapshot.ledger is not None and not purges and snapshot.summary.get(names.TOMBSTONE_DELETED, "0") != "0"
+
+
+def shown_again_since(snapshots: Mapping[int, Snapshot], head_id: int | None, since_id: int | None) -> bool:
+    """Whether an Undo was committed after `since_id`, a head that was seen before. True as well where nobody can tell, since that
+    head is no retained ancestor of this one."""
+    current = head_id
+    while current != since_id:
+        snapshot = snapshots.get(current) if current is not None else None
+        if snapshot is None or shows_again(snapshot):
+            return True
+        current = snapshot.parent_id
+    return False
+
+
 def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
     """The carriers list for the next ledger: what retained bare snapshots resolve to, oldest first. O(snapshots)."""
     remembered = {b: c for c in known for b in c.bare}

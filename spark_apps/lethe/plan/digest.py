@@ -55,7 +55,8 @@ class BufferDigest:
     `batches` and `bytes` wait for promotion, the `oldest` of them are known one by one; `promoted` lie there until their
     retention has passed, `expired` those for which it has; `unexpected`: objects that were added to a promoted batch;
     `more_expired`: not all of what retention may delete is in `expired`; `invalid`: folders and files that are no batch,
-    each with the reason; `began`: when that listing did, None for one that never was.
+    each with the reason; `began`: when that listing did, None for one that never was; `head_id`: the snapshot whose ledger it was
+    compared with.
     """
 
     batches: int = 0
@@ -74,6 +75,7 @@ class BufferDigest:
     invalid_folders: tuple[tuple[str, str], ...] = ()
     objects: int = 0
     began: datetime | None = field(default=None, compare=False)
+    head_id: int | None = field(default=None, compare=False)
 
     @property
     def is_cut(self) -> bool:

@@ -76,11 +76,13 @@ def plan_group(
     erases: list[str] = []
     late: dict[Thing, str] = {}
     coming: dict[Thing, str] = {}
+    undos: list[str] = []
     for request in in_order({r.key: r for r in requests}.values(), place_of):
         place = place_of(request)
         out = None
         if request.key not in ledger.requests:
-            out = aside.get(request.key) or _waits(request, place, late | coming) or _waits_for_rows(request, adds)
+            out = aside.get(request.key) or _waits(request, place, late | coming)
+            out = out or (_waits_for_rows(request, adds, undos) if request.searches else None)
         if out is None:
             rows = written.get(request.key, _TO_COME)
             try:
@@ -99,6 +101,7 @@ def plan_group(
         if isinstance(planned, Restated):
             folding.add(planned.delta)
             carried_out.append(request.key)
+            undos += [request.key] if planned.delta.forget_batches else []
             adds += [request.key] if planned.add_replacement else []
             coming |= dict.fromkeys(place.brings, request.name) if masking and planned.add_replacement else {}
             erases += [request.key] if planned.erase_rows else []
@@ -133,16 +136,21 @@ def _waits(request: RestatementRequest, place: Place, late: Mapping[Thing, str])
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
 
 
-def _waits_for_rows(request: RestatementRequest, adds: Sequence[str]) -> RequestResult | None:
+def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Sequence[str]) -> RequestResult | None:
     """Whether a request that finds its rows by their values has to see those of replacements before it, which are no part of the
-    table yet."""
-    if not adds or (request.rows is None and not request.by_keys):
+    table yet, or of batches that an Undo lets in."""
+    if not adds and not undos:
         return None
+    brings = f"the replacement of Restatement {_name(adds[-1])}" if adds else f"batches that {_name(undos[-1])} lets in"
     text = (
-        f"Restatement {request.name} {'replaces' if request.by_keys else 'erases'} rows that the replacement of Restatement "
-        f"{adds[-1].rpartition('/')[0]} may bring, which is committed first; it goes after that."
+        f"Restatement {request.name} {'replaces' if request.by_keys else 'erases'} rows that {brings} may bring, which is "
+        "committed first; it goes after that."
     )
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def _fetch(ledger: Ledger, requests: Sequence[RestatementRequest], field_id: int) -> None:

@@ -10,7 +10,7 @@ from enum import IntFlag, StrEnum, auto
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.ledger.lineage import ERASED, Snapshot
+from lethe.ledger.lineage import ERASED, Snapshot, shows_again
 from lethe.plan.native import DELETION_VECTORS
 
 
@@ -120,10 +120,7 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
         tuple(i for i, kind in kinds.items() if kind & _Kind.VACUUM),
         {s.id: s.parent_id for s in walked if kinds[s.id] & _Kind.MASK and s.parent_id is not None},
         {s.id: n for n, s in enumerate(walked)},
-        any(
-            (kinds[s.id] & _Kind.APPEND or not kinds[s.id]) and s.summary.get(names.TOMBSTONE_DELETED, "0") != "0"
-            for s in walked
-        ),
+        any(map(shows_again, walked)),
     )
 
 

@@ -4,17 +4,20 @@ or, of a dry run, what each of them would do. I/O."""
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from lethe.errors import InputError, TransientError
 from lethe.plan.bounds import IdIndex
+from lethe.plan.group import set_aside
 from lethe.plan.native import LEDGER
 from lethe.plan.outlook import outlook
 from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
+from lethe.table.candidates import Candidate, candidates
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.frames import named, semi_join
 from lethe_spark.group_commit import GroupCommit, Replacements, result_of, strangers_of
 from lethe_spark.id_lists import with_ids
-from lethe_spark.jobs.erasing import RowEraser
+from lethe_spark.jobs.erasing import RowEraser, wanted_by
 from lethe_spark.jobs.masking import SparkMasker, mask_rest, require_format
 from lethe_spark.jobs.replacements import find_replacements, write_replacements
 from lethe_spark.jobs.tidying import finished
@@ -45,7 +48,8 @@ def run(context: RunContext) -> RunResult:
         return _in_files(context, table, base, strangers)
 
     masker = SparkMasker(context, table, spec.restatement.deletes)
-    done = GroupCommit(context, table, requests, write, find, RowEraser(context, table), masker, aside).carry_out()
+    eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
+    done = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed).carry_out()
     if masker.mode != LEDGER:
         mask_rest(context, table, masker)
     return finished(context, table, result_of(spec, requests, done))
@@ -58,6 +62,13 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Run
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
+    searched: dict[str, list[Candidate]] = {}
+    for r in requests:
+        if r.rows is not None and r.key not in aside:
+            try:
+                searched[r.key] = candidates(base.iceberg, base.facts.head_id, {r.key: wanted_by(r, base)})
+            except (InputError, TransientError) as e:
+                aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
     strangers = strangers_of(base.ledger, requests)
     in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
     files, now = base.files(), datetime.now(UTC)
@@ -69,7 +80,8 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Run
         outcome="Planned",
         finished_time=now,
         requests=tuple(
-            aside.get(r.key) or outlook(base.ledger, r, files, in_files, base.field_id, spec.run_id, now)
+            aside.get(r.key)
+            or outlook(base.ledger, r, files, in_files, base.field_id, spec.run_id, now, searched.get(r.key))
             for r in requests
         ),
     )

@@ -105,6 +105,22 @@ def test_one_that_would_be_refused_fails_with_that_reason() -> None:
     assert (status["phase"], condition(status, "Succeeded")) == ("Failed", ("False", "AlreadyReplaced"))
 
 
+def test_of_records_it_tells_what_would_be_searched_and_of_keys_that_nobody_looked() -> None:
+    values = {"column": "tailnum", "valuesFrom": {"secretKeyRef": {"name": "erase-1", "key": "values"}}}
+    erase = a_restatement("erase", operation="Erase", dryRun=True, batchIds=(), rows=values)
+    keys = {"batchId": "C1", "uri": "s3://lake/c1/", "keyColumns": ["tailnum"]}
+    changes = a_restatement("changes", operation="Replay", dryRun=True, batchIds=["A"], replacement=keys)
+
+    of_erase, of_changes = (
+        message(decided(r, runs=(done(r),)).restatement_statuses[r.meta.name], "Ready") for r in (erase, changes)
+    )
+
+    assert of_erase.startswith(
+        "Nothing was changed. 5 data files of 123 bytes may hold such rows, and would be searched"
+    )
+    assert "The rows that its keys mean come on top" in of_changes
+
+
 def test_one_that_was_made_anew_is_planned_anew() -> None:
     again = a_restatement("dry", dryRun=True, batchIds=["A", "X"], meta={"uid": "another"})
 

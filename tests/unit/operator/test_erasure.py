@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe import names
+from lethe.ledger.lineage import Snapshot
 from lethe.plan.batches import BufferedBatch
 from lethe_operator.apply.launch import launch, prepare
 from lethe_operator.decide.actions import Actions
@@ -86,7 +88,7 @@ def test_a_replay_of_rows_by_their_keys_waits_for_them_as_well() -> None:
 
     assert [x.run.kind for x in actions.launches] == ["Consolidation"]
     assert told(actions) == ("False", "WaitsForBatches")
-    assert wants_listing([changes], NotListed())
+    assert wants_listing([changes], NotListed(), a_table())
     assert members(decided(changes)) == members(decided(replay, waiting=(before,), **patient)) == ["erase"]
 
 
@@ -109,9 +111,46 @@ def test_a_listing_that_is_older_tells_nothing(buffer: Any) -> None:
 
     assert members(actions) == []
     assert told(actions) == ("False", "BufferBeingListed")
-    assert wants_listing([an_erase()], buffer)
-    assert not wants_listing([an_erase(cancel=True), a_restatement()], buffer)
-    assert not wants_listing([an_erase()], a_buffer())
+    assert wants_listing([an_erase()], buffer, a_table())
+    assert not wants_listing([an_erase(cancel=True), a_restatement()], buffer, a_table())
+    assert not wants_listing([an_erase()], a_buffer(), a_table())
+
+
+def test_a_dry_run_waits_for_no_batch_and_makes_none_hurry() -> None:
+    """It tells of the files that are there. Which Secrets may be named holds for it, too."""
+    dry, waiting = an_erase(dryRun=True), (a_buffered("A", age_seconds=3601),)
+    patient = {"consolidation": {"minBatches": 100, "maxAgeSeconds": 86_400}}
+
+    (launch,) = decided(dry, waiting=waiting, **patient).launches
+    refused = decided(dry, settings=replace(SETTINGS, erase_secrets=("none",)))
+
+    assert (launch.run.kind, [s.secret for s in launch.secrets]) == ("Restatement", [SECRET])
+    assert not wants_listing([dry], NotListed(), a_table())
+    assert told(refused) == ("True", "SecretNotAllowed")
+
+
+def test_neither_does_one_beside_a_ledger_of_before_an_undo() -> None:
+    """Batches that the Undo lets in were not among those that waited."""
+    summary = {names.LEDGER: "L2", names.TOMBSTONE_DELETED: "1"}
+    line = Snapshot(1, None, 1, 0), Snapshot(2, 1, 2, 0, summary), Snapshot(3, 2, 3, 0)
+    table = a_table(head_id=3, ancestry={s.id: s for s in line})
+    old, new = (replace(a_buffer(), head_id=head) for head in (1, 2))
+
+    waits = decided(an_erase(), world={"buffer": old, "table": table})
+    goes = decided(an_erase(), world={"buffer": new, "table": table})
+
+    assert (members(waits), told(waits)) == ([], ("False", "BufferBeingListed"))
+    assert [wants_listing([an_erase()], b, table) for b in (old, new)] == [True, False]
+    (launch,) = goes.launches
+    assert launch.run.restatement is not None
+    assert launch.run.restatement.listed_snapshot_id == 2
+
+
+def test_a_run_that_searches_nothing_is_not_told_of_listings() -> None:
+    (launch,) = decided(a_restatement(), world={"buffer": replace(a_buffer(), head_id=7)}).launches
+
+    assert launch.run.restatement is not None
+    assert launch.run.restatement.listed_snapshot_id is None
 
 
 def test_with_a_suspended_consolidation_somebody_has_to_act() -> None:

@@ -12,6 +12,7 @@ from lethe.ledger.lineage import (
     needed_carriers,
     parent_of,
     resolve,
+    shown_again_since,
 )
 
 from tests.builders import a_carrier, a_history, a_snapshot
@@ -211,3 +212,34 @@ def test_below_an_erased_parent_a_ledger_is_lost_unless_the_carriers_list_knows_
         resolve(history, 4)
     assert resolve(history, 4, (a_carrier(2, 3),)) == Resolution("L2", 2, (4, 3))
     assert needed_carriers(history, (a_carrier(2, 3),)) == (a_carrier(2, 3, 4),)
+
+
+UNDO = {"ledger": "L", "tombstone__metrics__deleted__count": "2"}
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"),
+    [
+        ({"ledger": "L", "tombstone__metrics__deleted__count": "0"}, False),
+        ({}, False),
+        (UNDO, True),
+        ({**UNDO, "tombstone__vacuum__file": "v"}, False),
+        ({**UNDO, "tombstone__vacuum__file": "v", "lethe__deletes": "DeletionVectors"}, True),
+    ],
+    ids=["a revert", "another writer", "an undo", "a vacuum", "an undo that lifts native deletes"],
+)
+def test_only_an_undo_after_a_head_shows_again_what_was_hidden_from_it(after: dict[str, str], shown: bool) -> None:
+    history = a_history(
+        a_snapshot(1, **UNDO), a_snapshot(2, 1, ledger="L2"), a_snapshot(3, 2, **after), a_snapshot(4, 3)
+    )
+
+    assert shown_again_since(history, 4, 2) is shown
+    assert not shown_again_since(history, 4, 4)
+    assert shown_again_since(history, 4, 1) is shown
+    assert shown_again_since(history, 4, None)
+
+
+def test_of_a_head_that_is_no_ancestor_nobody_can_tell_what_was_shown_again_since() -> None:
+    assert shown_again_since(HISTORY, 6, 7)
+    assert shown_again_since(HISTORY, None, 2)
+    assert not shown_again_since({}, None, None)

@@ -342,6 +342,21 @@ def test_an_erase_by_records_goes_after_the_replacements_before_it() -> None:
     assert refused.erases == (erase.key,)
 
 
+def test_an_erase_by_records_goes_after_an_undo_that_lets_batches_in() -> None:
+    """They may lie in the buffer, and are promoted and searched first. One that only shows rows of the table holds up nobody."""
+    before = apply(LEDGER, plan(LEDGER, a_request("late", batch_ids=["X"]), a_request("there", batch_ids=["A"])).delta)
+    erase, at = an_erase(), ago(hours=1)
+
+    waits = plan(before, an_undo("late", creation_time=at), erase)
+    goes = plan(before, an_undo("there", creation_time=at), erase)
+
+    assert (waits.carried_out, waits.erases) == (("ns/undo/0",), ())
+    told = waits.results[erase.key]
+    assert (told.again, told.reason) == (True, "WaitingForRestatement")
+    assert "rows that batches that ns/undo lets in may bring" in told.message
+    assert (goes.carried_out, goes.erases) == (("ns/undo/0", erase.key), (erase.key,))
+
+
 def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_erase() -> None:
     """Two of them are never in one commit: the younger has to find the rows of the older."""
     at = [ago(hours=h) for h in (4, 3, 2, 1)]
