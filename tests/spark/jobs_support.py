@@ -332,3 +332,8 @@ def avro(uri: str) -> list[dict[str, Any]]:
 
 def local(uri: str) -> str:
     return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri
+
+
+def told(result: RunResult) -> dict[str, RequestResult]:
+    """What a run of requests in the namespace `ns` tells of each, by its name."""
+    return {r.name.removeprefix("ns/"): r for r in result.requests}

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago
 from tests.spark.change_support import CHANGES, SOME, Change, Changing, changed, delete, upsert
-from tests.spark.erase_support import name_of, row, table_folder, tell_tales
+from tests.spark.erase_support import name_of, row, table_folder
 from tests.spark.jobs_support import Story, of_arrow, of_batches
 from tests.spark.lake import Lake
 
@@ -380,23 +380,3 @@ def add_without_ids(story: Changing) -> None:
     pq.write_table(rows, folder / "f.parquet")
     story.sql(f"CALL {{catalog}}.system.add_files(table => '{{name}}', source_table => '`parquet`.`{folder}`')")
     story.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
-
-
-# --- what nobody is told --------------------------------------------------------------------------------------------
-
-
-def test_keys_are_in_no_ledger_no_metadata_and_no_name(make: Make) -> None:
-    """But for bounds of the data files, which hold the least and the greatest value of any column."""
-    story = make(3)
-    rows = pa.Table.from_pylist(
-        [{"v": v, "day": 1, "name": name_of(v), "op": op} for v, op in ((row("B", 1)[1], "U"), (row("B", 2)[1], "D"))],
-        CHANGES,
-    )
-
-    result = story.restate(
-        a_request("x", "Replay", batch_ids=(), replacement=story.put_changes("C1", rows, keys=("name",)))
-    )
-
-    assert (result.rows_erased, result.rows_added) == (2, 1)
-    assert name_of(row("B", 2)[1]) not in result.to_json()
-    assert tell_tales(table_folder(story) / "_tombstones", *map(name_of, (row("B", 1)[1], row("B", 2)[1]))) == []

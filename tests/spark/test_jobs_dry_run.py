@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import InputError
-from lethe.run import RequestResult, RestatementRequest, RunResult
+from lethe.run import RestatementRequest, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
 from tests.spark.erase_support import Names, name_of, row
-from tests.spark.jobs_support import Story, local
+from tests.spark.jobs_support import Story, local, told
 from tests.spark.lake import Lake
 
 
@@ -27,10 +27,6 @@ def rehearsed(story: Story, *requests: RestatementRequest) -> RunResult:
     spec = story.restatement(*requests)
     assert spec.restatement is not None
     return story.run(spec.model_copy(update={"restatement": spec.restatement.model_copy(update={"dry_run": True})}))
-
-
-def told(result: RunResult) -> dict[str, RequestResult]:
-    return {r.name.removeprefix("ns/"): r for r in result.requests}
 
 
 def everything(story: Story) -> dict[str, bytes]:

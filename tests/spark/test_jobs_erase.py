@@ -1,6 +1,5 @@
-"""Erase: the rows that were named are gone for every reader, and for good; nothing tells who they were."""
+"""Erase: the rows that were named are gone for every reader, and for good."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,12 @@ import lethe_spark
 import pyarrow.parquet as pq
 import pytest
 from lethe.errors import InputError, TransientError
-from lethe.run import RequestResult, RestatementRequest, RunResult, RunSpec
+from lethe.run import RestatementRequest, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago
-from tests.spark.driver import Driver
-from tests.spark.erase_support import Names, but, name_of, row, table_folder, tell_tales
-from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches, some_rows
+from tests.spark.erase_support import Names, but, name_of, row, table_folder
+from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches, some_rows, told
 from tests.spark.lake import Lake
 
 Make = Callable[..., Names]
@@ -39,10 +37,6 @@ def story(request: pytest.FixtureRequest, make: Make) -> Names:
 
 def group(story: Story, *requests: RestatementRequest) -> RunResult:
     return story.run(story.restatement(*requests))
-
-
-def told(result: RunResult) -> dict[str, RequestResult]:
-    return {r.name.removeprefix("ns/"): r for r in result.requests}
 
 
 # --- by batch ids ---------------------------------------------------------------------------------------------------
@@ -361,59 +355,3 @@ def test_an_erase_in_a_table_without_rows_succeeds(spark: SparkSession, lake: La
     story = Names.of(Story.begin(spark, lake), 3)
 
     assert (story.erase(row("A", 0)).succeeded, story.rows_at()) == (True, Counter())
-
-
-# --- who it was -----------------------------------------------------------------------------------------------------
-
-
-def two_erases(story: Names, secret: str) -> RunSpec:
-    """One that takes a row and one that is refused, of the same value."""
-    return story.restatement(
-        story.an_erase(secret, "somebody else", name="good"), story.an_erase(secret, name="bad", column="day")
-    )
-
-
-def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
-    ledger = json.dumps([dict(e.result) for e in story.ledger().requests.values()])
-    places = {**texts, "ledger": ledger}
-    assert [where for where, text in places.items() if secret in text or "somebody else" in text] == []
-    assert tell_tales(table_folder(story), secret, "somebody else") == []
-
-
-def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
-    """Not into the table's folder but for data files, whatever is compressed there, nor into what a process is told, logs,
-    and tells."""
-    secret = name_of(row("B", 1)[1])
-    assert tell_tales(table_folder(story), secret) == []  # it is no bound of a file, else this would test nothing
-    spec = two_erases(story, secret)
-    assert tell_tales(story.lake.home / "values", secret) != []  # what is searched for can be found
-
-    ended = driver.run(spec)
-
-    assert ended.result is not None
-    assert (told(ended.result)["good"].rows_erased, told(ended.result)["bad"].reason) == (1, "InvalidValues")
-    document = driver.file_of(spec).read_text()
-    check_nobody_knows(story, secret, run=document, result=ended.result.to_json(), log=ended.log)
-    story.vacuum()
-    check_nobody_knows(story, secret)
-
-
-def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names) -> None:
-    """Its pages and event logs show that."""
-    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
-    story.append_by_spark(row("B", 1), row("x", 0))
-    secret = name_of(row("B", 1)[1])
-
-    result = story.run(two_erases(story, secret))
-
-    assert told(result)["good"].rows_erased == 2
-    check_nobody_knows(story, secret, plans=plans_of(story.spark))
-
-
-def plans_of(spark: SparkSession) -> str:
-    """What Spark remembers of the queries that it ran, as its pages and event logs show it."""
-    store = spark._jsparkSession.sharedState().statusStore()
-    listed = store.executionsList()
-    executions = [listed.apply(n) for n in range(int(listed.size()))]
-    assert executions
-    return "\n".join(f"{e.description()}\n{e.details()}\n{e.physicalPlanDescription()}" for e in executions)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.errors import TransientError
-from lethe.run import Replacement, RequestResult, RestatementRequest, RunResult
+from lethe.run import Replacement, RestatementRequest, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago
-from tests.spark.jobs_support import Story, local, of_batches
+from tests.spark.jobs_support import Story, local, of_batches, told
 from tests.spark.lake import Lake
 
 
@@ -27,10 +27,6 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 
 def group(story: Story, *requests: RestatementRequest, **at: Callable[[], object]) -> RunResult:
     return story.run(story.restatement(*requests), **at)
-
-
-def told(result: RunResult) -> dict[str, RequestResult]:
-    return {r.name.removeprefix("ns/"): r for r in result.requests}
 
 
 def reasons(result: RunResult) -> dict[str, str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from lethe.plan.id_lists import LISTED_IDS_AT_MOST, parse_ids
-from lethe.run import RequestResult, RestatementRequest, RunResult
+from lethe.run import RequestResult, RestatementRequest
 from lethe_spark.id_lists import with_ids
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago
-from tests.spark.jobs_support import Story, of_batches
+from tests.spark.jobs_support import Story, of_batches, told
 from tests.spark.lake import Lake
 from tests.spark.s3 import OWNER, READER, S3, running
 
@@ -32,10 +32,6 @@ def ids(tmp_path: Path) -> Path:
 
 def by_list(path: Path, name: str = "listed", **changes: object) -> RestatementRequest:
     return a_request(name, batch_ids=(), batch_ids_uri=f"file://{path}", **changes)
-
-
-def told(result: RunResult) -> dict[str, RequestResult]:
-    return {r.name.removeprefix("ns/"): r for r in result.requests}
 
 
 def test_a_listed_revert_is_carried_out_remembered_and_undone_when_the_list_is_gone(story: Story, ids: Path) -> None:
