@@ -18,9 +18,9 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = f"small files an hour into one table, over {part['files']:,} of them"
         found.append(goal(f"at least this many {text}", part.get("per_hour"), FILES_PER_HOUR, at_least=True))
     if "commits" in parts:
-        first, last = ends(parts["commits"])
+        _, last = ends(parts["commits"])
         text = f"the last {parts['commits']['window']:,} of {last['commits']:,} commits : the first, at most"
-        found.append(goal(text, ratio(last["seconds"]["median"], first["seconds"]["median"]), GROWTH))
+        found.append(goal(text, growth(parts["commits"]), GROWTH))
     return found
 
 
@@ -49,6 +49,12 @@ def stages(results: Sequence[Mapping[str, Any]]) -> list[str]:
 def ends(part: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The first and the last window of commits."""
     return part["results"][0], part["results"][-1]
+
+
+def growth(part: Mapping[str, Any]) -> float | None:
+    """The median of the last window of commits by that of the first, each by the machine's pace meanwhile where it is known."""
+    first, last = (r["seconds"]["median"] / r.get("pace_seconds", 1.0) for r in ends(part))
+    return ratio(last, first)
 
 
 def _sustained(part: Mapping[str, Any]) -> list[str]:
@@ -117,8 +123,10 @@ def windows(part: Mapping[str, Any]) -> list[str]:
     """A table of commits one after the other, window by window."""
     rows = []
     first, _ = ends(part)
+    paced = "pace_seconds" in first
     for r in part["results"]:
         s = r["seconds"]
+        pace = ratio(r["pace_seconds"], first["pace_seconds"]) if paced else None
         rows.append(
             (
                 f"{r['commits']:,}",
@@ -126,10 +134,22 @@ def windows(part: Mapping[str, Any]) -> list[str]:
                 f"**{number(s['median'])}**",
                 number(s["max"]),
                 number(ratio(s["median"], first["seconds"]["median"])),
+                *((number(pace),) if paced else ()),
                 number(r["tidying_seconds"] / part["window"]),
                 f"{r['snapshots']:,}",
                 f"{r['metadata_bytes'] / 2**10:,.0f}",
             )
         )
-    head = ("after", "min s", "median s", "max s", "of the first", "tidying s each", "snapshots", "metadata KiB")
+    pace_head = ("the same work, of the first",) if paced else ()
+    head = (
+        "after",
+        "min s",
+        "median s",
+        "max s",
+        "of the first",
+        *pace_head,
+        "tidying s each",
+        "snapshots",
+        "metadata KiB",
+    )
     return table(head, rows)

@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lethe.ledger.ledger import BatchState, Delta
 from lethe.run import CreateTable, RunKind
@@ -21,9 +21,12 @@ from lethe_spark.ledger_commit import Intent, commit_on_ledger
 from bench import producer
 from bench.consolidation_scales import Scale
 from bench.lake import CATALOG, METRICS, Lake, entry, our_properties
-from bench.timing import say
+from bench.timing import say, seconds_of
 
 T = TypeVar("T")
+# How fast the machine is while a window lasts, by work that is always the same: an hour is long, and others use it as well.
+YARDSTICK: Final = json.dumps([{"id": n, "name": f"row {n}", "values": [n] * 5} for n in range(4_000)])
+COMMITS_PER_YARDSTICK: Final = 5
 
 
 def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
@@ -49,9 +52,10 @@ def in_windows(
     prepare: Callable[[int], T],
     commit: Callable[[RunContext, int, T], None],
 ) -> dict[str, Any]:
-    """Commit so often, and tidy up after each; `prepare` is not timed."""
+    """Commit so often, and tidy up after each; `prepare` is not timed. `pace_seconds` of a window: of the yardstick."""
     took: list[float] = []
     tidying: list[float] = []
+    paces: list[float] = []
     results: list[dict[str, Any]] = []
     for n in range(commits):
         prepared = prepare(n)
@@ -62,8 +66,11 @@ def in_windows(
             tidy(context, table, committed=True)
             tidying.append(time.perf_counter() - between)
             took.append(between - since)
+        if n % COMMITS_PER_YARDSTICK == 0:
+            paces.append(seconds_of(lambda: json.dumps(json.loads(YARDSTICK))))
         if (n + 1) % window == 0:
-            results.append(_window(table, took, tidying, n + 1, window))
+            results.append({**_window(table, took, tidying, n + 1, window), "pace_seconds": statistics.median(paces)})
+            paces.clear()
             say(f"  {n + 1:,} commits: {results[-1]['seconds']['median']:.3f} s each")
     return {"window": window, "results": results}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bench import rivals
-from bench.consolidation_report import ends, windows
+from bench.consolidation_report import ends, growth, windows
 from bench.page import (
     NO,
     NO_DIFFERENCE,
@@ -96,9 +96,9 @@ def _sql_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _commit_goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "commits" not in parts:
         return []
-    first, last = ends(parts["commits"])
+    _, last = ends(parts["commits"])
     text = f"the last {parts['commits']['window']:,} of {last['commits']:,} reverts : the first, at most"
-    return [goal(text, ratio(last["seconds"]["median"], first["seconds"]["median"]), GROWTH)]
+    return [goal(text, growth(parts["commits"]), GROWTH)]
 
 
 def section(document: Mapping[str, Any], drawn: Mapping[str, str], folder: str) -> str:

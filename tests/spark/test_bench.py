@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import deletes_kinds, deletes_report, ledger_report, page, rivals, tracking
+from bench import consolidation_report, deletes_kinds, deletes_report, ledger_report, page, rivals, tracking
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,3 +135,15 @@ def test_a_table_that_a_reader_refuses_is_told_as_that_and_not_as_a_failure() ->
     text = deletes_report.section(document, {}, "benchmarks")
 
     assert "| lethe.scan | EqualityDeletes | 90 | refuses | Because |" in text
+
+
+def test_growth_is_told_by_the_pace_of_the_machine_where_that_is_known() -> None:
+    """Commits that take twice as long while all else does so as well have not become slower."""
+    windows = [
+        {"commits": n, "seconds": {"median": seconds}, "pace_seconds": pace}
+        for n, seconds, pace in ((10, 0.2, 0.01), (20, 0.3, 0.02), (30, 0.44, 0.02))
+    ]
+    unknown = [{k: v for k, v in w.items() if k != "pace_seconds"} for w in windows]
+
+    assert consolidation_report.growth({"results": windows}) == pytest.approx(1.1)
+    assert consolidation_report.growth({"results": unknown}) == pytest.approx(2.2)
