@@ -251,18 +251,14 @@ class GroupCommit:
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
         """Requests that search for rows, if since the buffer was looked at an Undo may have let batches in: these have to come
         first."""
-        facts = base.facts
-        if self.listed_snapshot_id is None or not any(r.searches for r in self.requests):
+        facts, searching = base.facts, [r for r in self.requests if r.searches]
+        if self.listed_snapshot_id is None or not searching:
             return {}
         if not shown_again_since(facts.snapshots, facts.head_id, self.listed_snapshot_id):
             return {}
         text = "an Undo may have let batches in since the buffer was listed; it goes after the next listing, and after these."
         error = "BufferBeingListed"
-        return {
-            r.key: set_aside(r, InputError(error, f"Restatement {r.name}: {text}"), again=True)
-            for r in self.requests
-            if r.searches
-        }
+        return {r.key: set_aside(r, InputError(error, f"Restatement {r.name}: {text}"), again=True) for r in searching}
 
 
 def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:

@@ -10,7 +10,8 @@ from lethe.plan.group import set_aside
 from lethe.plan.native import LEDGER
 from lethe.plan.outlook import outlook
 from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
-from lethe.table.candidates import Candidate, candidates
+from lethe.table.candidates import candidates
+from lethe.table.positions import Wanted
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
@@ -62,13 +63,15 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Run
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
-    searched: dict[str, list[Candidate]] = {}
+    wanted: dict[str, Wanted] = {}
     for r in requests:
         if r.rows is not None and r.key not in aside:
             try:
-                searched[r.key] = candidates(base.iceberg, base.facts.head_id, {r.key: wanted_by(r, base)})
+                wanted[r.key] = wanted_by(r, base)
             except (InputError, TransientError) as e:
                 aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
+    held = candidates(base.iceberg, base.facts.head_id, wanted)
+    searched = {key: [c for c in held if key in c.keys] for key in wanted}
     strangers = strangers_of(base.ledger, requests)
     in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
     files, now = base.files(), datetime.now(UTC)
