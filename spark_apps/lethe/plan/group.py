@@ -15,7 +15,7 @@ from lethe.ledger.ledger import Delta, Ledger, RequestEntry
 from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import get_many
 from lethe.plan.order import Place, Thing, in_order, place_of
-from lethe.plan.requests import recalled
+from lethe.plan.requests import name_of, recalled
 from lethe.plan.restatement import ErasedRows, ReplacementRows, Restated, plan_restatement
 from lethe.run import RequestResult, RestatementRequest
 
@@ -141,16 +141,14 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
     table yet, or of batches that an Undo lets in."""
     if not adds and not undos:
         return None
-    brings = f"the replacement of Restatement {_name(adds[-1])}" if adds else f"batches that {_name(undos[-1])} lets in"
+    brings = (
+        f"the replacement of Restatement {name_of(adds[-1])}" if adds else f"batches that {name_of(undos[-1])} lets in"
+    )
     text = (
         f"Restatement {request.name} {'replaces' if request.by_keys else 'erases'} rows that {brings} may bring, which is "
         "committed first; it goes after that."
     )
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
-
-
-def _name(key: str) -> str:
-    return key.rpartition("/")[0]
 
 
 def _fetch(ledger: Ledger, requests: Sequence[RestatementRequest], field_id: int) -> None:

@@ -26,3 +26,8 @@ def recalled(entry: RequestEntry) -> RequestResult:
 def told(result: RequestResult) -> RequestResult:
     """The result without the list of batch ids, which may be long and which the asker knows."""
     return result.model_copy(update={"batch_ids": ()})
+
+
+def name_of(key: str) -> str:
+    """`namespace/name` of a request key: the hash behind it says nothing to people."""
+    return key.rpartition("/")[0] or key

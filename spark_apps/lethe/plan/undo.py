@@ -8,7 +8,7 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, PURGED_AT_ONCE, PURGED_BESIDE, Tombstone
-from lethe.plan.requests import recalled, remembered
+from lethe.plan.requests import name_of, recalled, remembered
 from lethe.run import RequestResult, RestatementRequest
 
 
@@ -32,7 +32,7 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
     if entry is None:
         raise InputError(
             "UnknownRestatement",
-            f"{where} names {_short(request.undoes)}, which was never carried out on this table. Name a Restatement that "
+            f"{where} names {name_of(request.undoes)}, which was never carried out on this table. Name a Restatement that "
             "has succeeded, with its spec as it was then.",
         )
     known = recalled(entry)
@@ -68,7 +68,7 @@ def _check_undoable(where: str, known: RequestResult) -> None:
     if known.undone_by:
         raise InputError(
             "NotUndoable",
-            f"{where} names {known.name}, which {_short(known.undone_by)} took back already. Nothing is left to undo.",
+            f"{where} names {known.name}, which {name_of(known.undone_by)} took back already. Nothing is left to undo.",
         )
     if known.operation == "Replay":
         raise InputError(
@@ -114,7 +114,7 @@ def _check_batch(
     if others:
         raise InputError(
             "HeldByAnother",
-            f"{where} names {known.name}; its batch {batch_id!r} was also taken back by {_short(others[0])}, which an Undo "
+            f"{where} names {known.name}; its batch {batch_id!r} was also taken back by {name_of(others[0])}, which an Undo "
             "of the first must not overrule. Nothing was undone. Load the rows again under a new batch id.",
         )
 
@@ -131,7 +131,7 @@ def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequ
     since = next((e for e in erases if e.time >= entry.time), None)
     if since is None:
         return
-    name, erase = _short(entry.key), _short(since.key)
+    name, erase = name_of(entry.key), name_of(since.key)
     raise InputError(
         "ErasedSince",
         f"{where} names {name}, which took back batch {to_come[0]!r} before any run brought it in; Restatement {erase} has "
@@ -158,8 +158,3 @@ def _promoted_again(
         for b in batches.values()
         if b.rows is not None
     )
-
-
-def _short(key: str) -> str:
-    """`namespace/name` of a request key: the hash behind it says nothing to people."""
-    return key.rpartition("/")[0] or key
