@@ -29,7 +29,6 @@ from lethe.run import (
     CreateTable,
     DatasetRef,
     Replacement,
-    RequestResult,
     RestatementRequest,
     RestatementSpec,
     RunKind,
@@ -38,6 +37,7 @@ from lethe.run import (
     TableRef,
     VacuumSpec,
 )
+from lethe.run_result import RequestResult
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FIELD = 7

@@ -23,6 +23,8 @@ FOREIGN_FILES: Final = "lethe.foreign-files"
 DELETES: Final = "lethe.deletes"
 # "true" as long as each active tombstone is masked by native deletes; absent where nobody keeps account of it.
 MASKED: Final = "lethe.masked"
+# "true" on a commit of a run that has more to do: a vacuum in steps. Its last one has no such key.
+UNFINISHED: Final = "lethe.unfinished"
 # On a staged (write-audit-publish) snapshot: the URI of the list of batches that its files hold.
 STAGE: Final = "lethe.stage"
 # Iceberg's own: the id of a staged snapshot, and on the published one whence its files came.
@@ -55,6 +57,8 @@ EQUALITY_DELETES_PREFIX: Final = "lethe-tombstones-"
 # The leading underscore keeps them out of Iceberg's orphan clean-up (its hidden-path filter).
 LEDGER_FOLDER: Final = "_tombstones"
 RUNS_FOLDER: Final = "_runs"
+# The records of erasures that were verified: nothing removes them.
+ERASURES_FOLDER: Final = "_erasures"
 
 # --- in the buffer -------------------------------------------------------------------------------------------------
 SUCCESS_MARKER: Final = "_SUCCESS"

@@ -1,4 +1,4 @@
-"""The run contract: what the operator tells a run (`run.json`), hears while it runs and at its end.
+"""The run contract: what the operator tells a run (`run.json`). What it hears of it is in `lethe.run_result`.
 
 Pure values as pydantic models, camelCase on the wire. Both sides of the contract, operator and Spark applications,
 read and write them through this module only. Times are RFC 3339 in UTC, sizes bytes.
@@ -12,14 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
-TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
 SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
 Deletes = Literal["Ledger", "DeletionVectors", "EqualityDeletes"]  # how batches taken back are marked as deleted
-FAILED = "Failed"  # the outcome of a run that ended with an error
 # A ConfigMap holds 1 MiB, and all runs of a Dataset share one: what is larger lies beside the table.
 INLINE_BYTES_AT_MOST = 64 * 1024
-LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
 class Document(BaseModel):
@@ -152,14 +149,44 @@ class SnapshotLimits(Document):
     max_count: int = 1000
 
 
+class Maintenance(Document):
+    """What a vacuum run does besides purging, each as long as the budget and the time allow."""
+
+    rewrite_manifests: bool = False
+    remove_orphan_files: bool = False
+    orphan_files_older_than_seconds: int = 259_200
+    compact_small_files: bool = False
+
+
 class VacuumSpec(Document):
-    policy: str  # "namespace/name", for messages and tombstone provenance
+    """`policy`: "namespace/name", for messages and tombstone provenance.
+
+    Args:
+        batch_ids: Only the tombstones of these batches; empty: all.
+        plan_only: Say what would be done, and change nothing. `approved_plan`: purge only what the plan of this digest says; if
+            the plan is another by now, tell that one and change nothing. "": no approval is asked for.
+        max_bytes: Files of at most so many bytes are rewritten, those first that hold rows whose bytes are due within the lead,
+            then those of which most rows are likely to go per byte. One file is always taken. None: everything.
+        step_bytes: A run that rewrites more commits in steps of about so many bytes, and keeps those it has finished.
+        max_seconds, stop_by: No step begins later than so long after the start, or than this moment. None: whenever.
+        target_file_size_bytes: Of what is written; None: as the table says.
+        erasures_only: Purge nothing; only see how far the erasures have come.
+    """
+
+    policy: str
     expire_snapshots: bool = True
     snapshots: SnapshotLimits = SnapshotLimits()
-    # Partial vacuum: files of at most so many bytes are rewritten, those first that hold rows whose bytes are due within
-    # the lead, then those with the most tombstones per byte. One file is always taken. None: everything.
+    batch_ids: tuple[str, ...] = ()
+    plan_only: bool = False
+    approved_plan: str = ""
     max_bytes: int | None = None
+    step_bytes: int = 20 * 1024**3
+    max_seconds: int | None = None
+    stop_by: datetime | None = None
+    target_file_size_bytes: int | None = None
     evict_by_lead_seconds: int = 86_400
+    maintenance: Maintenance = Maintenance()
+    erasures_only: bool = False
 
 
 class RunSpec(Document):
@@ -229,138 +256,6 @@ class MailboxEntry(Document):
     config_map: str
     prefix: str
     created_time: datetime
-
-
-class Phase(StrEnum):
-    """Phases of a run, in the words of its kind; shown in `status.runs[].phase`."""
-
-    PENDING = "Pending"
-    STARTING = "Starting"
-    PLANNING = "Planning"
-    READING = "Reading"
-    WRITING = "Writing"
-    STAGING = "Staging"
-    SCAN = "Scan"
-    PURGE_DATA = "PurgeData"
-    COMMITTING = "Committing"
-    EXPIRING = "Expiring"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-
-class Progress(Document):
-    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase. `begun`: how often the
-    committer has begun this attempt, should its process have ended in the middle; 0 of a driver."""
-
-    run_id: str
-    attempt: int = 1
-    phase: Phase
-    message: str = ""
-    tasks_done: int = 0
-    tasks_total: int = 0
-    rows: int = 0
-    bytes: int = 0
-    begun: int = 0
-    updated_time: datetime
-
-
-class RefusedBatch(Document):
-    batch_id: str
-    reason: str
-    message: str
-
-
-class RestatementPlan(Document):
-    """What a request touches, by the bounds of the head's data files: those that can hold a row of its batches, and of these
-    the ones that hold nothing else."""
-
-    files: int
-    bytes: int
-    whole_files: int
-
-
-class RequestResult(Document):
-    """What became of one Restatement; `reason` is empty on success. The ledger keeps it with all `batch_ids`, since an
-    Undo names only the request; a run's result leaves them out."""
-
-    key: str
-    name: str
-    succeeded: bool
-    again: bool = (
-        False  # of one that did not succeed: it was kept out for now and may succeed as it is; else refused for good
-    )
-    reason: str = ""
-    message: str = ""
-    snapshot_id: int | None = None
-    committed_time: datetime | None = None
-    tombstones_added: int = 0
-    rows_deleted: int = 0
-    rows_added: int = 0
-    rows_erased: int = 0  # by values or by keys: rows found in data files, those of batches taken back included
-    group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
-    unknown_batch_ids_count: int = 0
-    unknown_batch_ids: tuple[str, ...] = ()
-    batch_ids_count: int | None = None  # of a list by reference: how many it named, and the SHA-256 of it
-    batch_ids_sha256: str | None = None
-    already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
-    replacement_withheld: bool | None = None  # true of a Replay by an id that was taken back before: its rows stay out
-    operation: str = ""
-    batch_ids: tuple[str, ...] = ()
-    undoes: str = ""  # of an Undo: the key of the request that it took back
-    undone_by: str = ""  # the key of the Undo that took this one back
-    tombstones_removed: int = 0  # of an Undo, as is rows_restored
-    rows_restored: int = 0
-    plan: RestatementPlan | None = None  # of a dry run
-
-
-class RunResult(Document):
-    """The end of a run: in the ConfigMap beside the progress, and in the termination message (compact)."""
-
-    api_version: str = CONTRACT_VERSION
-    run_id: str
-    kind: RunKind
-    attempt: int = 1
-    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Planned | Failed
-    reason: str = ""  # of a failure
-    permanent: bool = False  # of a failure: the same once more would not help
-    message: str = ""
-    snapshot_id: int | None = None
-    finished_time: datetime
-    # Consolidation
-    batches_promoted: int = 0
-    batches_withheld: int = 0  # reverted or replaced before they came
-    refused_count: int = 0
-    refused: tuple[RefusedBatch, ...] = ()  # the first 20
-    rows_added: int = 0
-    files_added: int = 0
-    bytes_added: int = 0
-    # Restatement
-    requests: tuple[RequestResult, ...] = ()
-    # Vacuum
-    files_rewritten: int = 0
-    files_deleted: int = 0
-    tombstones_purged: int = 0
-    rows_purged: int = 0
-    bytes_rewritten: int = 0
-    files_left: int = 0  # that a partial vacuum left for the next one
-    bytes_left: int = 0
-    # Any kind
-    snapshots_expired: int = 0
-    ledger_files_removed: int = 0
-    not_tracked: str = ""  # why the table of batches does not show this run
-
-    def compact(self) -> str:
-        """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts
-        stay."""
-        whole = self.to_json()
-        if len(whole.encode()) <= TERMINATION_MESSAGE_BYTES:
-            return whole
-        small = self.model_copy(update={"refused": (), "requests": ()})
-        length = min(len(self.message), TERMINATION_MESSAGE_BYTES)
-        while len(small.to_json().encode()) > TERMINATION_MESSAGE_BYTES and length:
-            length = length * 3 // 4
-            small = small.model_copy(update={"message": self.message[:length]})
-        return small.to_json()
 
 
 def parse_run(text: str) -> RunSpec:

@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar
 import fastavro
 
 from lethe.ledger import chunk_file
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Erasure, RequestEntry
+from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
 from lethe.ledger.parts import Ranges
 from lethe.ledger.tombstone import Tombstone
 
@@ -197,14 +198,88 @@ ERASURES: PartFormat[str, Erasure] = PartFormat(
                 {"name": "restatement", "type": "string", "field-id": 1},
                 {"name": "fieldId", "type": "int", "field-id": 2},
                 {"name": "evictBy", **_optional(_TIME), "field-id": 3},
+                {"name": "purgedBy", **_optional("long"), "field-id": 4},
+                {"name": "purgedAt", **_optional("long"), "field-id": 5},
+                {"name": "purgedTime", **_optional(_TIME), "field-id": 6},
+                {
+                    "name": "blockers",
+                    "field-id": 7,
+                    "default": None,
+                    "type": [
+                        "null",
+                        {
+                            "type": "array",
+                            "element-id": 11,
+                            "items": {
+                                "type": "record",
+                                "name": "blocker",
+                                "fields": [
+                                    {"name": "kind", "type": "string", "field-id": 12},
+                                    {"name": "name", "type": "string", "field-id": 13},
+                                    {"name": "until", **_optional(_TIME), "field-id": 14},
+                                    {"name": "why", "type": "string", "field-id": 15},
+                                ],
+                            },
+                        },
+                    ],
+                },
+                {"name": "blockersCount", **_optional("int"), "field-id": 8},
+                {"name": "lookAgain", **_optional(_TIME), "field-id": 9},
+                {"name": "verified", **_optional("boolean"), "field-id": 10},
             ],
         }
     ),
-    lambda e: {"restatement": e.restatement, "fieldId": e.field_id, "evictBy": e.evict_by},
-    lambda r: Erasure(r["restatement"], r["fieldId"], r["evictBy"]),
+    lambda e: {
+        "restatement": e.restatement,
+        "fieldId": e.field_id,
+        "evictBy": e.evict_by,
+        "purgedBy": e.purged_by,
+        "purgedAt": e.purged_at,
+        "purgedTime": e.purged_time,
+        "blockers": [{"kind": str(b.kind), "name": b.name, "until": b.until, "why": b.why} for b in e.blockers] or None,
+        "blockersCount": e.blockers_count or None,
+        "lookAgain": e.look_again,
+        "verified": e.verified or None,
+    },
+    lambda r: Erasure(
+        r["restatement"],
+        r["fieldId"],
+        r["evictBy"],
+        r["purgedBy"],
+        r["purgedAt"],
+        r["purgedTime"],
+        tuple(Blocker(Holder(b["kind"]), b["name"], b["until"], b["why"]) for b in r["blockers"] or ()),
+        r["blockersCount"] or 0,
+        r["lookAgain"],
+        bool(r["verified"]),
+    ),
     lambda e: e.restatement,
     str,
     "restatement",
+)
+
+PURGED_FILES: PartFormat[str, PurgedFile] = PartFormat(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "purged_file",
+            "fields": [
+                {"name": "path", "type": "string", "field-id": 1},
+                {"name": "bytes", "type": "long", "field-id": 2},
+                {"name": "content", "type": "string", "field-id": 3},
+                {
+                    "name": "restatements",
+                    "type": {"type": "array", "items": "string", "element-id": 5},
+                    "field-id": 4,
+                },
+            ],
+        }
+    ),
+    lambda f: {"path": f.path, "bytes": f.bytes, "content": f.content, "restatements": list(f.restatements)},
+    lambda r: PurgedFile(r["path"], r["bytes"], r["content"], tuple(r["restatements"])),
+    lambda f: f.path,
+    str,
+    "path",
 )
 
 CARRIERS: PartFormat[int, Carrier] = PartFormat(
@@ -239,4 +314,5 @@ FORMATS: Mapping[str, PartFormat[Any, Any]] = {
     "requests": REQUESTS,
     "erasures": ERASURES,
     "carriers": CARRIERS,
+    "purged-files": PURGED_FILES,
 }

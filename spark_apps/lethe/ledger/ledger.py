@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from lethe.ledger.erasure import Erasure, PurgedFile, purged_after
 from lethe.ledger.parts import Interval, get_many, within
 from lethe.ledger.root import Statistics
 from lethe.ledger.tombstone import Tombstone, merged
@@ -75,16 +76,6 @@ class RequestEntry:
 
 
 @dataclass(frozen=True)
-class Erasure:
-    """An open obligation: physical rows must go, by `evict_by` if there is one. `field_id` is that of the column by which
-    they were named. Never holds the value itself."""
-
-    restatement: str
-    field_id: int
-    evict_by: datetime | None
-
-
-@dataclass(frozen=True)
 class Carrier:
     """A snapshot whose ledger retained bare snapshots resolve to, kept in case the carrier itself is expired. `bare` are
     those snapshots: for any other one, this carrier proves nothing."""
@@ -100,8 +91,9 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Ledger:
-    """`version` counts commits of ours on this lineage; `pending_run` is the run that wrote it. The three mappings may lie
-    in files: `len`, `in` and get are cheap, to iterate reads everything. `recorded`: statistics that came with them."""
+    """`version` counts commits of ours on this lineage; `pending_run` is the run that wrote it. The mappings may lie
+    in files: `len`, `in` and get are cheap, to iterate reads everything. `purged_files`: by path, those that wait to leave the
+    storage. `recorded`: statistics that came with them."""
 
     version: int = 0
     pending_run: str = ""
@@ -110,7 +102,18 @@ class Ledger:
     requests: Mapping[str, RequestEntry] = field(default_factory=lambda: _EMPTY)
     erasures: tuple[Erasure, ...] = ()
     carriers: tuple[Carrier, ...] = ()
+    purged_files: Mapping[str, PurgedFile] = field(default_factory=lambda: _EMPTY)
     recorded: Statistics | None = field(default=None, compare=False)
+
+    @property
+    def open_erasures(self) -> tuple[Erasure, ...]:
+        """Those whose rows are somewhere still, or nobody has seen that they are not."""
+        return tuple(e for e in self.erasures if e.is_open)
+
+    @property
+    def unpurged_erasures(self) -> tuple[Erasure, ...]:
+        """Those of them of which the table's data files may hold rows."""
+        return tuple(e for e in self.open_erasures if not e.is_purged)
 
     def ids(self, field_id: int) -> frozenset[str]:
         """The tombstoned values of one column, all of them."""
@@ -157,6 +160,8 @@ class Delta:
     forget_batches: frozenset[str] = frozenset()
     set_erasures: tuple[Erasure, ...] = ()
     close_erasures: frozenset[str] = frozenset()
+    set_purged_files: tuple[PurgedFile, ...] = ()
+    forget_purged_files: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -168,6 +173,8 @@ class Delta:
             or self.forget_batches
             or self.set_erasures
             or self.close_erasures
+            or self.set_purged_files
+            or self.forget_purged_files
         )
 
     def then(self, other: "Delta") -> "Delta":
@@ -177,6 +184,8 @@ class Delta:
         batches |= {b.id: b for b in other.set_batches}
         requests = {r.key: r for r in (*self.set_requests, *other.set_requests)}
         erasures = erasures_after(self.set_erasures, other)
+        purged = {f.path: f for f in self.set_purged_files}
+        purged = purged_after(purged, other.set_purged_files, other.forget_purged_files)
         return Delta(
             other.run,
             add_tombstones=tuple(merged({}, (*tombstones, *other.add_tombstones)).values()),
@@ -186,6 +195,8 @@ class Delta:
             forget_batches=(self.forget_batches | other.forget_batches).difference(batches),
             set_erasures=erasures,
             close_erasures=(self.close_erasures | other.close_erasures) - {e.restatement for e in erasures},
+            set_purged_files=tuple(purged.values()),
+            forget_purged_files=(self.forget_purged_files | other.forget_purged_files).difference(purged),
         )
 
 
@@ -230,6 +241,7 @@ def changes(ledger: Ledger, delta: Delta) -> Changes:
         rest = [t for k, t in ledger.tombstones.items() if k not in known]
         oldest, due = _earliest(rest)
     new_oldest, new_due = _earliest(tombstones.values())
+    active = before.tombstones + added - deleted
     return Changes(
         tombstones,
         untombstoned,
@@ -240,14 +252,49 @@ def changes(ledger: Ledger, delta: Delta) -> Changes:
         added,
         deleted,
         Statistics(
-            tombstones=before.tombstones + added - deleted,
+            tombstones=active,
             batches=before.batches + sum(i not in old_batches for i in batches) - len(forgotten),
             requests=before.requests + len(requests) - len(get_many(ledger.requests, requests)),
             states={k: n for k, n in states.items() if n},
             oldest_added_on=min((t for t in (oldest, new_oldest) if t is not None), default=None),
             next_evict_by=min((t for t in (due, new_due) if t is not None), default=None),
+            tombstoned_rows=_tombstoned_rows(ledger, known, tombstones, old_batches, batches) if active else 0,
         ),
     )
+
+
+def _tombstoned_rows(
+    ledger: Ledger,
+    known: Mapping[tuple[int, str], Tombstone],
+    tombstones: Mapping[tuple[int, str], Tombstone],
+    old_batches: Mapping[str, BatchEntry],
+    batches: Mapping[str, BatchEntry],
+) -> int:
+    """How many rows the batches of the active tombstones have after a change of these. Batches of other tombstones do not
+    change their number: what is taken back gets its tombstone in the same commit.
+
+    Args:
+        known: What the ledger has of the tombstones that the change names; `tombstones`: those that are active afterwards.
+        old_batches, batches: The entries that the change sets, before and after; others stay as they are.
+    """
+    before = ledger.statistics.tombstoned_rows
+    if before is None:  # written by somebody who did not count
+        before = _rows_of(ledger, ledger.tombstones)
+    unchanged = {i for _, i in (*known, *tombstones)} - old_batches.keys() - batches.keys()
+    old = {**get_many(ledger.batches, unchanged), **old_batches}
+    new = {**old, **batches}
+    change = sum(_rows(new.get(i)) for _, i in tombstones) - sum(_rows(old.get(i)) for _, i in known)
+    return max(before + change, 0)
+
+
+def _rows_of(ledger: Ledger, keys: Iterable[tuple[int, str]]) -> int:
+    ids = [i for _, i in keys]
+    entries = get_many(ledger.batches, set(ids))
+    return sum(_rows(entries.get(i)) for i in ids)
+
+
+def _rows(entry: BatchEntry | None) -> int:
+    return entry.rows or 0 if entry is not None else 0
 
 
 def erasures_after(before: Iterable[Erasure], delta: Delta) -> tuple[Erasure, ...]:
@@ -270,6 +317,7 @@ def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> L
         requests={**ledger.requests, **made.requests},
         erasures=made.erasures,
         carriers=carriers,
+        purged_files=purged_after(ledger.purged_files, delta.set_purged_files, delta.forget_purged_files),
         recorded=made.statistics,
     )
 
@@ -278,7 +326,10 @@ def counted(ledger: Ledger) -> Statistics:
     """The statistics of a ledger, by looking at all of it."""
     oldest, due = _earliest(ledger.tombstones.values())
     states = Counter(str(b.state) for b in ledger.batches.values())
-    return Statistics(len(ledger.tombstones), len(ledger.batches), len(ledger.requests), dict(states), oldest, due)
+    rows = _rows_of(ledger, ledger.tombstones)
+    return Statistics(
+        len(ledger.tombstones), len(ledger.batches), len(ledger.requests), dict(states), oldest, due, rows
+    )
 
 
 def _earliest(tombstones: Iterable[Tombstone]) -> tuple[datetime | None, datetime | None]:

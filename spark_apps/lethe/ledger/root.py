@@ -13,7 +13,8 @@ from typing import Any
 from lethe.errors import LedgerError
 
 FORMAT_VERSION = 1
-PARTS = ("tombstones", "batches", "requests", "erasures", "carriers")
+PARTS = ("tombstones", "batches", "requests", "erasures", "carriers", "purged-files")
+LATER_PARTS = frozenset({"purged-files"})  # that a root of an earlier Lethe does not name: it had none
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ class Chunk:
 @dataclass(frozen=True)
 class Statistics:
     """What is asked so often that it must cost no reading: how many entries each of the large parts has, batches by
-    state, the earliest `addedOn` and `evictBy` of the active tombstones."""
+    state, the earliest `addedOn` and `evictBy` of the active tombstones, and how many rows the batches have that these hide.
+
+    `tombstoned_rows` is as good as what the batches' entries tell of them; None: nobody counted."""
 
     tombstones: int = 0
     batches: int = 0
@@ -82,6 +85,7 @@ class Statistics:
     states: Mapping[str, int] = field(default_factory=dict)
     oldest_added_on: datetime | None = None
     next_evict_by: datetime | None = None
+    tombstoned_rows: int | None = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -91,6 +95,7 @@ class Statistics:
             "states": {k: n for k, n in sorted(self.states.items()) if n},
             "oldest-added-on": self.oldest_added_on.isoformat() if self.oldest_added_on else None,
             "next-evict-by": self.next_evict_by.isoformat() if self.next_evict_by else None,
+            "tombstoned-rows": self.tombstoned_rows,
         }
 
     @classmethod
@@ -105,6 +110,7 @@ class Statistics:
             {str(k): int(n) for k, n in document["states"].items()},
             moment(document["oldest-added-on"]),
             moment(document["next-evict-by"]),
+            int(rows) if (rows := document.get("tombstoned-rows")) is not None else None,
         )
 
 
@@ -147,7 +153,7 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
             document["table-uuid"],
             document["ledger-version"],
             document["run"],
-            {name: tuple(map(Chunk.of_json, document["parts"][name])) for name in PARTS},
+            {name: _chunks(document["parts"], name) for name in PARTS},
             Statistics.of_json(document["statistics"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -166,3 +172,8 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
         if "/" in name or "\\" in name or name in ("", ".", ".."):
             raise LedgerError("LedgerUnreadable", f"{uri} names {name!r}, which lies outside its own folder.")
     return root
+
+
+def _chunks(parts: Mapping[str, Any], name: str) -> tuple[Chunk, ...]:
+    found = parts.get(name, ()) if name in LATER_PARTS else parts[name]
+    return tuple(map(Chunk.of_json, found))

@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ids import MAX_BATCH_ID_LENGTH
-from lethe.run import (
-    LISTED_AT_MOST,
-    Phase,
-    Progress,
-    RefusedBatch,
-    RequestResult,
-    RunKind,
-    RunPointer,
-    RunResult,
-    is_pointer,
-    parse_run,
-)
+from lethe.run import RunKind, RunPointer, is_pointer, parse_run
+from lethe.run_result import LISTED_AT_MOST, Phase, Progress, RefusedBatch, RequestResult, RunResult
 from pydantic import ValidationError
 
 from tests.builders import NOW, RUN, a_replay, a_request, a_run
@@ -86,6 +76,7 @@ def test_the_end_of_a_run_always_fits_the_termination_message(
         refused=tuple(RefusedBatch(batch_id=i, reason="CorruptFile", message=message) for i in refused),
         refused_count=len(refused),
         requests=(RequestResult(key="k", name="n", succeeded=True, unknown_batch_ids=tuple(unknown)),),
+        orphan_files=tuple(unknown),
         rows_added=9**9,
     )
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.ledger import avro
-from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, Erasure, RequestEntry
+from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
 from lethe.ledger.tombstone import Tombstone
 
 from tests.builders import NOW, a_batch, a_request_entry, a_tombstone, an_object
@@ -169,3 +170,19 @@ def test_batches_from_before_there_were_sequencers_are_read() -> None:
 def test_a_part_of_another_kind_is_an_error() -> None:
     with pytest.raises(Exception):  # noqa: B017
         avro.TOMBSTONES.decode(avro.CARRIERS.encode([Carrier(1, 1, "L")]).content)
+
+
+def test_an_erasure_comes_back_with_what_holds_it_and_one_from_before_there_was_that_is_read() -> None:
+    """And a purged file with the erasures that it is of."""
+    held = (Blocker(Holder.TAG, "audit", None, "snapshot 3"), Blocker(Holder.OBJECT_LOCK, "s3://b/f", NOW))
+    wanted = Erasure("ns/erase/0", 7, NOW, 3, 4, NOW, held, 25, NOW, verified=True)
+    plain = Erasure("ns/old/0", 7, None)
+    file = PurgedFile("s3://b/f", 9, "data", ("ns/erase/0", "ns/old/0"))
+    record = json.loads(json.dumps({k: v for k, v in avro.ERASURES.schema.items() if not k.startswith("__")}))
+    record["fields"] = record["fields"][:3]
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(record), [{"restatement": "ns/old/0", "fieldId": 7, "evictBy": None}])
+
+    assert avro.ERASURES.decode(avro.ERASURES.encode([wanted, plain]).content) == [wanted, plain]
+    assert avro.ERASURES.decode(out.getvalue()) == [plain]
+    assert avro.PURGED_FILES.decode(avro.PURGED_FILES.encode([file]).content) == [file]

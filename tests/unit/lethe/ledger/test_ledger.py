@@ -16,7 +16,7 @@ from lethe.ledger.ledger import (
     settled_request,
 )
 
-from tests.builders import NOW, RUN, a_batch, a_carrier, a_ledger, a_request_entry, a_tombstone, ago
+from tests.builders import NOW, RUN, a_batch, a_carrier, a_ledger, a_request_entry, a_tombstone, ago, on_files
 
 
 def test_apply_adds_removes_and_sets_and_leaves_the_ledger_before_as_it_was() -> None:
@@ -126,3 +126,49 @@ def test_tombstones_are_found_by_column_and_by_range() -> None:
 def test_a_delta_of_nothing_is_empty() -> None:
     assert Delta(RUN).is_empty
     assert not Delta(RUN, remove_tombstones=frozenset({(7, "A")})).is_empty
+
+
+# --- rows that tombstones hide ---------------------------------------------------------------------------------------
+
+
+def hidden(ledger: Ledger) -> int | None:
+    return ledger.statistics.tombstoned_rows
+
+
+def test_the_rows_that_tombstones_hide_follow_what_is_taken_back_undone_and_purged() -> None:
+    """An id that was never promoted, or whose rows nobody counted, adds none."""
+    promoted = (a_batch("A", rows=3), a_batch("B", rows=5), a_batch("C", rows=None))
+    reverted = (a_batch("A", BatchState.REVERTED, rows=3), a_batch("B", BatchState.REVERTED, rows=5))
+    ledger = a_ledger(batches=promoted)
+
+    taken_back = apply(ledger, Delta(RUN, tuple(map(a_tombstone, "ABCX")), set_batches=reverted))
+    undone = apply(taken_back, Delta(RUN, remove_tombstones=frozenset({(7, "A")}), set_batches=promoted[:1]))
+    purged = apply(undone, Delta(RUN, remove_tombstones=frozenset({(7, "B")})))
+
+    assert [hidden(x) for x in (ledger, taken_back, undone, purged)] == [0, 8, 5, 0]
+    assert all(hidden(x) == counted(x).tombstoned_rows for x in (taken_back, undone, purged))
+
+
+def test_a_tombstone_that_is_set_once_more_hides_no_more_rows() -> None:
+    ledger = a_ledger("A", batches=[a_batch("A", BatchState.REVERTED, rows=3)])
+
+    after = apply(ledger, Delta(RUN, (a_tombstone("A", restatements=["r2"]),)))
+
+    assert hidden(after) == 3
+
+
+def test_only_the_entries_that_a_change_names_are_looked_at() -> None:
+    ledger = on_files(a_ledger("A", batches=[a_batch("A", rows=3), a_batch("B", rows=5), a_batch("C")]))
+
+    made = changes(ledger, Delta(RUN, (a_tombstone("B", added_on=NOW),)))
+
+    assert made.statistics.tombstoned_rows == 8
+
+
+def test_a_ledger_whose_writer_did_not_count_them_is_counted_anew() -> None:
+    """Such as one of before they were counted, or of another writer."""
+    ledger = a_ledger("A", batches=[a_batch("A", rows=3), a_batch("B", rows=5)])
+    uncounted = replace(ledger, recorded=replace(counted(ledger), tombstoned_rows=None))
+
+    assert hidden(uncounted) is None
+    assert hidden(apply(uncounted, Delta(RUN, (a_tombstone("B"),)))) == 8

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger.ledger import BatchState, Delta, Erasure, Ledger, RequestEntry, apply, counted
+from lethe.ledger.erasure import Erasure, PurgedFile
+from lethe.ledger.ledger import BatchState, Delta, Ledger, RequestEntry, apply, counted
 from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import Interval, apart, get_many, within
 from lethe.ledger.tombstone import META_PARTITIONS, META_PURGED_BY, Tombstone
@@ -16,6 +17,7 @@ from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_tombstone, ago,
 ids = st.sampled_from("ABCD")
 requests = st.builds(lambda key, n: RequestEntry(key, RUN, NOW, {"n": n}), st.sampled_from("rst"), st.integers(0, 9))
 erasures = st.builds(Erasure, st.sampled_from("rst"), st.just(FIELD), st.sampled_from((NOW, ago(hours=1))))
+purged = st.builds(PurgedFile, st.sampled_from("fgh"), st.integers(0, 9), st.just("data"), st.just(("r",)))
 batches = st.builds(
     lambda i, state, rows: a_batch(i, state, rows=rows), ids, st.sampled_from(BatchState), st.integers()
 )
@@ -60,6 +62,8 @@ deltas = st.builds(
     st.frozensets(ids, max_size=2),
     several(erasures),
     st.frozensets(st.sampled_from("rst"), max_size=2),
+    several(purged),
+    st.frozensets(st.sampled_from("fgh"), max_size=2),
 )
 
 

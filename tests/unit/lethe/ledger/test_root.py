@@ -17,7 +17,7 @@ ROOT = Root(
         "tombstones": (Chunk("t.avro", 2, 90, lower="A", upper="Z"), Chunk("r.avro", 1, 9, removes=True)),
         "batches": (Chunk("b.avro", 1, 5, header_bytes=3, snapshot_id=11),),
     },
-    Statistics(1, 1, 0, {"promoted": 1}, NOW, None),
+    Statistics(1, 1, 0, {"promoted": 1}, NOW, None, 12),
 )
 
 
@@ -38,6 +38,24 @@ def test_a_root_comes_back_with_every_part_named() -> None:
     assert {k: v for k, v in decoded.parts.items() if v} == ROOT.parts
     assert set(decoded.parts) == set(PARTS)
     assert decoded.statistics == ROOT.statistics
+    assert decoded.statistics.tombstoned_rows == 12
+
+
+@pytest.mark.parametrize("counted", [{}, {"tombstoned-rows": None}], ids=["absent", "null"])
+def test_a_root_whose_writer_counted_no_rows_is_read(counted: dict[str, Any]) -> None:
+    statistics = json.loads(ROOT.encode())["statistics"]
+    del statistics["tombstoned-rows"]
+
+    decoded = decode_root(changed(statistics={**statistics, **counted}), "s3://t/_tombstones/r.json", "uuid-1")
+
+    assert decoded.statistics.tombstoned_rows is None
+
+
+def test_a_root_from_before_there_were_purged_files_has_none() -> None:
+    parts = json.loads(ROOT.encode())["parts"]
+    del parts["purged-files"]
+
+    assert decode_root(changed(parts=parts), "r.json", "uuid-1").parts["purged-files"] == ()
 
 
 REFUSED = {
