@@ -1,0 +1,116 @@
+"""The erasure record: what was erased, when, from which files, and how it was seen that they are gone. Pure.
+
+It holds no value of a row: batches and paths only, and of these no folder that is named after a partition's value.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from lethe.ledger.erasure import PurgedFile
+from lethe.plan.erasure import Claim
+from lethe.plan.places import without_values
+
+FORMAT_VERSION: Final = 1
+FILES_AT_MOST: Final = 10_000
+NOT_COVERED: Final = (
+    "objects in the buffer",
+    "replacement folders",
+    "bounds of data files in the table's metadata",
+    "copies outside the table's location, such as backups",
+)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How it was looked.
+
+    Args:
+        calls: How often the storage was asked what, over all that was verified at once.
+        all_versions: Whether it told of older versions, and of none.
+        folders_listed: Whether the folders of runs were looked through for files of runs that came to nothing.
+        leftovers: How many of those were removed.
+        refs: The tags and branches that there were.
+    """
+
+    run_id: str
+    time: datetime
+    head_id: int | None
+    snapshots: int
+    refs: tuple[str, ...]
+    calls: Mapping[str, int]
+    all_versions: bool
+    folders_listed: bool
+    leftovers: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """`name` of the file, after the restatement and the content."""
+
+    name: str
+    content: bytes
+    sha256: str
+
+
+def record(
+    claim: Claim,
+    table: Mapping[str, str],
+    files: Sequence[PurgedFile],
+    verified: Verification,
+    snapshots: Sequence[int],
+) -> Record:
+    """The record of one erasure.
+
+    Args:
+        table: Its name, uuid and location.
+        files: Those that may have held its rows.
+        snapshots: Ids of the snapshots that were expired for it, whatever the retention limits.
+    """
+    erasure, result = claim.erasure, claim.result
+    paths = sorted((without_values(f.path), f.bytes, f.content) for f in files)
+    whole = "".join(f"{p}\t{size}\t{content}\n" for p, size, content in paths).encode()
+    document: dict[str, Any] = {
+        "format-version": FORMAT_VERSION,
+        "table": dict(table),
+        "restatement": {
+            "key": claim.key,
+            "operation": result.operation,
+            "named-by": "records" if claim.by_records else "batches",
+            "batches": len(result.batch_ids),
+            "rows-deleted": result.rows_deleted,
+            "rows-erased": result.rows_erased,
+            "snapshot-id": result.snapshot_id,
+            "committed-time": _text(result.committed_time),
+            "due-time": _text(erasure.evict_by),
+        },
+        "purge": {"snapshot-id": erasure.purged_by, "seen-time": _text(erasure.purged_time)},
+        "expired-snapshots": list(snapshots),
+        "files": [{"path": p, "bytes": size, "content": content} for p, size, content in paths[:FILES_AT_MOST]],
+        "files-count": len(paths),
+        "files-bytes": sum(size for _, size, _ in paths),
+        "files-sha256": hashlib.sha256(whole).hexdigest(),
+        "verified": {
+            "run": verified.run_id,
+            "time": _text(verified.time),
+            "head-snapshot-id": verified.head_id,
+            "retained-snapshots": verified.snapshots,
+            "tags-and-branches": sorted(verified.refs),
+            "storage-calls": dict(sorted(verified.calls.items())),
+            "all-versions": verified.all_versions,
+            "run-folders-listed": verified.folders_listed,
+            "leftovers-removed": verified.leftovers,
+        },
+        "not-covered": list(NOT_COVERED),
+    }
+    content = f"{json.dumps(document, indent=1)}\n".encode()
+    digest = hashlib.sha256(content).hexdigest()
+    of = hashlib.sha256(claim.key.encode()).hexdigest()
+    return Record(f"{of[:16]}-{digest[:16]}.json", content, digest)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

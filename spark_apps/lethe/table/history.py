@@ -1,0 +1,112 @@
+"""The files of all retained snapshots, of branches, tags and staged ones too, read with PyIceberg. I/O: reads manifests.
+
+A manifest never changes and most are shared by many snapshots: each is read once.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import fastavro
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+
+from lethe.ledger.erasure import Holder
+from lethe.plan.erasure import DATA, DELETES, HeldFile, History
+from lethe.plan.erasure_holders import Ref
+from lethe.table.deletes import DELETED, is_equality, is_ours, native_deletes, referenced
+from lethe.table.facts import TableFacts, bounds_of
+
+READ_AT_ONCE = 8
+
+
+@dataclass
+class Manifests:
+    """What was read of manifests, by their paths."""
+
+    known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
+
+    def history(self, table: Table, facts: TableFacts, field_id: int) -> History:
+        """The retained snapshots and their files.
+
+        Args:
+            field_id: Of the batch column.
+        """
+        listed = self._listed(table)
+        manifests = {m.manifest_path: m for found in listed.values() for m in found}
+        self._read(table.io, [m for path, m in manifests.items() if path not in self.known], field_id)
+        head = listed.get(facts.head_id, ()) if facts.head_id is not None else ()
+        deletes = native_deletes(table.io, head, with_ours=False)
+        files = {f.path: f for path in manifests for f in self.known[path]}
+        for m in head:
+            for f in self.known[m.manifest_path]:
+                if f.content == DATA and deletes.on(f.path, m.partition_spec_id):
+                    files[f.path] = HeldFile(
+                        f.path, f.size, f.content, f.sequence_number, f.lower, f.upper, deletes=True
+                    )
+        named = {path: tuple(f.path for f in self.known[path]) for path in manifests}
+        return History(
+            facts.snapshots,
+            facts.head_id,
+            files,
+            frozenset(p for m in head for p in named[m.manifest_path]),
+            {i: tuple(m.manifest_path for m in found) for i, found in listed.items()},
+            named,
+        )
+
+    def _listed(self, table: Table) -> dict[int, tuple[ManifestFile, ...]]:
+        snapshots = table.metadata.snapshots
+        with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+            found = pool.map(lambda s: tuple(s.manifests(table.io)), snapshots)
+        return {s.snapshot_id: manifests for s, manifests in zip(snapshots, found, strict=True)}
+
+    def _read(self, io: FileIO, manifests: Iterable[ManifestFile], field_id: int) -> None:
+        def read(manifest: ManifestFile) -> tuple[str, tuple[HeldFile, ...]]:
+            of_data = manifest.content is ManifestContent.DATA
+            return manifest.manifest_path, _data(io, manifest, field_id) if of_data else _deletes(io, manifest)
+
+        with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+            self.known.update(pool.map(read, manifests))
+
+
+def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
+    """The tags and the branches but main."""
+    found: list[Ref] = []
+    for name, ref in table.metadata.refs.items():
+        if name == "main":
+            continue
+        kind = Holder.TAG if ref.snapshot_ref_type is SnapshotRefType.TAG else Holder.BRANCH
+        snapshot = facts.snapshots.get(ref.snapshot_id)
+        until = None
+        if ref.max_ref_age_ms is not None and snapshot is not None:
+            made = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+            until = made + timedelta(milliseconds=min(ref.max_ref_age_ms, 10**14))
+        found.append(Ref(name, kind, ref.snapshot_id, until))
+    return tuple(found)
+
+
+def _data(io: FileIO, manifest: ManifestFile, field_id: int) -> tuple[HeldFile, ...]:
+    found: list[HeldFile] = []
+    for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+        if entry.data_file.content is not DataFileContent.DATA:
+            continue
+        f = bounds_of(entry.data_file, field_id)
+        found.append(HeldFile(f.path, f.size, DATA, entry.file_sequence_number, f.lower, f.upper))
+    return tuple(found)
+
+
+def _deletes(io: FileIO, manifest: ManifestFile) -> tuple[HeldFile, ...]:
+    with io.new_input(manifest.manifest_path).open() as stream:
+        entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
+    found: list[HeldFile] = []
+    for entry in entries:
+        file, sequence_number = entry["data_file"], entry.get("file_sequence_number")
+        path = str(file["file_path"])
+        foreign = is_equality(file) and not is_ours(file["content"], path)
+        added = manifest.sequence_number if sequence_number is None else int(sequence_number)
+        size = int(file["file_size_in_bytes"])
+        found.append(HeldFile(path, size, DELETES, added, of=referenced(file), equality=foreign))
+    return tuple(found)
