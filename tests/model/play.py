@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lethe.errors import ConflictError
-from lethe.run import RunResult
+from lethe.run_result import RunResult
 
 from tests.model.acts import (
     STEPS_AFTER_THE_COMMIT,

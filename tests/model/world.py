@@ -14,7 +14,8 @@ import lethe
 import lethe_spark
 from lethe import names
 from lethe.ledger import merge
-from lethe.run import Phase, Replacement, RestatementRequest, RunKind, RunResult, RunSpec, SnapshotLimits, VacuumSpec
+from lethe.run import Replacement, RestatementRequest, RunKind, RunSpec, SnapshotLimits, VacuumSpec
+from lethe.run_result import Phase, RunResult
 from lethe.table import ledger_store
 from lethe.table.facts import observe
 from lethe_spark.app import job_of

@@ -68,7 +68,7 @@ def _shown(opened: Opened, snapshot_id: int | None) -> dict[str, Any]:
         "nextEvictByTime": ledger_.next_evict_by,
         "batches": {str(state): n for state, n in sorted(ledger_.states.items()) if n},
         "requests": len(ledger_.requests),
-        "erasures": len(ledger_.erasures),
+        "erasures": len(ledger_.open_erasures),
         "chunks": chunks,
         "bytes": sum(c["bytes"] for part in chunks.values() for c in part),
     }

@@ -17,7 +17,7 @@ class Bounded(Protocol):
     def upper(self) -> str | None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileBounds:
     """A data file of one snapshot. Bounds are of the batch column, None when unknown; `null_count` None when unknown;
     `size` in bytes; `deletes`: the names of native deletes that may apply to it; `partition` its

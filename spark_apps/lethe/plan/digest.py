@@ -17,7 +17,7 @@ import numpy as np
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.plan.batches import BufferedBatch, NoBatch, fingerprint, is_data, same_id
 from lethe.plan.retention import sweep_of
-from lethe.run import LISTED_AT_MOST
+from lethe.run_result import LISTED_AT_MOST
 
 # As many objects as a store lists at a time: they are looked up in the ledger together.
 OBJECTS_PER_PIECE: Final = 1000

@@ -17,7 +17,8 @@ from lethe.ledger.parts import get_many
 from lethe.plan.order import Place, Thing, in_order, place_of
 from lethe.plan.requests import name_of, recalled
 from lethe.plan.restatement import ErasedRows, ReplacementRows, Restated, plan_restatement
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 
 # Of a replacement whose rows are not written yet: that it comes is enough to plan what follows.
 _TO_COME = ReplacementRows(0, 0)

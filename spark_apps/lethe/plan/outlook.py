@@ -10,7 +10,8 @@ from lethe.plan.bounds import FileBounds, split_by_bounds
 from lethe.plan.group import set_aside
 from lethe.plan.requests import recalled
 from lethe.plan.restatement import plan_restatement
-from lethe.run import RequestResult, RestatementPlan, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult, RestatementPlan
 
 
 class Sized(Protocol):

@@ -22,6 +22,12 @@ def overlap(a: str, b: str) -> bool:
     return contains(a, b) or contains(b, a)
 
 
+def without_values(path: str) -> str:
+    """A path that tells nothing of rows: folders that are named after the value of a partition lose it."""
+    head, slash, name = path.rpartition("/")
+    return "/".join(f"{f.partition('=')[0]}=*" if "=" in f else f for f in head.split("/")) + slash + name
+
+
 def place(uri: str) -> tuple[str, tuple[str, ...]]:
     """Scheme and bucket, and the names of the path: equal for URIs that name one place."""
     scheme, colon, rest = uri.partition(":")

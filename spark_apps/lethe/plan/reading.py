@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from lethe.ledger.parts import Interval, Ranges
 from lethe.ledger.tombstone import Tombstone
-from lethe.plan.bounds import FileBounds, IdIndex
-from lethe.plan.partitions import spec_of
+from lethe.plan.bounds import FileBounds
+from lethe.plan.suspects import Suspects
 
 
 @dataclass(frozen=True)
@@ -81,54 +81,15 @@ def plan_read(files: Sequence[FileBounds], tombstones: Iterable[Tombstone]) -> R
         files: Of one snapshot; `partition` None where it proves nothing.
         tombstones: Of the batch column: all that lie within the bounds of the files, or more.
     """
-    index = _Index(tombstones)
+    index = Suspects(tombstones)
     plain: list[FileBounds] = []
     filtered: list[FileBounds] = []
     skipped: list[FileBounds] = []
     for f in files:
-        if index.ids.must_hold(f):
+        if index.must_hold(f):
             skipped.append(f)
         elif index.might_hold(f):
             filtered.append(f)
         else:
             plain.append(f)
     return ReadPlan(tuple(plain), tuple(filtered), tuple(skipped), frozenset(index.ids.covered(filtered)))
-
-
-class _Index:
-    """Tombstones asked by file: sorted by id, and by the partitions they are limited to.
-
-    A tombstone rules a file out only if it remembers partitions of the file's own spec alone, and not the file's: what
-    was written under another partitioning may have been rewritten into any partition of this one.
-    """
-
-    def __init__(self, tombstones: Iterable[Tombstone]) -> None:
-        every: list[str] = []
-        self._anywhere: list[str] = []
-        self._in_partition: dict[str, list[str]] = {}
-        self._of_spec: dict[str, list[str]] = {}
-        for t in tombstones:
-            every.append(t.id)
-            if t.partitions is None:
-                self._anywhere.append(t.id)
-                continue
-            for p in t.partitions:
-                self._in_partition.setdefault(p, []).append(t.id)
-            for spec in {spec_of(p) for p in t.partitions}:
-                self._of_spec.setdefault(spec, []).append(t.id)
-        self.ids = IdIndex(every)
-        self._by_partition: dict[str, IdIndex] = {}
-        self._besides_spec: dict[str, IdIndex] = {}
-
-    def might_hold(self, file: FileBounds) -> bool:
-        if file.partition is None or not self._in_partition:
-            return self.ids.might_hold(file)
-        spec = spec_of(file.partition)
-        if spec not in self._besides_spec:
-            others = (i for s, ids in self._of_spec.items() if s != spec for i in ids)
-            self._besides_spec[spec] = IdIndex({*self._anywhere, *others})
-        if self._besides_spec[spec].might_hold(file):
-            return True
-        if file.partition not in self._by_partition:
-            self._by_partition[file.partition] = IdIndex(self._in_partition.get(file.partition, ()))
-        return self._by_partition[file.partition].might_hold(file)

@@ -7,7 +7,8 @@ over every batch of the table. Whoever is told the result is not told the ids.
 from datetime import datetime
 
 from lethe.ledger.ledger import RequestEntry
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 
 
 def remembered(request: RestatementRequest, result: RequestResult, run: str, now: datetime) -> RequestEntry:

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Erasure, Ledger
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import (
     META_PARTITIONS,
@@ -19,7 +20,8 @@ from lethe.ledger.tombstone import (
 )
 from lethe.plan.requests import recalled, remembered, told
 from lethe.plan.undo import plan_undo
-from lethe.run import LISTED_AT_MOST, Replacement, RequestResult, RestatementRequest
+from lethe.run import Replacement, RestatementRequest
+from lethe.run_result import LISTED_AT_MOST, RequestResult
 
 # What becomes of the batches of a request.
 _STATES: Final = {"Revert": BatchState.REVERTED, "Replay": BatchState.REPLACED, "Erase": BatchState.ERASED}
@@ -187,9 +189,9 @@ def plan_restatement(
         replacement_withheld=(request.replacement is not None and not add_replacement) or None,
     )
     entry = remembered(request, result, run, now)
-    obligations = (Erasure(request.key, field_id, evict_by),) if request.operation == "Erase" else ()
-    if by_keys and evict_by is not None and erased is not None:
-        obligations = (Erasure(request.key, erased.field_id, evict_by),)
+    owed = request.operation == "Erase" or (evict_by is not None and (ids or by_keys))
+    named_by = erased.field_id if by_keys and erased is not None else field_id
+    obligations = (Erasure(request.key, named_by, evict_by),) if owed else ()
     delta = Delta(
         run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,), set_erasures=obligations
     )

@@ -9,7 +9,8 @@ from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEn
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, PURGED_AT_ONCE, PURGED_BESIDE, Tombstone
 from lethe.plan.requests import name_of, recalled, remembered
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
         set_batches=promoted,
         forget_batches=frozenset(i for i, b in batches.items() if b.rows is None),
         set_requests=(undone, remembered(request, result, run, now)),
+        close_erasures=frozenset(e.restatement for e in ledger.erasures if e.restatement == known.key),
     )
     return Undone(delta, result)
 

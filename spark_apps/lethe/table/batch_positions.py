@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe.plan.erasing import Kind, Values
-from lethe.table.columns import open_columns
+from lethe.table.columns import Unsure, open_columns
 from lethe.table.positions import columns_by_id, frozen, unsure_at
 
 
@@ -24,11 +24,13 @@ def find_batches(
     ids: Collection[str],
     format_name: str = "PARQUET",
     names: Mapping[str, int] | None = None,
+    must_have: bool = False,
 ) -> dict[str, FrozenBitMap64]:
     """The positions of the rows of those of the batches of which there are any, by their ids.
 
     Args:
         field_id: Of the batch column. Rows of a file without it are of no batch.
+        must_have: Of such a file nothing is said instead: what its rows hold may be the value of its partition.
         path, format_name, names: As `lethe.table.positions.find`.
     Raises: Unsure; whatever the storage raises.
     """
@@ -39,6 +41,8 @@ def find_batches(
         file = open_columns(stream, format_name)
         columns = columns_by_id(file, names)
         if field_id not in columns:
+            if must_have:
+                raise Unsure("it lacks the batch column")
             return {}
         for start, piece in file.read(columns[field_id], [values]):
             for chunk in piece.chunks:

@@ -14,7 +14,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from lethe import names
 
-_DELETED: Final = 2  # the status of an entry
+DELETED: Final = 2  # the status of an entry
 _EQUALITY: Final = 2  # the content of a file
 _FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
 _NONE: Final[frozenset[str]] = frozenset()
@@ -47,9 +47,9 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: boo
         if manifest.content is not ManifestContent.DELETES:
             continue
         with io.new_input(manifest.manifest_path).open() as stream:
-            entries = [e for e in fastavro.reader(stream) if e["status"] != _DELETED]
+            entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
         for file in (e["data_file"] for e in entries):
-            name, path = _name(file), _referenced(file)
+            name, path = _name(file), referenced(file)
             if not with_ours and is_ours(file["content"], str(file["file_path"])):
                 continue
             if path is not None:
@@ -76,6 +76,11 @@ def is_ours(content: int, path: str) -> bool:
     return content == _EQUALITY and path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
 
 
+def is_equality(file: Mapping[str, Any]) -> bool:
+    """Whether a file, as its manifest has it, is of equality deletes."""
+    return bool(file["content"] == _EQUALITY)
+
+
 def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
     return {key: frozenset(of) for key, of in deletes.items()}
 
@@ -86,8 +91,8 @@ def _name(file: Mapping[str, Any]) -> str:
     return str(file["file_path"]) if offset is None else f"{file['file_path']}#{offset}"
 
 
-def _referenced(file: Mapping[str, Any]) -> str | None:
-    """The only data file that these deletes are of, as far as the manifest says."""
+def referenced(file: Mapping[str, Any]) -> str | None:
+    """The only data file that deletes are of, as far as their entry in a manifest says."""
     if file["content"] == _EQUALITY:
         return None
     if (path := file.get("referenced_data_file")) is not None:

@@ -6,13 +6,24 @@ I/O: `data_files` reads manifests; `observe` only what is loaded already.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
-from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from lethe import names
@@ -158,13 +169,28 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[File
     manifests = snapshot.manifests(table.io)
     deletes = native_deletes(table.io, manifests, with_ours=False)
     for manifest in manifests:
-        if manifest.content is not ManifestContent.DATA:
-            continue
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
-                continue
+        for entry in live_entries(table.io, manifest):
             names_of_deletes = deletes.on(entry.data_file.file_path, manifest.partition_spec_id)
             yield bounds_of(entry.data_file, field_id, names_of_deletes, entry.snapshot_id)
+
+
+def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+    """The live data files of a manifest, one after the other: a manifest may name tens of thousands. None of one of deletes."""
+    if manifest.content is not ManifestContent.DATA:
+        return
+    with AvroFile[ManifestEntry](
+        io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as entries:
+        for entry in entries:
+            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
+                continue
+            if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
+                entry.snapshot_id = manifest.added_snapshot_id
+            entry.data_file.spec_id = manifest.partition_spec_id
+            yield entry
 
 
 def bounds_of(
@@ -180,15 +206,25 @@ def bounds_of(
         upper=_text((f.upper_bounds or {}).get(at)),
         null_count=(f.null_value_counts or {}).get(at),
         deletes=deletes,
-        partition=partition_text(f.spec_id, _values(f.partition)),
+        partition=_partition(f.spec_id, tuple(f.partition[n] for n in range(len(f.partition)))),
         added_by=added_by,
     )
 
 
-def _values(partition: Record) -> list[Any]:
-    """The physical values of a partition tuple: of a day its number, of an hour too."""
-    return [partition[n] for n in range(len(partition))]
+def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
+    """Of the physical values of a partition tuple: of a day its number, of an hour too."""
+    if any(type(v) is bool for v in values):
+        return partition_text(spec_id, values)  # which would be found under the number that equals it
+    try:
+        return _known_partition(spec_id, values)
+    except TypeError:  # not hashable, and of no type that has a text
+        return partition_text(spec_id, values)
+
+
+# The files of a partition are many, and share the one text.
+_known_partition = lru_cache(maxsize=10_000)(partition_text)
 
 
 def _text(bound: bytes | None) -> str | None:
-    return None if bound is None else str(from_bytes(StringType(), bound))
+    """Iceberg's form of a string is its UTF-8."""
+    return None if bound is None else bound.decode()

@@ -16,6 +16,7 @@ from pyiceberg.io import FileIO
 from lethe import names
 from lethe.errors import LedgerError
 from lethe.ledger import avro, merge
+from lethe.ledger.erasure import purged_after
 from lethe.ledger.ledger import EMPTY, Carrier, Delta, Ledger, changes, settled_batch, settled_request
 from lethe.ledger.lineage import Resolution, resolve
 from lethe.ledger.root import Chunk, Root, decode_root
@@ -135,6 +136,7 @@ def write(
         if made.erasures == before.erasures
         else out.whole("erasures", made.erasures),
         "carriers": _named(base.root, "carriers") if carriers == before.carriers else out.whole("carriers", carriers),
+        "purged-files": out.purged_files(base, delta),
     }
     settled = base.resolution.carrier_id
     for name in ("batches", "requests"):
@@ -207,6 +209,13 @@ class _Writer:
         """A small part, written anew."""
         return self.chunks(name, entries) if entries else ()
 
+    def purged_files(self, base: Loaded, delta: Delta) -> tuple[Chunk, ...]:
+        """Written anew when an erasure comes a step further, which is seldom."""
+        if not delta.set_purged_files and not delta.forget_purged_files:
+            return _named(base.root, "purged-files")
+        made = purged_after(base.ledger.purged_files, delta.set_purged_files, delta.forget_purged_files)
+        return self.whole("purged-files", list(made.values()))
+
     def chunks(self, name: str, entries: Sequence[Any], removes: bool = False) -> tuple[Chunk, ...]:
         """Entries as files of at most the cap, sorted by key."""
         format = avro.FORMATS[name]
@@ -263,6 +272,7 @@ def _ledger(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Led
         requests=part("requests", statistics.requests),
         erasures=tuple(part("erasures", sum(c.records for c in root.parts["erasures"])).values()),
         carriers=tuple(part("carriers", sum(c.records for c in root.parts["carriers"])).values()),
+        purged_files=part("purged-files", sum(c.records for c in root.parts["purged-files"])),
         recorded=statistics,
     )
 

@@ -7,7 +7,8 @@ from lethe.errors import TransientError
 from lethe.ledger.ledger import Ledger
 from lethe.plan.group import GroupPlan, plan_group, set_aside
 from lethe.plan.restatement import ReplacementRows
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 
 from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_request
 

@@ -12,7 +12,8 @@ from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.plan.group import plan_group, set_aside
 from lethe.plan.order import in_order, place_of
 from lethe.plan.restatement import AlreadyDone, plan_restatement
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 
 from tests.builders import (
     FIELD,

@@ -16,10 +16,11 @@ from lethe.plan.bounds import FileBounds
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
 from lethe.plan.rearm import rearmed
 from lethe.plan.restatement import Restated, plan_restatement
-from lethe.plan.vacuum import Purge, VacuumPlan, plan_purge, plan_vacuum
+from lethe.plan.vacuum import Purge, VacuumPlan, plan_purge
 from lethe.run import RestatementRequest
 
 from tests.builders import FIELD, NOW, RUN, a_file, a_request
+from tests.unit.lethe.plan.vacuuming import plan_vacuum
 
 Rows = Counter[str]  # batch id -> rows
 ids = st.sampled_from("ABC")

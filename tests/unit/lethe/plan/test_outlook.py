@@ -6,7 +6,8 @@ from lethe.ledger.ledger import BatchState, Ledger
 from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.plan.outlook import outlook
 from lethe.plan.restatement import Restated, plan_restatement
-from lethe.run import RequestResult, RestatementPlan, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult, RestatementPlan
 
 from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, a_request_entry, a_tombstone
 

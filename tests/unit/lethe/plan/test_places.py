@@ -1,7 +1,7 @@
 """Places are compared as places, whatever their spelling."""
 
 import pytest
-from lethe.plan.places import contains, local_path, overlap
+from lethe.plan.places import contains, local_path, overlap, without_values
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,16 @@ def test_one_place_lies_in_another_whatever_the_spelling(outer: str, inner: str,
 def test_a_local_uri_is_its_path_to_the_letter(uri: str, path: str) -> None:
     """Cut at `#`, a deletion would hit another file."""
     assert path == local_path(uri)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("s3://lake/t/data/r/name=Ada/day=1/f=1.parquet", "s3://lake/t/data/r/name=*/day=*/f=1.parquet"),
+        ("/t/data/f", "/t/data/f"),
+        ("f", "f"),
+        ("file:/t/name=a%2Fb/f", "file:/t/name=*/f"),
+    ],
+)
+def test_a_path_without_the_values_of_partitions_keeps_everything_else(path: str, told: str) -> None:
+    assert without_values(path) == told

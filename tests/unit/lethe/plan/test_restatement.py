@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from lethe.errors import InputError
-from lethe.ledger.ledger import BatchState, Erasure, Ledger, apply
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.plan.restatement import (
     AlreadyDone,
     ErasedRows,
@@ -295,8 +296,15 @@ def test_an_erase_without_a_deadline_is_an_obligation_all_the_same() -> None:
     assert plan(a_ledger(), an_erase("A")).delta.set_erasures == (Erasure("ns/erase/0", FIELD, None),)
 
 
-def test_a_revert_obliges_to_nothing() -> None:
-    assert plan(a_ledger(), a_request(evict_by_seconds=60)).delta.set_erasures == ()
+def test_a_revert_or_a_replay_obliges_to_what_its_deadline_says() -> None:
+    due = NOW + timedelta(seconds=60)
+    replay = a_replay(evict_by_seconds=60)
+
+    assert plan(a_ledger(), a_request(evict_by_seconds=60)).delta.set_erasures == (
+        Erasure("ns/revert-a/0", FIELD, due),
+    )
+    assert plan(a_ledger(), replay).delta.set_erasures == (Erasure(replay.key, FIELD, due),)
+    assert plan(a_ledger(), a_request()).delta.set_erasures == ()
 
 
 def test_what_is_erased_stays_erased_when_it_is_reverted_as_well() -> None:

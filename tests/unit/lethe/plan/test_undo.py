@@ -1,6 +1,7 @@
 """Undo brings back every row of a revert, or nothing and says why."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,12 @@ from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.plan.consolidation import plan_promotion
 from lethe.plan.restatement import AlreadyDone, ErasedRows, Restated, check_request, plan_restatement
-from lethe.plan.vacuum import Purge, plan_purge, plan_vacuum
-from lethe.run import RequestResult, RestatementRequest, RowsRef
+from lethe.plan.vacuum import Purge, plan_purge
+from lethe.run import RestatementRequest, RowsRef
+from lethe.run_result import RequestResult
 
 from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
+from tests.unit.lethe.plan.vacuuming import plan_vacuum
 
 LATER = NOW + timedelta(hours=1)
 
@@ -200,6 +203,28 @@ def test_an_erase_of_records_stands_in_the_way_of_no_batch_that_it_has_searched(
     undone = [after(ledger, an_undo()) for ledger in (searched, reverted_later(*came_later), whole)]
 
     assert [states(ledger)["A"] for ledger in undone] == ["promoted"] * 3
+
+
+def test_an_erase_of_records_stands_in_the_way_though_its_bytes_are_seen_to_be_gone() -> None:
+    """That says nothing of a batch that has not been searched."""
+    reverted = after(a_ledger(), a_request(batch_ids=("to come",)))
+    erased = reverted_later(reverted, an_erase_of_records())
+    verified = replace(erased, erasures=tuple(replace(e, verified=True) for e in erased.erasures))
+
+    with pytest.raises(InputError) as refused:
+        plan(verified, an_undo(), LATER + timedelta(hours=1))
+
+    assert refused.value.reason == "ErasedSince"
+
+
+def test_an_undo_ends_the_obligation_that_the_revert_left() -> None:
+    """Its rows are to stay."""
+    reverted = after(a_ledger(batches=[a_batch("A")]), a_request(evict_by_seconds=60), an_erase_of_records())
+
+    undone = after(reverted, an_undo())
+
+    assert [e.restatement for e in reverted.erasures] == ["ns/revert-a/0", an_erase_of_records().key]
+    assert [e.restatement for e in undone.erasures] == [an_erase_of_records().key]
 
 
 def test_a_partial_vacuum_that_touched_none_of_its_rows_does_not_stand_in_the_way() -> None:

@@ -1,16 +1,19 @@
 """A vacuum purges what it planned to purge, on whatever head it commits, or plans anew."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.ledger.ledger import Delta, Erasure, Ledger, apply
-from lethe.ledger.tombstone import META_PURGED_BY
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import Delta, Ledger, apply
+from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
 from lethe.plan.bounds import FileBounds
-from lethe.plan.vacuum import PlanAnew, Purge, VacuumPlan, plan_purge, plan_vacuum
+from lethe.plan.vacuum import PlanAnew, Purge, VacuumPlan, going_along, plan_purge
 
 from tests.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
+from tests.unit.lethe.plan.vacuuming import plan_vacuum
 
 WHOLE, MIXED, CLEAN = a_file("A"), a_file("A", "C"), a_file("D", "E")
 LEDGER = a_ledger("A", "B")
@@ -165,6 +168,15 @@ def test_without_such_an_obligation_native_deletes_are_no_reason_to_write_a_file
     assert planned(owing(field_id=FIELD), HIDDEN).rewrite == ()  # of an Erase by batch ids, whose rows have tombstones
 
 
+def test_once_no_older_file_has_any_native_deletes_are_no_reason_either() -> None:
+    """Those of files that came since hide rows that nobody asked to be forgotten."""
+    (erasure,) = owing().erasures
+    purged = a_ledger(erasures=(replace(erasure, purged_by=3, purged_at=3, purged_time=NOW),))
+
+    assert planned(purged, HIDDEN).rewrite == ()
+    assert planned(a_ledger(erasures=(replace(erasure, verified=True),)), HIDDEN).rewrite == ()
+
+
 def test_files_of_an_erase_that_is_due_come_first() -> None:
     large = a_file("A", "B", size=10, records=1)
     due = NOW + timedelta(hours=1)
@@ -193,7 +205,7 @@ def test_a_partial_vacuum_takes_the_files_with_the_most_tombstones_per_byte_and_
     plan = plan_vacuum(ledger, 1, [large, *small], FIELD, max_bytes=250)
 
     assert [f.path for f in plan.rewrite] == ["s0", "s1"]
-    assert [f.path for f in plan.postponed] == ["large", "s2"]
+    assert [f.path for f in plan.postponed] == ["s2", "large"]
     assert {t.id for t in plan.applied} == {"A", "B"}
 
 
@@ -309,3 +321,46 @@ def test_whatever_the_budget_no_row_comes_back_and_repeating_it_ends_every_tombs
         assert not any(f.lower <= i <= f.upper for i in gone(result) for f in now.values())  # type: ignore[operator]
         ledger = apply(ledger, result.delta)
     assert not ledger.tombstones
+
+
+# --- what goes along ------------------------------------------------------------------------------------------------
+
+
+def masked(id: str) -> Tombstone:
+    return a_tombstone(id).masked(Mask("DeletionVectors", 3))
+
+
+def test_masked_rows_that_a_run_is_not_about_go_along_with_the_files_that_it_writes_anew() -> None:
+    """It reads them without those rows. Rows of B that nothing masks are written like any others."""
+    ledger = a_ledger("A", "B", masked("C"), masked("Z"))
+    about = tuple(t for t in ledger.tombstones.values() if t.id == "A")
+
+    found = going_along(ledger, FIELD, about, [MIXED])
+
+    assert [t.id for t in found] == ["C"]
+    assert going_along(ledger, FIELD, tuple(ledger.tombstones.values()), [MIXED]) == ()
+    assert going_along(ledger, FIELD, about, []) == ()
+
+
+def test_an_undo_of_what_goes_along_makes_the_vacuum_plan_anew_and_its_tombstone_does_not_end() -> None:
+    ledger = a_ledger("A", masked("C"))
+    plan = plan_vacuum(a_ledger("A"), 1, [MIXED], FIELD)
+    plan = replace(plan, applied=(*plan.applied, masked("C")))
+
+    result = purge(plan, ledger, MIXED)
+    assert (gone(result), marks(result), {t.id for t in result.vacuumed}) == ({"A"}, {"C": RUN}, {"A", "C"})
+
+    assert isinstance(plan_purge(plan, a_ledger("A"), [MIXED], RUN), PlanAnew)
+
+
+def test_a_file_that_was_looked_into_keeps_no_tombstone_alive() -> None:
+    other = a_file("A", "Z", path="other", size=10_000)
+    plan = plan_vacuum(LEDGER, 1, [MIXED, other], FIELD, max_bytes=100)
+    assert plan.rewrite == (MIXED,)
+
+    kept = plan_purge(plan, LEDGER, [MIXED, other], RUN)
+    result = plan_purge(plan, LEDGER, [MIXED, other], RUN, cleared={"other"})
+
+    assert isinstance(kept, Purge)
+    assert isinstance(result, Purge)
+    assert (gone(kept), gone(result)) == (set(), {"A", "B"})

@@ -72,3 +72,22 @@ def test_a_file_without_the_column_holds_none_of_them_and_one_without_ids_is_not
     assert found(nameless, "A", names={"batch_id": FIELD}) == {"A": [0]}
     with pytest.raises(Unsure, match="no field ids"):
         found(nameless, "A")
+
+
+def test_of_a_file_without_the_batch_column_nothing_is_said_where_that_would_mean_that_it_holds_none(
+    tmp_path: Path,
+) -> None:
+    """Its rows may be of the batch that its partition names."""
+    file = written(tmp_path / "f", ["A"], field_id=FIELD + 1)
+
+    assert find_batches(PyArrowFileIO(), file, FIELD, ["A"]) == {}
+    with pytest.raises(Unsure, match="lacks the batch column"):
+        find_batches(PyArrowFileIO(), file, FIELD, ["A"], must_have=True)
+
+
+def test_whoever_looks_for_no_batch_finds_none_and_hears_of_a_missing_file(tmp_path: Path) -> None:
+    file = written(tmp_path / "f", ["A", "B"])
+
+    assert find_batches(PyArrowFileIO(), file, FIELD, []) == {}
+    with pytest.raises(FileNotFoundError):
+        find_batches(PyArrowFileIO(), f"{file}-gone", FIELD, [])

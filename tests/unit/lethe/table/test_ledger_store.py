@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from lethe.errors import LedgerError
 from lethe.ledger import avro
-from lethe.ledger.ledger import EMPTY, Delta, Erasure, Ledger
+from lethe.ledger.erasure import Erasure, PurgedFile
+from lethe.ledger.ledger import EMPTY, Delta, Ledger
 from lethe.ledger.lineage import Resolution
 from lethe.ledger.summary import WrittenLedger
 from lethe.table.facts import TableFacts
@@ -91,6 +92,23 @@ def test_open_erasures_are_kept_until_they_are_closed(table: TableFacts) -> None
         (other,),
         (),
     ]
+
+
+def test_purged_files_are_kept_until_they_are_forgotten_and_read_only_when_they_are_asked_for(
+    table: TableFacts,
+) -> None:
+    one, other = (PurgedFile(p, 9, "data", ("ns/one/0",)) for p in ("f", "g"))
+    first = carried(table, write(IO, table, NOTHING, Delta("r1", set_purged_files=(one, other))))
+    second = carried(table, write(IO, table, load(IO, first), Delta("r2", set_batches=(a_batch("A"),))), at=2)
+    forgotten = Delta("r3", forget_purged_files=frozenset({"f"}))
+    third = carried(table, write(IO, table, load(IO, second), forgotten), at=3)
+
+    assert [dict(load(IO, t).ledger.purged_files) for t in (first, second, third)] == [
+        {"f": one, "g": other},
+        {"f": one, "g": other},
+        {"g": other},
+    ]
+    assert len([name for name in files(table) if "purged-files" in name]) == 2
 
 
 def test_the_snapshot_of_an_entry_is_still_known_many_commits_later(table: TableFacts) -> None:
