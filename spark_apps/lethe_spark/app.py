@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
-from lethe.run import Phase, RunKind, RunResult, RunSpec
+from lethe.run import RunKind, RunSpec
+from lethe.run_result import Phase, RunResult
 from lethe.table import catalogs
 from pyspark import SparkContext
 from pyspark.sql import SparkSession

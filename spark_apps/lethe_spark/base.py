@@ -13,6 +13,7 @@ from lethe.plan.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.plan.rearm import rearmed
 from lethe.table import ledger_store
 from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
+from lethe.table.live_suspects import Head
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
@@ -48,6 +49,21 @@ class Base:
     def files(self) -> list[FileBounds]:
         """The live data files of the head."""
         return data_files(self.iceberg, self.facts.head_id, self.field_id)
+
+    def head(self) -> Head | None:
+        """The head, to be looked at for files that might hold tombstoned rows; None: the table is empty."""
+        if self.facts.head_id is None:
+            return None
+        return Head(self.iceberg.io, self.facts.head_id, self.manifests(), self.field_id, self._foreign_snapshots)
+
+    @property
+    def _foreign_snapshots(self) -> frozenset[int] | None:
+        """The snapshots whose files may hold rows in partitions that no batch remembers; None: some of them have expired."""
+        found = self.loaded.resolution
+        oldest = self.facts.snapshots.get(found.bare[-1]) if found.bare else None
+        if found.bare and (oldest is None or oldest.parent_id != found.carrier_id):
+            return None
+        return frozenset(found.bare)
 
     def manifests(self) -> list[ManifestFile]:
         """Those of the head."""

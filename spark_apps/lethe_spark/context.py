@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from lethe.errors import TransientError
-from lethe.run import Phase, RunSpec
+from lethe.run import RunSpec
+from lethe.run_result import Phase
 from pyspark.sql import SparkSession
 
 from lethe_spark.progress import Reporter

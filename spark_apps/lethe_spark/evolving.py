@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from lethe.errors import TransientError
-from lethe.run import Phase, RefusedBatch
+from lethe.run_result import Phase, RefusedBatch
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 

@@ -19,7 +19,8 @@ from lethe.plan.group import GroupPlan, plan_group, set_aside
 from lethe.plan.native import LEDGER, with_purged
 from lethe.plan.requests import recalled
 from lethe.plan.restatement import ErasedRows, ReplacementRows
-from lethe.run import RequestResult, RestatementRequest, RunResult, RunSpec
+from lethe.run import RestatementRequest, RunSpec
+from lethe.run_result import RequestResult, RunResult
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Committer

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from lethe.errors import InputError, TransientError
 from lethe.plan.group import set_aside
 from lethe.plan.id_lists import LIST_BYTES_AT_MOST, IdList, changed, parse_ids
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 from pyiceberg.io import load_file_io
 
 READ_AT_ONCE: Final = 4

@@ -16,7 +16,8 @@ from typing import Final
 import pyarrow as pa
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
-from lethe.run import FileFormat, RefusedBatch
+from lethe.run import FileFormat
+from lethe.run_result import RefusedBatch
 from pyspark import Accumulator, StorageLevel
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException

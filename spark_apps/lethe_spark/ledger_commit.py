@@ -14,7 +14,7 @@ from lethe.ledger.ledger import Delta
 from lethe.ledger.lineage import needed_carriers
 from lethe.ledger.summary import summary
 from lethe.ledger.tombstone import Tombstone
-from lethe.run import Phase
+from lethe.run_result import Phase
 from lethe.table import ledger_store
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
@@ -37,6 +37,7 @@ class Intent(Generic[T]):
         publishes: The id under which the files were staged.
         deletes: The kind of native deletes that it brings or takes back for the sake of tombstones; "": none.
         masks_everything: Whether it masks every tombstone that is active then.
+        unfinished: Whether the run has more to commit after this.
     """
 
     delta: Delta
@@ -46,6 +47,7 @@ class Intent(Generic[T]):
     publishes: str | None = None
     deletes: str = ""
     masks_everything: bool = False
+    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
         keys[names.MASKED] = "true"
     if wanted.publishes is not None:
         keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
+    if wanted.unfinished:
+        keys[names.UNFINISHED] = "true"
     context.step("before-commit")
     snapshot_id = commit(table, wanted.change, keys, base.expectation)
     context.step("after-commit")

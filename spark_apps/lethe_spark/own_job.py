@@ -8,7 +8,7 @@ from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.parts import get_many
 from lethe.plan.bounds import IdIndex
-from lethe.run import Phase
+from lethe.run_result import Phase
 from lethe.table import catalogs
 from lethe.table.facts import TableFacts, column_dropped, observe
 from pyspark.sql import SparkSession

@@ -15,7 +15,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
-from lethe.run import Phase, Progress, RunSpec
+from lethe.run import RunSpec
+from lethe.run_result import Phase, Progress
 from pyspark import SparkContext
 
 from lethe_spark.kube import StatusConfigMap

@@ -9,7 +9,8 @@ from lethe.errors import InputError
 from lethe.ids import request_key, run_id
 from lethe.plan.native import LEDGER, plan_masking, refuse_masked
 from lethe.plan.restatement import AlreadyDone, check_request, plan_restatement
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 from pyspark.sql import SparkSession
 
 from lethe_spark.base import Base

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lethe.errors import EXIT_INPUT, LetheError
-from lethe.run import FAILED, INLINE_BYTES_AT_MOST, LISTED_AT_MOST, ResultPointer, RunKind, RunResult, TableRef
+from lethe.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, TableRef
+from lethe.run_result import FAILED, LISTED_AT_MOST, RunResult
 from lethe.table import catalogs, run_documents
 
 from lethe_spark.kube import ApiError, StatusConfigMap

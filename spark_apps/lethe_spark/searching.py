@@ -3,6 +3,7 @@
 No value is part of a query: Spark hands them to its workers as it hands them code. No error tells one.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -17,7 +18,8 @@ from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
 
 _GROUPS_PER_CORE: Final = 4
-Told: TypeAlias = "tuple[str, dict[str, bytes] | str]"  # of a path, what was found, or why nobody can say
+# Of a path, what was found, or why nobody can say; None: it is not there.
+Told: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Searched:
-    """`found`: positions by path, then by the key of the search; `unsure`: why nothing can be said of the other files."""
+    """`found`: positions by path, then by the key of the search; `missing`: paths of files that the storage does not have;
+    `unsure`: why nothing can be said of the other files."""
 
     found: Mapping[str, Mapping[str, FrozenBitMap64]]
     unsure: Mapping[str, str]
+    missing: frozenset[str] = frozenset()
 
 
 def search(context: SparkContext, asked: Search, files: Sequence[Candidate]) -> Searched:
@@ -48,19 +52,30 @@ def search(context: SparkContext, asked: Search, files: Sequence[Candidate]) -> 
 
 @dataclass(frozen=True)
 class BatchSearch:
-    """Batches that are looked for by the batch column of this field id; the others as `Search`."""
+    """Batches that are looked for by the batch column of this field id; the others as `Search`. `bounds` of that column, lower
+    and upper, by the paths of files of which they are known: only batches within are looked for."""
 
     field_id: int
     ids: frozenset[str]
     io_properties: Mapping[str, str] = field(repr=False)
     names: Mapping[str, int] | None = None
+    bounds: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
-def search_batches(context: SparkContext, asked: BatchSearch, files: Sequence[Candidate]) -> Searched:
-    """The positions of each batch's rows in each of the data files, by batch id. Raises: what Spark raises."""
-    ids = context.broadcast(asked.ids)
+def search_batches(
+    context: SparkContext, asked: BatchSearch, files: Sequence[Candidate], strict: bool = False
+) -> Searched:
+    """The positions of each batch's rows in each of the data files, by batch id.
+
+    Args:
+        strict: A file that is not there is told of instead of failing the search; of one without the batch column nothing is
+            said.
+    Raises: what Spark raises.
+    """
+    ids = context.broadcast(sorted(asked.ids))
+    look = _LookForBatches(ids, asked.field_id, dict(asked.io_properties), asked.names, dict(asked.bounds), strict)
     try:
-        return _asked(context, files, _LookForBatches(ids, asked.field_id, dict(asked.io_properties), asked.names).into)
+        return _asked(context, files, look.into)
     finally:
         ids.destroy()
 
@@ -74,12 +89,15 @@ def _asked(
     shares = [largest_first[n::groups] for n in range(groups)]
     found: dict[str, dict[str, FrozenBitMap64]] = {}
     unsure: dict[str, str] = {}
+    missing: set[str] = set()
     for path, answer in context.parallelize(shares, groups).flatMap(look).collect():
-        if isinstance(answer, str):
+        if answer is None:
+            missing.add(path)
+        elif isinstance(answer, str):
             unsure[path] = answer
         else:
             found[path] = {key: FrozenBitMap64.deserialize(blob) for key, blob in answer.items()}
-    return Searched(found, unsure)
+    return Searched(found, unsure, frozenset(missing))
 
 
 @dataclass(frozen=True)
@@ -110,22 +128,35 @@ class _Look:
 class _LookForBatches:
     """Runs in a worker."""
 
-    ids: "Broadcast[frozenset[str]]"
+    ids: "Broadcast[list[str]]"
     field_id: int
     io_properties: dict[str, str]
     names: Mapping[str, int] | None
+    bounds: dict[str, tuple[str | None, str | None]]
+    strict: bool
 
     def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
         def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
-            io = load_file_io(self.io_properties, c.path)
-            return find_batches(io, c.path, self.field_id, self.ids.value, c.format_name, self.names)
+            io, ids = load_file_io(self.io_properties, c.path), self._within(c)
+            return find_batches(io, c.path, self.field_id, ids, c.format_name, self.names, must_have=self.strict)
 
-        return (_told(c, one) for c in files)
+        return (_told(c, one, self.strict) for c in files)
+
+    def _within(self, file: Candidate) -> list[str]:
+        """The ids that the file might hold."""
+        ids = self.ids.value
+        lower, upper = self.bounds.get(file.path, (None, None))
+        start = 0 if lower is None else bisect_left(ids, lower)
+        return ids[start:] if upper is None else ids[start : bisect_right(ids, upper)]
 
 
-def _told(file: Candidate, look: Callable[[Candidate], Mapping[str, FrozenBitMap64]]) -> Told:
+def _told(file: Candidate, look: Callable[[Candidate], Mapping[str, FrozenBitMap64]], strict: bool = False) -> Told:
     try:
         found = look(file)
+    except FileNotFoundError:
+        if not strict:
+            raise RuntimeError(f"{file.path} could not be searched (FileNotFoundError)") from None
+        return file.path, None
     except Unsure as e:
         return file.path, str(e)
     except Exception as e:

@@ -17,7 +17,7 @@ def discard(table: IcebergTable, files: Iterable[DataFile | str], attempts: Atte
     """Delete files, or those with these paths, of which it is certain that no snapshot names them, or will.
 
     That is so of files that this very process wrote, never staged, and tried to commit only in attempts that were refused.
-    After an attempt in doubt they stay: it may land yet. What is left lying is what Iceberg's `remove_orphan_files` is for.
+    After an attempt in doubt they stay: it may land yet. What is left lying goes with the orphan files, when it is old.
     """
     paths = [f if isinstance(f, str) else f.path for f in files]
     if not paths:

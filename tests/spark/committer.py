@@ -17,7 +17,8 @@ from pathlib import Path
 
 import lethe_spark
 from lethe.errors import LetheError
-from lethe.run import Phase, RequestResult, RunSpec
+from lethe.run import RunSpec
+from lethe.run_result import Phase, RequestResult
 from lethe_spark.app import job_of
 from lethe_spark.session import make_session
 

@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lethe.run import RunResult, RunSpec
+from lethe.run import RunSpec
+from lethe.run_result import RunResult
 
 from tests.spark.lake import Lake
 

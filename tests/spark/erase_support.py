@@ -10,7 +10,8 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from lethe.run import CreateTable, Replacement, RequestResult, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
+from lethe.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
+from lethe.run_result import RequestResult
 
 from tests.builders import a_request
 from tests.spark.jobs_support import Row, Story, local, of_arrow, of_batches, of_spark, some_rows

@@ -23,16 +23,14 @@ from lethe.run import (
     BufferRef,
     CreateTable,
     DatasetRef,
-    Phase,
     Replacement,
-    RequestResult,
     RestatementRequest,
     RunKind,
-    RunResult,
     RunSpec,
     SnapshotLimits,
     TableRef,
 )
+from lethe.run_result import Phase, RequestResult, RunResult
 from lethe.table import catalogs, ledger_store
 from lethe.table.facts import data_files, observe
 from lethe_spark.app import job_of
@@ -56,14 +54,15 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Watched(RunContext):
-    """A context that remembers its steps and lets something happen right after the first time one is reached."""
+    """A context that remembers its steps and lets something happen right after the first time one is reached; of a name with a
+    number, `before-commit-2`, the second time."""
 
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
 
     def step(self, name: str) -> None:
         self.steps.append(name)
-        happening = self.at.pop(name, None)
+        happening = self.at.pop(name, None) or self.at.pop(f"{name}-{self.steps.count(name)}", None)
         if happening is not None:
             happening()
         super().step(name)
@@ -159,9 +158,12 @@ class Story:
 
     def run(self, spec: RunSpec, **at: Callable[[], object]) -> RunResult:
         """Carry a run out. `at`: what happens at a step of it, `before_commit=…`."""
-        context = self.context(spec, **at)
+        return self.carry_out(self.context(spec, **at))
+
+    def carry_out(self, context: Watched) -> RunResult:
+        """The same of a context whose steps are looked at afterwards."""
         try:
-            return job_of(spec.kind)(context)
+            return job_of(context.spec.kind)(context)
         finally:
             context.reporter.close(Phase.SUCCEEDED)
             assert not context.at, f"steps that were never reached: {set(context.at)}; there were {context.steps}"
@@ -202,6 +204,12 @@ class Story:
         **at: Callable[[], object],
     ) -> RunResult:
         return self.run(self.vacuuming(limits, key, max_bytes), **at)
+
+    def vacuuming_so(self, key: str = "1", **asked: Any) -> RunSpec:
+        """A vacuum with these fields of its spec."""
+        spec = self.vacuuming(key=key)
+        assert spec.vacuum is not None
+        return spec.model_copy(update={"vacuum": spec.vacuum.model_copy(update=asked)})
 
     # --- what there is --------------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from lethe import names
 from lethe.ids import batch_folder
 from lethe.ledger.ledger import Delta
 from lethe.plan.bounds import FileBounds
-from lethe.run import BufferRef, CreateTable, Phase, Progress, RunKind, RunSpec, TableRef
+from lethe.run import BufferRef, CreateTable, RunKind, RunSpec, TableRef
+from lethe.run_result import Phase, Progress
 from lethe.table import catalogs
 from lethe.table.facts import data_files
 from lethe_spark.context import RunContext

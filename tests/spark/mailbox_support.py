@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lethe.run import MailboxEntry, Progress, ResultPointer, RunResult, RunSpec
+from lethe.run import MailboxEntry, ResultPointer, RunSpec
+from lethe.run_result import Progress, RunResult
 from lethe.table import run_documents
 
 from tests.api_server import CONFIG_MAPS, LEASES, ApiServer

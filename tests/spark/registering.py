@@ -12,7 +12,8 @@ from lethe import names
 from lethe.buffer import open_buffer
 from lethe.ledger.parts import get_many
 from lethe.plan.digest import BufferDigest, digest
-from lethe.run import ConsolidationSpec, CreateTable, RunResult, RunSpec, TableRef
+from lethe.run import ConsolidationSpec, CreateTable, RunSpec, TableRef
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import NOW

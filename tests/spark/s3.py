@@ -1,10 +1,11 @@
 """An S3 server of the tests' own (versitygw, on a temporary folder), with its owner and a user who may do what a policy
-says."""
+says. A bucket can keep versions of its objects, and lock them."""
 
 import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ OWNER, READER = ("owner", "owners-secret"), ("reader", "readers-secret")
 
 @dataclass(frozen=True)
 class S3:
+    """`folder` is where the server keeps its buckets."""
+
     endpoint: str
+    folder: Path
 
     def properties(self, user: tuple[str, str] = OWNER) -> dict[str, str]:
         """PyIceberg's, for a user."""
@@ -48,6 +52,12 @@ class S3:
     def keys(self, bucket: str) -> list[str]:
         return sorted(o["Key"] for o in self.client.list_objects_v2(Bucket=bucket).get("Contents", ()))
 
+    def grow_old(self, bucket: str, days: float) -> None:
+        """Every object of a bucket was written so long ago."""
+        moment = time.time() - days * 86_400
+        for path in Path(self.folder, bucket).rglob("*"):
+            os.utime(path, (moment, moment))
+
     def allow(self, bucket: str, *statements: tuple[str, str]) -> None:
         """What the reader may do: actions and the keys they are allowed on, "" for the bucket itself."""
 
@@ -70,13 +80,13 @@ def program() -> str:
 def running() -> Iterator[S3]:
     """A server for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="lethe-s3-") as folder:
-        data, people = Path(folder, "data"), Path(folder, "people")
-        data.mkdir()
-        people.mkdir()
-        s3 = S3(f"http://127.0.0.1:{free_port()}")
+        data, people, versions = (Path(folder, name) for name in ("data", "people", "versions"))
+        for path in (data, people, versions):
+            path.mkdir()
+        s3 = S3(f"http://127.0.0.1:{free_port()}", data)
         keys = ["--access", OWNER[0], "--secret", OWNER[1]]
         listening = ["--port", s3.endpoint.removeprefix("http://"), "--quiet", "--iam-dir", str(people)]
-        command = [program(), *keys, *listening, "posix", str(data)]
+        command = [program(), *keys, *listening, "posix", "--versioning-dir", str(versions), str(data)]
         with servers.running("versitygw", command, Path(folder), lambda: s3.client.list_buckets()):
             user = ["--access", READER[0], "--secret", READER[1], "--role", "user"]
             made = [program(), "admin", *keys, "--endpoint-url", s3.endpoint, "create-user", *user]

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from lethe.run import Phase, TableRef
+from lethe.run import TableRef
+from lethe.run_result import Phase
 
 from tests.spark.driver import Driver
 from tests.spark.lake import Flights, Lake

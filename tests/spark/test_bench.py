@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from bench import consolidation_report, deletes_kinds, deletes_report, ledger_report, page, rivals, tracking
+from bench import (
+    consolidation_report,
+    deletes_kinds,
+    deletes_report,
+    ledger_report,
+    page,
+    rivals,
+    tracking,
+    vacuum_purges,
+    vacuum_report,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,6 +125,34 @@ def test_the_benchmark_of_deletes_measures_every_reader_of_every_kind_at_a_tiny_
     assert all((tmp_path / "out" / picture).exists() for picture in ("deletes-reverts.svg", "deletes-reads.svg"))
 
 
+@pytest.mark.long
+def test_the_benchmark_of_the_vacuum_measures_every_way_at_a_tiny_scale(tmp_path: Path) -> None:
+    """And finds that each leaves just the rows that it should."""
+    document = measured("vacuum", tmp_path)
+
+    assert set(document["parts"]) == {"purges-sorted", "purges-unsorted", "scan", "reads"}
+    for part in ("purges-sorted", "purges-unsorted"):
+        results = document["parts"][part]["results"]
+        assert {(r["way"], r["deleted"]) for r in results} == {(w, n) for w in vacuum_purges.WAYS for n in (4, 120)}
+        assert not [r["error"] for r in results if "error" in r]
+        assert all(r["held_bytes"] > 0 for r in results)
+    scans = document["parts"]["scan"]["results"]
+    assert {(r["files"], r["tombstones"], r["sorted"]) for r in scans} == {
+        (f, t, s) for f in (20, 50) for t in (10, 40) for s in (True, False)
+    }
+    assert all(r["peak_bytes"] > 0 and 0 < r["planned_files"] <= r["files"] for r in scans)
+    assert [r["what"] for r in document["parts"]["reads"]["results"]] == [
+        "nothing deleted",
+        "before the purge",
+        "after the purge",
+    ]
+    assert all(g["measured"] is not None for g in document["goals"])
+    assert page.begin("vacuum") in (tmp_path / "out.md").read_text()
+    assert all(
+        (tmp_path / "out" / f"vacuum-{name}.svg").exists() for name in ("purges-sorted", "purges-unsorted", "scan")
+    )
+
+
 def test_a_table_that_a_reader_refuses_is_told_as_that_and_not_as_a_failure() -> None:
     """PyIceberg reads no equality deletes: that is what a user has to know."""
     labels = {"kind": "EqualityDeletes", "reader": deletes_kinds.ARROW, "rows": 90}
@@ -147,3 +185,23 @@ def test_growth_is_told_by_the_pace_of_the_machine_where_that_is_known() -> None
 
     assert consolidation_report.growth({"results": windows}) == pytest.approx(1.1)
     assert consolidation_report.growth({"results": unknown}) == pytest.approx(2.2)
+
+
+def test_a_vacuum_that_rewrites_more_than_it_has_to_misses_its_goal() -> None:
+    def purged(deleted: int, rewritten: int, held: int = 1000) -> dict[str, Any]:
+        spread = dict.fromkeys(("min", "median", "max"), rewritten)
+        return {"way": "vacuum", "deleted": deleted, "sorted": True, "bytes": spread, "held_bytes": held}
+
+    slow = {"files": 9, "tombstones": 9, "sorted": True, "seconds": dict.fromkeys(("min", "median", "max"), 11.0)}
+    fast = {**slow, "tombstones": 3, "seconds": dict.fromkeys(("min", "median", "max"), 1.0)}
+    purges = [purged(1, 1000), purged(2, 1100), purged(3, 0), {"way": "vacuum", "deleted": 4, "error": "no"}]
+
+    found = vacuum_report.goals({"purges-sorted": {"results": purges}, "scan": {"results": [slow, fast]}})
+
+    assert [(g["measured"], g["met"]) for g in found] == [
+        (1.0, page.YES),
+        (1.1, page.NO),
+        (0.0, page.YES),
+        (None, page.UNKNOWN),
+        (11.0, page.NO),
+    ]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.run import RunResult, RunSpec
+from lethe.run import RunSpec
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 REPLAY = ["after-write", "before-commit", "after-commit"]
 GROUP = ["after-list", "after-write", "before-commit", "after-commit"]
-VACUUM = ["after-write", "before-commit", "after-commit"]
+VACUUM = ["step-1", "after-write", "before-commit", "after-commit"]
 ERASE = ["after-search", "after-erase", "before-commit", "after-commit"]
 CHANGES = ["after-list", "after-write", "after-search", "after-erase", "before-commit", "after-commit"]
 

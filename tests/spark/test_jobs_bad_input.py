@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from lethe.errors import TransientError
-from lethe.run import BufferRef, CreateTable, FileFormat, RunResult, TableRef
+from lethe.run import BufferRef, CreateTable, FileFormat, TableRef
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows

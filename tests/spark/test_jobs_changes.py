@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.errors import InputError
-from lethe.run import RequestResult, RestatementRequest, RunResult
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult, RunResult
 from lethe_spark import change_rows
 from pyspark.sql import SparkSession
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.run import CreateTable, RunResult, RunSpec, TableRef
+from lethe.run import CreateTable, RunSpec, TableRef
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import InputError
-from lethe.run import RestatementRequest, RunResult
+from lethe.run import RestatementRequest
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -9,7 +9,8 @@ import lethe_spark
 import pyarrow.parquet as pq
 import pytest
 from lethe.errors import InputError, TransientError
-from lethe.run import RestatementRequest, RunResult
+from lethe.run import RestatementRequest
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago

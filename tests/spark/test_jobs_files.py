@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pytest
 from lethe.ids import batch_file
-from lethe.run import BufferRef, FileFormat, RunResult
+from lethe.run import BufferRef, FileFormat
+from lethe.run_result import RunResult
 from lethe_spark.app import job_of
 from pyspark.sql import SparkSession
 

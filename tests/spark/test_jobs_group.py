@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.errors import TransientError
-from lethe.run import Replacement, RestatementRequest, RunResult
+from lethe.run import Replacement, RestatementRequest
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from lethe.plan.id_lists import LISTED_IDS_AT_MOST, parse_ids
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 from lethe_spark.id_lists import with_ids
 from pyspark.sql import SparkSession
 

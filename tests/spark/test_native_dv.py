@@ -6,7 +6,8 @@ import lethe
 import pytest
 from lethe.errors import InputError
 from lethe.ledger.tombstone import Mask
-from lethe.run import RequestResult, RestatementRequest, RunResult
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

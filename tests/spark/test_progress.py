@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from lethe.run import Phase, Progress, RunResult
+from lethe.run_result import Phase, Progress, RunResult
 from lethe_spark import result
 from lethe_spark.kube import Api, StatusConfigMap
 from lethe_spark.progress import Reporter, running_tasks, sink_of

@@ -6,7 +6,7 @@ from collections import Counter
 import lethe
 import pytest
 from lethe.errors import ConflictError
-from lethe.run import RequestResult, RunResult
+from lethe.run_result import RequestResult, RunResult
 from lethe_spark import group_commit
 from pyspark.sql import SparkSession
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import ConflictError, TransientError
-from lethe.run import RequestResult, RunResult
+from lethe.run_result import RequestResult, RunResult
 from lethe_spark import group_commit
 from pyspark.sql import SparkSession
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import lethe
 import pytest
 from lethe.errors import ConflictError
-from lethe.run import RestatementRequest, RunResult
+from lethe.run import RestatementRequest
+from lethe.run_result import RunResult
 from lethe_spark import group_commit
 from pyspark.sql import SparkSession
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from lethe.run import RequestResult
+from lethe.run_result import RequestResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
@@ -199,6 +199,19 @@ def test_a_revert_during_a_vacuum_is_neither_lost_nor_purged_unseen(story: Story
 
     assert tombstones(story) == {"D"}
     story.check_reads(of_batches("B"))
+
+
+def test_a_revert_does_not_wait_for_a_vacuum_that_is_under_way(story: Story) -> None:
+    """It is committed at its first attempt, whatever the vacuum is about to commit; the vacuum is the one to try again."""
+    story.revert("A")
+    reverting = story.context(story.restatement(a_request("second", batch_ids=["D"])))
+    vacuuming = story.context(story.vacuuming(), before_commit=lambda: story.carry_out(reverting))
+
+    story.carry_out(vacuuming)
+
+    tries = [c.steps.count("before-commit") for c in (reverting, vacuuming)]
+    assert tries == [1, 2]
+    assert (tombstones(story), story.keys(story.snapshots()[1])["lethe.run-id"]) == ({"D"}, reverting.run_id)
 
 
 def test_a_second_restatement_of_a_batch_under_a_vacuum_makes_it_plan_anew(story: Story) -> None:

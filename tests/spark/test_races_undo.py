@@ -1,7 +1,7 @@
 """An Undo meets others: its rows are all there, or it is refused; nobody loses a row that was said to be back."""
 
 import pytest
-from lethe.run import RequestResult
+from lethe.run_result import RequestResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

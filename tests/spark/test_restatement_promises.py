@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from lethe.errors import TableError
-from lethe.run import DatasetRef, RequestResult, RestatementRequest, RunSpec
+from lethe.run import DatasetRef, RestatementRequest, RunSpec
+from lethe.run_result import RequestResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lethe.run import Phase, RunSpec, TableRef
+from lethe.run import RunSpec, TableRef
+from lethe.run_result import Phase
 from lethe_spark.app import release
 from pyspark.sql import SparkSession
 

@@ -14,7 +14,8 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Final
 
-from lethe.run import Phase, Progress, RunSpec
+from lethe.run import RunSpec
+from lethe.run_result import Phase, Progress
 
 from lethe_spark.kube import StatusConfigMap
 

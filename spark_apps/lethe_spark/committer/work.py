@@ -13,7 +13,8 @@ from typing import Final
 from lethe.errors import InputError, LetheError
 from lethe.ledger.ledger import Delta
 from lethe.plan.native import plan_masking
-from lethe.run import FAILED, Deletes, MailboxEntry, Phase, Progress, RestatementRequest, RunKind, RunResult, RunSpec
+from lethe.run import Deletes, MailboxEntry, RestatementRequest, RunKind, RunSpec
+from lethe.run_result import FAILED, Phase, Progress, RunResult
 from lethe.table.held_ids import held_ids
 from pydantic import ValidationError
 

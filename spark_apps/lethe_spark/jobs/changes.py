@@ -6,7 +6,8 @@ import pyarrow as pa
 from lethe.errors import InputError
 from lethe.plan.erasing import Kind
 from lethe.plan.group import set_aside
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 from lethe.table.keys import WantedKeys
 from pyiceberg.schema import Schema
 

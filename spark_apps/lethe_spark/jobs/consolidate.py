@@ -18,7 +18,7 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
 from lethe.plan.tracking import BatchRow
-from lethe.run import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
+from lethe.run_result import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
 from pyiceberg.io import FileIO
 
 from lethe_spark.base import Base, observe_base

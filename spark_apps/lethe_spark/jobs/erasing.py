@@ -16,7 +16,8 @@ from lethe.plan.erasing import Kind, Values, parse_values
 from lethe.plan.group import set_aside
 from lethe.plan.native import DELETION_VECTORS
 from lethe.plan.restatement import ErasedRows
-from lethe.run import Phase, RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import Phase, RequestResult
 from lethe.table.candidates import Candidate, candidates
 from lethe.table.keys import AnyWanted, columns_of
 from lethe.table.positions import Wanted

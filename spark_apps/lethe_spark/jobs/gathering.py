@@ -13,7 +13,7 @@ from lethe.plan.consolidation import WrittenBatch
 from lethe.plan.finding import Found, find
 from lethe.plan.refusals import is_mixed, mixed_message, reason_uri
 from lethe.plan.tracking import BatchRow
-from lethe.run import Phase
+from lethe.run_result import Phase
 
 from lethe_spark.base import Base
 from lethe_spark.context import RunContext

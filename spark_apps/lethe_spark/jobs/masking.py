@@ -26,7 +26,8 @@ from lethe.plan.native import (
     plan_masking,
     with_masks,
 )
-from lethe.run import Deletes, Phase
+from lethe.run import Deletes
+from lethe.run_result import Phase
 from lethe.table.candidates import candidates
 from lethe.table.positions import Wanted, frozen
 from pyroaring import BitMap64, FrozenBitMap64

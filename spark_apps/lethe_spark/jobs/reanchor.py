@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 from lethe.ids import run_id
 from lethe.ledger.ledger import Delta
-from lethe.run import RunKind, RunResult
+from lethe.run import RunKind
+from lethe.run_result import RunResult
 
 from lethe_spark.base import Base
 from lethe_spark.context import Run

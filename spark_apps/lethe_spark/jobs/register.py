@@ -18,7 +18,7 @@ from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import WrittenBatch
 from lethe.plan.places import place
 from lethe.plan.refusals import is_judged
-from lethe.run import RefusedBatch
+from lethe.run_result import RefusedBatch
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 

@@ -18,7 +18,8 @@ from lethe.plan.batches import is_data
 from lethe.plan.group import set_aside
 from lethe.plan.places import overlap
 from lethe.plan.restatement import ReplacementRows
-from lethe.run import Phase, RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import Phase, RequestResult
 
 from lethe_spark.base import Base
 from lethe_spark.context import RunContext

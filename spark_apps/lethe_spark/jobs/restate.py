@@ -9,7 +9,8 @@ from lethe.plan.bounds import IdIndex
 from lethe.plan.group import set_aside
 from lethe.plan.native import LEDGER
 from lethe.plan.outlook import outlook
-from lethe.run import Phase, RequestResult, RestatementRequest, RunResult
+from lethe.run import RestatementRequest
+from lethe.run_result import Phase, RequestResult, RunResult
 from lethe.table.candidates import candidates
 from lethe.table.positions import Wanted
 

@@ -5,6 +5,7 @@ I/O; which snapshots go is decided in `lethe.plan.expiry`, which files in `lethe
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from lethe.plan.batches import ListedObject
 from lethe.plan.cleanup import just_superseded, named_files, needed_roots, plan_cleanup
 from lethe.plan.expiry import plan_expiry, too_many
 from lethe.plan.tracking import BatchRow
-from lethe.run import Phase, RunResult, SnapshotLimits
+from lethe.run import SnapshotLimits
+from lethe.run_result import Phase, RunResult
 from lethe.table import ledger_store
+from lethe.table.history import Manifests
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Run
+from lethe_spark.jobs.purged import note_purged
 from lethe_spark.jobs.reanchor import beside, reanchor
 from lethe_spark.jvm.removal import expire, remove_files
 from lethe_spark.jvm.table import IcebergTable
@@ -87,15 +91,31 @@ def _anchored(context: Run, table: IcebergTable, base: Base) -> int | None:
 
 
 def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_age: bool) -> int:
-    """Expire what the limits allow to go, with its files; a bare head is re-anchored first. Returns: how many went."""
+    """Expire what the limits allow to go, with its files. A bare head is re-anchored first, and what was in the files is noted as
+    long as an erasure is open. Returns: how many went."""
     context.reporter.phase(Phase.EXPIRING)
     _anchored(context, table, observe_base(context, table))
+    if observe_base(context, table).ledger.open_erasures:
+        note_purged(context, table, Manifests())
     base = observe_base(context, table)
     facts = base.facts
     ids = plan_expiry(
         facts.snapshots, facts.head_id, facts.refs, limits, datetime.now(UTC), base.ledger.carriers, by_age=by_age
     )
     return expire(table, ids) if ids else 0
+
+
+def expired(context: Run, table: IcebergTable, result: RunResult, limits: SnapshotLimits) -> RunResult:
+    """The result of a run that was asked to expire what the limits let go, by their age as well, after it has."""
+    began = time.monotonic()
+    count = expire_down(context, table, limits, by_age=True)
+    removed = clean_up(context, table)
+    changes = {
+        "snapshots_expired": count,
+        "ledger_files_removed": removed,
+        "expiry_seconds": round(time.monotonic() - began, 3),
+    }
+    return result.model_copy(update=changes)
 
 
 def clean_up(context: Run, table: IcebergTable) -> int:

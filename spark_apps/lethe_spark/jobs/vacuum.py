@@ -3,181 +3,104 @@
 I/O; which files and which tombstones is decided in `lethe.plan.vacuum`, which snapshots in `lethe.plan.expiry`.
 """
 
-import logging
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from lethe.errors import ConflictError
-from lethe.ledger.parts import get_many
-from lethe.plan.vacuum import PlanAnew, Purge, VacuumPlan, plan_purge, plan_vacuum
-from lethe.run import Phase, RunResult
+from lethe.plan.time_limits import out_of_time
+from lethe.run import VacuumSpec
+from lethe.run_result import Phase, RunResult
 
-from lethe_spark.base import Base, observe_base
+from lethe_spark.base import observe_base
 from lethe_spark.context import RunContext
-from lethe_spark.frames import anti_join
-from lethe_spark.jobs.tidying import clean_up, expire_down, finished
-from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
-from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.deletes import NativeDeletes
-from lethe_spark.jvm.equality import our_equality_deletes
-from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
-from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.jobs import erasure, maintenance
+from lethe_spark.jobs.purging import PLANS, Purging, gives_way
+from lethe_spark.jobs.surveying import Survey, survey
+from lethe_spark.jobs.tidying import expired, finished
 from lethe_spark.opening import open_table
-from lethe_spark.unpublished import discard
-
-log = logging.getLogger(__name__)
-# A vacuum whose files keep being rewritten by others under it gives way after so many plans.
-PLANS = 3
-
-
-@dataclass(frozen=True)
-class Purged:
-    """Files of the plan as the JVM holds them, and what was written in place of the rewritten ones."""
-
-    plan: VacuumPlan
-    removed: tuple[DataFile, ...]
-    added: tuple[DataFile, ...]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`purged` None: the table moved under the plan, which has to be made anew."""
-
-    purged: Purged | None
-    tombstones: int = 0
 
 
 def run(context: RunContext) -> RunResult:
-    """Purge rows that are tombstoned now: all, or as many as the budget allows.
+    """Purge rows that are tombstoned now: all, or as many as was asked for; or only say what that would be.
 
     Raises: InputError, ConflictError (`DataMoved`), TransientError.
     """
     spec = context.spec.vacuum
     assert spec is not None
+    time_is_up = _limited(spec)
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    snapshot_id: int | None = None
-    outcome = Outcome(None)
+    if spec.erasures_only:
+        return finished(context, table, erasure.run(context, table, _result(context, None)))
     for _ in range(PLANS):
-        purged = _purge_data(context, table)
-        if purged is None:
-            break
-        done = _commit(context, table, purged)
-        outcome, snapshot_id = done.outcome, done.snapshot_id
-        if outcome.purged is not None:
+        context.reporter.phase(Phase.SCAN)
+        found = survey(observe_base(context, table), spec)
+        if spec.plan_only or (spec.approved_plan and (found is None or found.planned.digest != spec.approved_plan)):
+            return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
+        purging = Purging(context, table, spec, found, time_is_up) if found is not None else None
+        if purging is None or purging.work():
             break
     else:
-        raise ConflictError(
-            "DataMoved", f"{table.full_name}: its files kept changing under the vacuum; it is tried later."
-        )
-    result = _result(context, outcome, snapshot_id)
+        raise gives_way(table, 0)
+    result = maintenance.before_expiry(context, table, _result(context, purging), time_is_up)
     if spec.expire_snapshots:
         # Purged files leave the storage only with the last snapshot that names them.
-        result = result.model_copy(
-            update={
-                "snapshots_expired": expire_down(context, table, spec.snapshots, by_age=True),
-                "ledger_files_removed": clean_up(context, table),
-            }
-        )
-    return finished(context, table, result)
+        result = expired(context, table, result, spec.snapshots)
+    result = maintenance.after_expiry(context, table, result, time_is_up)
+    return finished(context, table, erasure.settled(context, table, result))
 
 
-def _commit(context: RunContext, table: SparkTable, purged: Purged) -> Committed[Outcome]:
-    attempts = Attempts()
-    try:
-        done = commit_on_ledger(context, table, lambda base: _purge_metadata(context, table, base, purged), attempts)
-    except ConflictError:
-        discard(table, purged.added, attempts)
-        raise
-    if done.outcome.purged is None:
-        discard(table, purged.added, attempts)
-    return done
+def _limited(spec: VacuumSpec) -> Callable[[], str]:
+    """Asks whether the time of a run that begins now is up, and why."""
+    began = time.monotonic()
+    return lambda: out_of_time(spec, timedelta(seconds=time.monotonic() - began), datetime.now(UTC))
 
 
-def _purge_data(context: RunContext, table: SparkTable) -> Purged | None:
-    """SCAN and PURGE DATA: write the survivors of the planned files. None: no tombstone is active, no row waits to be erased."""
-    context.reporter.phase(Phase.SCAN)
-    base = observe_base(context, table)
-    if base.facts.head_id is None:
-        return None
-    spec = context.spec.vacuum
-    assert spec is not None
-    due_by = datetime.now(UTC) + timedelta(seconds=spec.evict_by_lead_seconds)
-    plan = plan_vacuum(base.ledger, base.facts.head_id, base.files(), base.field_id, spec.max_bytes, due_by)
-    if not plan.tombstones and not plan.rewrite:
-        return None
-    size = sum(f.size for f in plan.rewrite)
-    context.reporter.phase(
-        Phase.PURGE_DATA,
-        f"{len(plan.rewrite)} files to rewrite ({size} bytes), {len(plan.delete)} to delete, {len(plan.postponed)} left",
-    )
-    added: tuple[DataFile, ...] = ()
-    removed: tuple[DataFile, ...] = ()
-    if plan.delete:
-        with scan_files(table, [f.path for f in plan.delete], plan.snapshot_id) as whole:
-            removed += whole.files
-    if plan.rewrite:
-        with scan_files(table, [f.path for f in plan.rewrite], plan.snapshot_id) as scanned:
-            survivors = anti_join(scanned.frame, base.batch_column, {t.id for t in plan.applied})
-            added = write_uncommitted(table, survivors, context.spec.run_id)
-            removed += scanned.files
-    context.step("after-write")
-    return Purged(plan, removed, added)
-
-
-def _purge_metadata(
-    context: RunContext, table: SparkTable, base: Base, purged: Purged
-) -> Intent[Outcome] | NothingToCommit[Outcome]:
-    """PURGE METADATA, asked anew for each attempt to commit."""
-    planned = plan_purge(purged.plan, base.ledger, base.files(), context.spec.run_id)
-    if isinstance(planned, PlanAnew):
-        log.info("the vacuum is planned anew: %s", planned.why)
-        return NothingToCommit(Outcome(None))
-    change: Change
-    dangling = _dangling(table, base, planned)
-    if purged.plan.rewrite:
-        change = Rewrite(purged.removed, purged.added, purged.plan.snapshot_id, dangling)
-    elif dangling and base.facts.head_id is not None:
-        change = RowDelta(NativeDeletes(replaced=dangling), (), base.facts.head_id, purged.removed)
-    elif purged.plan.delete:
-        change = DeleteFiles(purged.removed)
-    else:
-        change = LedgerOnly()
-    if isinstance(change, LedgerOnly) and planned.delta.is_empty:
-        return NothingToCommit(Outcome(purged))
-    delta = base.moved(planned.delta, [f.partition for f in purged.plan.rewrite], purged.added)
-    return Intent(delta, change, Outcome(purged, len(delta.remove_tombstones)), planned.vacuumed)
-
-
-def _dangling(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
-    """Our equality deletes of batches of which no row is left once this purge is committed."""
-    if base.facts.head_id is None:
-        return ()
-    ours = our_equality_deletes(table, base.iceberg.io, base.manifests(), base.facts.head_id)
-    keys = {(base.field_id, i) for f in ours for i in f.ids}
-    left = {i for _, i in get_many(base.ledger.tombstones, keys).keys() - purge.delta.remove_tombstones}
-    return tuple(f.java for f in ours if left.isdisjoint(f.ids))
-
-
-def _result(context: RunContext, outcome: Outcome, snapshot_id: int | None) -> RunResult:
-    spec, purged = context.spec, outcome.purged
-    removed = sum(f.records for f in purged.removed) if purged else 0
-    added = sum(f.records for f in purged.added) if purged else 0
+def _only_planned(context: RunContext, found: Survey | None) -> RunResult:
+    """Nothing is changed, not even the history that the end of any other run looks after."""
+    spec = context.spec
+    assert spec.vacuum is not None
+    other = "" if spec.vacuum.plan_only else f"the plan is not the approved {spec.vacuum.approved_plan} any more"
     return RunResult(
         run_id=spec.run_id,
         kind=spec.kind,
         attempt=spec.attempt,
-        outcome="Committed" if snapshot_id is not None else "NothingToDo",
-        snapshot_id=snapshot_id,
-        files_rewritten=len(purged.plan.rewrite) if purged else 0,
-        files_deleted=len(purged.plan.delete) if purged else 0,
-        files_added=len(purged.added) if purged else 0,
-        bytes_rewritten=sum(f.size for f in purged.plan.rewrite) if purged else 0,
-        tombstones_purged=outcome.tombstones,
-        rows_purged=removed - added,
-        files_left=len(purged.plan.postponed) if purged else 0,
-        bytes_left=sum(f.size for f in purged.plan.postponed) if purged else 0,
+        outcome="Planned" if found is not None else "NothingToDo",
+        message=f"{spec.table.name}: {other}; nothing was changed." if other else "",
+        plan=found.planned if found is not None else None,
         finished_time=datetime.now(UTC),
+    )
+
+
+def _result(context: RunContext, purging: Purging | None) -> RunResult:
+    spec = context.spec
+    outcome = RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="NothingToDo",
+        finished_time=datetime.now(UTC),
+    )
+    if purging is None:
+        return outcome
+    tally = purging.tally
+    return outcome.model_copy(
+        update={
+            "outcome": "Committed" if tally.snapshot_id is not None else "NothingToDo",
+            "message": purging.message,
+            "snapshot_id": tally.snapshot_id,
+            "files_rewritten": tally.files_rewritten,
+            "files_deleted": tally.files_deleted,
+            "files_added": tally.files_added,
+            "bytes_rewritten": tally.bytes_rewritten,
+            "tombstones_purged": tally.tombstones,
+            "rows_purged": tally.rows,
+            "files_left": len(purging.left),
+            "bytes_left": sum(f.size for f in purging.left),
+            "plan": purging.survey.planned,
+            "steps": tally.steps,
+            "files_in_vain": tally.files_in_vain,
+            "purge_seconds": round(tally.seconds, 3),
+            "stopped": purging.stopped,
+        }
     )

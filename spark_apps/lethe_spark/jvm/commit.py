@@ -17,6 +17,7 @@ from lethe_spark.jvm.data_files import DataFile, described
 from lethe_spark.jvm.deletes import NativeDeletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
+from lethe_spark.jvm.manifests import rewriting
 from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.table import IcebergTable
 
@@ -81,7 +82,15 @@ class RowDelta:
     remove: tuple[DataFile, ...] = ()
 
 
-Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta
+@dataclass(frozen=True)
+class RewriteManifests:
+    """The same data files, listed in other manifests (`lethe.plan.manifests`). Operation `replace`."""
+
+    replaced: frozenset[str]
+    manifest_of: Mapping[str, int]
+
+
+Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta | RewriteManifests
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,8 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
                 update = update.removeDeletes(old)
             for file in add:
                 update = update.addRows(file.java)
+        case RewriteManifests(replaced, manifest_of):
+            update = rewriting(table, target, replaced, manifest_of)
         case DeleteFiles(files):
             # Without the validation, deleting a file that is already gone lands silently.
             update = target.newDelete().validateFilesExist()

@@ -82,6 +82,18 @@ def is_away(error: BaseException) -> bool:
     return False
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a Java exception, or one that it was caused by, even in another process, is that a disk has no room left."""
+    java = java_exception(error)
+    for _ in range(20):
+        if java is None:
+            return False
+        if "No space left on device" in str(java.getMessage() or ""):
+            return True
+        java = java.getCause()
+    return False
+
+
 def transient(error: BaseException, doing: str) -> LetheError:
     """Anything the catalog, the storage or the JVM threw while nothing was being committed: later."""
     name = java_class(error).rsplit(".", 1)[-1]

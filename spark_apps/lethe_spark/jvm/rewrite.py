@@ -5,10 +5,10 @@ in data files instead of a commit, a read of one yields the staged scan tasks. B
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
@@ -28,6 +28,7 @@ def write_uncommitted(
     run_id: str,
     target_file_size_bytes: int | None = None,
     one_pass: bool = False,
+    by_range: bool = False,
 ) -> tuple[DataFile, ...]:
     """Write the rows as data files of the table, by its partitioning and sort order, and commit nothing.
 
@@ -35,6 +36,8 @@ def write_uncommitted(
         frame: Columns of the table, in any order.
         run_id: Becomes a folder in each file's path (`run_folder`).
         one_pass: The frame is computed once, and one task writes each partition, instead of a range of the whole.
+        by_range: Each task writes a range of partitions and batches, so that no two files overlap however large a partition is;
+            the frame is computed twice.
     Returns: The files. On failure Spark's tasks remove what they wrote; a crash leaves files that no snapshot names.
     Raises: TransientError, or what the frame itself raises when it is computed.
     """
@@ -48,8 +51,8 @@ def write_uncommitted(
     try:
         # `check-nullability`: rows that Python produced are nullable to Spark; ingest has already refused nulls.
         writer = frame.write.format("iceberg").option(FILE_SET, group).option("check-nullability", "false")
-        if one_pass:
-            writer = writer.option("distribution-mode", "hash")
+        if one_pass or by_range:
+            writer = writer.option("distribution-mode", "hash" if one_pass else "range")
         if target_file_size_bytes:
             writer = writer.option("target-file-size-bytes", str(target_file_size_bytes))
         writer.mode("append").save(group)
@@ -79,7 +82,6 @@ class ScannedFiles:
         self.close()
 
 
-@reading("planning a scan of named files")
 def scan_files(table: SparkTable, paths: Iterable[str], snapshot_id: int) -> ScannedFiles:
     """Read exactly the named files of a snapshot, with whatever native deletes apply to them.
 
@@ -87,8 +89,13 @@ def scan_files(table: SparkTable, paths: Iterable[str], snapshot_id: int) -> Sca
         paths: As Iceberg records them (`DataFile.path`, or a manifest's `file_path`).
     Raises: ConflictError (`DataMoved`), if the snapshot does not hold one of them; TransientError.
     """
+    return scan_tasks(table, tasks_of(table, paths, snapshot_id))
+
+
+@reading("planning a scan of named files")
+def scan_tasks(table: SparkTable, tasks: Collection[Any]) -> ScannedFiles:
+    """Read what these scan tasks of Iceberg's say. Raises: TransientError."""
     group = str(uuid.uuid4())
-    tasks = tasks_of(table, paths, snapshot_id)
     api = table.jvm.org.apache.iceberg.spark
     table_cache(table.spark).add(group, table.java)
     api.ScanTaskSetManager.get().stageTasks(table.java, group, java_list(table.jvm, tasks))

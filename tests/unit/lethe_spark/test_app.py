@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 from lethe.errors import ConflictError, InputError, LetheError
-from lethe.run import (
-    INLINE_BYTES_AT_MOST,
-    RequestResult,
-    ResultPointer,
-    RunKind,
-    RunMember,
-    RunPointer,
-    RunResult,
-    TableRef,
-)
+from lethe.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, RunMember, RunPointer, TableRef
+from lethe.run_result import RequestResult, RunResult
 from lethe.table import run_documents
 from lethe_spark import arguments, result
 from lethe_spark.foreign_errors import understood
@@ -125,6 +117,7 @@ def files(given: arguments.Arguments) -> list[str]:
         (InputError("TableNotFound", "m"), "TableNotFound", 10),
         (ConflictError("LedgerMoved", "m"), "LedgerMoved", 20),
         (ConnectionRefusedError("postgres://u:topsecret@db"), "CatalogOrStorageAway", 20),
+        (OSError(28, "No space left on device", "/topsecret"), "DiskFull", 20),
         (ZeroDivisionError("topsecret"), "UnexpectedError", 20),
     ],
 )
@@ -226,6 +219,6 @@ def test_a_large_result_lies_beside_the_table_with_the_answer_to_each_request(
 
 
 def refused(n: int) -> object:
-    from lethe.run import RefusedBatch
+    from lethe.run_result import RefusedBatch
 
     return RefusedBatch(batch_id=f"b{n}", reason="UnreadableFile", message="m" * 200)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from lethe.plan.id_lists import parse_ids
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 from lethe_spark.id_lists import with_ids
 
 from tests.builders import a_request

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lethe.run import Phase, Progress
+from lethe.run_result import Phase, Progress
 from lethe_spark.committer import reports
 from lethe_spark.committer.reports import Reporting
 from lethe_spark.kube import ApiError, StatusConfigMap

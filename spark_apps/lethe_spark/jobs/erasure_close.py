@@ -1,0 +1,137 @@
+"""The records of erasures that are verified, and one commit that closes these and says what holds the others. I/O."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from lethe import names
+from lethe.ledger.erasure import Blocker, Erasure, PurgedFile
+from lethe.ledger.ledger import Delta, RequestEntry
+from lethe.plan.erasure import Claim, History, plan_closing
+from lethe.plan.erasure_holders import looked_at
+from lethe.plan.erasure_record import Verification, record
+from lethe.run_result import LISTED_AT_MOST, ErasureOutcome
+from lethe.table.remains import Storage
+
+from lethe_spark.base import Base, observe_base
+from lethe_spark.context import Run
+from lethe_spark.jobs.purged import for_erasures
+from lethe_spark.jvm.commit import LedgerOnly
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+
+LOOK_AGAIN_SECONDS: Final = 21_600  # where nobody says when that which holds the files lets go
+
+
+@dataclass
+class Seen:
+    """What one look has found. `blockers`: by erasure; `examined`: those that were looked at, as they were then."""
+
+    claims: Mapping[str, Claim]
+    history: History
+    files: Mapping[str, PurgedFile]
+    refs: tuple[str, ...]
+    head_id: int | None
+    blockers: dict[str, list[Blocker]] = field(default_factory=dict)
+    leftovers: int = 0
+
+    @property
+    def free(self) -> list[str]:
+        """The erasures whose rows have left the head, and that nothing is known to hold."""
+        return [k for k, c in self.claims.items() if c.erasure.is_purged and not self.blockers.get(k)]
+
+    def block(self, keys: Iterable[str], blocker: Blocker) -> None:
+        for key in keys:
+            self.blockers.setdefault(key, []).append(blocker)
+
+
+def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
+    return Verification(
+        run_id=context.spec.run_id,
+        time=datetime.now(UTC),
+        head_id=seen.head_id,
+        snapshots=len(seen.history.snapshots),
+        refs=seen.refs,
+        calls=dict(storage.calls),
+        all_versions=storage.tells_versions,
+        folders_listed=storage.lists_folders,
+        leftovers=seen.leftovers,
+    )
+
+
+def close(
+    context: Run, table: IcebergTable, seen: Seen, verification: Verification, expired: Collection[int]
+) -> tuple[tuple[ErasureOutcome, ...], int | None]:
+    """Write the records of those that are verified, close them, and let the ledger say what holds the others. Returns: what
+    became of each, and the snapshot that says so."""
+    own = for_erasures(context, "close")
+    written: dict[str, ErasureOutcome] = {}
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        current = {e.restatement: e for e in base.ledger.open_erasures}
+        same = {k: c for k, c in seen.claims.items() if current.get(k) == c.erasure}
+        closing = plan_closing(base.ledger, (k for k in seen.free if k in same), seen.files, base.field_id)
+        for key in closing.keys:
+            if key not in written:
+                written[key] = _record(base, seen, seen.claims[key], verification, expired)
+        context.step("after-record")
+        told = [_told(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
+        changed = (e for e in told if e != current[e.restatement])
+        delta = Delta(
+            own.run_id,
+            set_requests=tuple(_closed(base.ledger.requests[k], written[k]) for k in closing.keys),
+            set_erasures=(*changed, *closing.set_erasures),
+            close_erasures=closing.close,
+            set_purged_files=closing.set_files,
+            forget_purged_files=closing.forget_files,
+        )
+        return Intent(delta, LedgerOnly(), None) if not delta.is_empty else NothingToCommit(None)
+
+    done = commit_on_ledger(own, table, plan)
+    still_open = {e.restatement for e in observe_base(context, table).ledger.open_erasures}
+    outcomes = (
+        written[k] if k in written and k not in still_open else _outcome(c, seen) for k, c in seen.claims.items()
+    )
+    return tuple(outcomes), done.snapshot_id
+
+
+def _told(claim: Claim, seen: Seen, now: datetime) -> Erasure:
+    if not claim.erasure.is_purged:
+        return claim.erasure
+    return looked_at(claim.erasure, seen.blockers.get(claim.key, ()), now, LOOK_AGAIN_SECONDS)
+
+
+def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
+    told = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return replace(entry, result={**entry.result, "erasure": told})
+
+
+def _record(
+    base: Base, seen: Seen, claim: Claim, verification: Verification, expired: Collection[int]
+) -> ErasureOutcome:
+    """Write the record of one erasure beside the table."""
+    facts = base.facts
+    table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
+    files = [f for f in seen.files.values() if claim.key in f.restatements]
+    made = record(claim, table, files, verification, sorted(expired) if claim.erasure.evict_by is not None else ())
+    uri = f"{facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
+    with base.iceberg.io.new_output(uri).create(overwrite=True) as stream:
+        stream.write(made.content)
+    return ErasureOutcome(
+        restatement=claim.key,
+        vacuum_snapshot_id=claim.erasure.purged_by,
+        verified_time=verification.time,
+        record=uri,
+        record_sha256=made.sha256,
+    )
+
+
+def _outcome(claim: Claim, seen: Seen) -> ErasureOutcome:
+    blockers = seen.blockers.get(claim.key, [])
+    return ErasureOutcome(
+        restatement=claim.key,
+        vacuum_snapshot_id=claim.erasure.purged_by,
+        blocked_by=tuple(str(b) for b in blockers[:LISTED_AT_MOST]),
+        blocked_by_count=len(blockers),
+    )

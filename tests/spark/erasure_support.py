@@ -1,0 +1,99 @@
+"""Erasures as the ledger has them, looks at them, and their records, read with none of Lethe's code."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lethe.ledger.erasure import Erasure
+from lethe.run import RunSpec, SnapshotLimits
+from lethe.run_result import ErasureOutcome, RunResult
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.spark.jobs_support import Story, local
+from tests.spark.lake import Lake
+
+DAY = 86_400
+DUE = 60  # seconds: within the lead of a day
+_NUMBERS = itertools.count(1)
+
+
+def three_batches(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A, B and D are in the table, in common files."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B", "D")
+    story.consolidate("A", "B", "D")
+    return story
+
+
+def erase(story: Story, *batch_ids: str, name: str = "erase", seconds: int | None = DUE) -> None:
+    assert story.restate(a_request(name, "Erase", batch_ids=batch_ids, evict_by_seconds=seconds)).succeeded
+
+
+def tag(story: Story, name: str = "audit") -> int:
+    head = story.head().snapshot_id
+    story.table().manage_snapshots().create_tag(head, name).commit()
+    return head
+
+
+def compact(story: Story) -> None:
+    name = story.name
+    story.spark.sql(
+        f"CALL {story.catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+    ).collect()
+
+
+def a_look(story: Story, limits: SnapshotLimits | None = None, **changes: Any) -> RunSpec:
+    """A run that purges nothing and only looks at the erasures."""
+    spec = story.vacuuming(limits, key=f"look {next(_NUMBERS)}")
+    assert spec.vacuum is not None
+    changes = {"erasures_only": True, **changes}
+    return spec.model_copy(update={"vacuum": spec.vacuum.model_copy(update=changes)})
+
+
+def look(story: Story, limits: SnapshotLimits | None = None, **at: Callable[[], object]) -> RunResult:
+    return story.run(a_look(story, limits), **at)
+
+
+def the_erasure(story: Story) -> Erasure:
+    """The one that is open."""
+    (erasure,) = story.ledger().open_erasures
+    return erasure
+
+
+def the_outcome(result: RunResult) -> ErasureOutcome:
+    (outcome,) = result.erasures
+    return outcome
+
+
+def blockers(result: RunResult) -> list[str]:
+    """What holds the one erasure, in words without what differs from run to run."""
+    return [b.partition(" until ")[0].partition(" (")[0] for b in the_outcome(result).blocked_by]
+
+
+def the_record(result: RunResult) -> dict[str, Any]:
+    """Of the one erasure that was verified, after its digest was compared."""
+    outcome = the_outcome(result)
+    assert outcome.verified_time is not None, outcome.blocked_by
+    content = Path(local(outcome.record)).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == outcome.record_sha256
+    return dict(json.loads(content))
+
+
+def check_closed(story: Story, result: RunResult) -> None:
+    """Nothing is open, none of the recorded files is there, and the ledger says the same as the run."""
+    record, outcome, ledger = the_record(result), the_outcome(result), story.ledger()
+    assert (ledger.open_erasures, dict(ledger.purged_files), result.erasures_open) == ((), {}, 0)
+    told = ledger.requests[outcome.restatement].result["erasure"]
+    assert told == outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    names = {Path(f["path"]).name for f in record["files"]}
+    assert record["files-count"] == len(record["files"]) == len(names)
+    left = {p.name for p in Path(local(story.table().location())).rglob("*") if p.is_file()}
+    assert names.isdisjoint(left)
+
+
+def names_of(paths: Any) -> set[str]:
+    return {Path(p).name for p in paths}

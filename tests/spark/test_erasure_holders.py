@@ -1,0 +1,157 @@
+"""What holds the files of an erasure, and how it is named: tags, branches, snapshots, runs that may still publish."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.erasure_support import (
+    DAY,
+    blockers,
+    check_closed,
+    compact,
+    erase,
+    look,
+    names_of,
+    tag,
+    the_erasure,
+    the_outcome,
+    the_record,
+    three_batches,
+)
+from tests.spark.jobs_support import Killed, Story, die, of_batches
+from tests.spark.lake import Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return three_batches(spark, lake)
+
+
+def test_a_tag_holds_a_due_erasure_and_is_named_until_it_is_dropped(story: Story) -> None:
+    tagged = tag(story)
+    erase(story, "A")
+
+    held = story.vacuum()
+    later = look(story)
+    rows = story.rows_at(tagged)
+    story.table().manage_snapshots().remove_tag("audit").commit()
+    free = look(story)
+
+    assert (blockers(held), the_outcome(held).blocked_by_count) == (["tag audit"], 1)
+    assert (later.outcome, blockers(later)) == ("NothingToDo", ["tag audit"])
+    assert rows == of_batches("A", "B", "D")
+    check_closed(story, free)
+    assert free.snapshots_expired == 1
+    story.check_reads(of_batches("B", "D"))
+
+
+def test_a_tag_with_an_age_limit_says_when_it_lets_go(story: Story) -> None:
+    head = story.head()
+    story.table().manage_snapshots().create_tag(head.snapshot_id, "audit", max_ref_age_ms=9 * DAY * 1000).commit()
+    erase(story, "A")
+
+    story.vacuum()
+
+    (blocker,) = the_erasure(story).blockers
+    assert blocker.until is not None
+    assert blocker.until.timestamp() == pytest.approx(head.timestamp_ms / 1000 + 9 * DAY)
+    assert the_erasure(story).look_again == blocker.until
+
+
+def test_a_branch_holds_it_and_so_does_what_the_branch_copied(story: Story) -> None:
+    """A compaction on the branch wrote the rows anew, after the table's own were purged."""
+    story.spark.sql(f"ALTER TABLE {story.full_name} CREATE BRANCH dev")
+    erase(story, "A")
+    held = story.vacuum()
+    story.spark.sql(f"INSERT OVERWRITE {story.full_name}.branch_dev SELECT * FROM {story.full_name}.branch_dev")
+    copied = look(story)
+    kept = {Path(f.path).name for f in story.ledger().purged_files.values()}
+    story.spark.sql(f"ALTER TABLE {story.full_name} DROP BRANCH dev")
+
+    free = look(story)
+
+    assert (blockers(held), blockers(copied)) == (["branch dev"], ["branch dev"])
+    check_closed(story, free)
+    assert names_of(f["path"] for f in the_record(free)["files"]) == kept
+    assert len(kept) == 4  # two, and their copies
+
+
+def test_a_tag_on_files_that_a_compaction_replaced_before_the_erase_holds_it(story: Story) -> None:
+    """They never were the files of the vacuum."""
+    tag(story)
+    before = set(story.files())
+    compact(story)
+    assert before.isdisjoint(story.files())
+    erase(story, "A")
+
+    held = story.vacuum()
+
+    assert blockers(held) == ["tag audit"]
+    assert names_of(before) < {Path(f.path).name for f in story.ledger().purged_files.values()}
+
+
+def test_a_tag_on_a_snapshot_that_cannot_hold_the_rows_holds_nothing(story: Story) -> None:
+    story.put("X")
+    story.consolidate("X")
+    erase(story, "X")
+    story.vacuum(key="before")
+    tagged = tag(story)
+    story.put("Y")
+    story.consolidate("Y")
+    erase(story, "Y", name="second")
+
+    result = story.vacuum()
+
+    check_closed(story, result)
+    assert story.rows_at(tagged) == of_batches("A", "B", "D")
+
+
+def test_a_tagged_snapshot_of_another_writer_keeps_its_ledger_when_its_carrier_is_expired_for_an_erasure(
+    story: Story,
+) -> None:
+    """The tag holds the erasure; all others that hold it go, the one by which the tag is read among them."""
+    erase(story, "A")
+    bare = story.append_as_a_stranger("x")
+    story.table().manage_snapshots().create_tag(bare, "audit").commit()
+
+    result = story.vacuum()
+
+    assert blockers(result) == ["tag audit"]
+    carrier = story.ledger().requests["ns/erase/0"].result["snapshotId"]
+    assert carrier not in {s.snapshot_id for s in story.table().metadata.snapshots}
+    import lethe
+
+    rows = lethe.scan(story.full_name, snapshot_id=bare).to_arrow().to_pylist()
+    assert {r["batch_id"] for r in rows} == {"B", "D", "x"}
+
+
+def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: Story) -> None:
+    story.put("A2")
+    with pytest.raises(Killed):
+        story.consolidate("A2", after_stage=die)
+    erase(story, "A", "A2")
+
+    result = story.vacuum()
+
+    assert [b.split(" ")[0] for b in blockers(result)] == ["staged"]
+    (blocker,) = the_erasure(story).blockers
+    assert blocker.until is not None
+    assert timedelta(hours=23) < blocker.until - datetime.now(UTC) < timedelta(hours=25)
+
+
+def test_a_table_whose_files_must_not_be_deleted_says_so(story: Story) -> None:
+    erase(story, "A")
+    with story.table().transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+
+    story.run(story.vacuuming().model_copy(update={"vacuum": quiet(story)}))
+
+    assert {b.why for b in the_erasure(story).blockers} == {"the table property gc.enabled is false"}
+
+
+def quiet(story: Story) -> object:
+    spec = story.vacuuming().vacuum
+    assert spec is not None
+    return spec.model_copy(update={"expire_snapshots": False})

@@ -1,0 +1,265 @@
+"""Files that nobody needs go; whatever somebody may need stays, whoever is at work beside it and wherever it dies."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import lethe
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe_spark.session import make_session
+from pyiceberg.table.statistics import StatisticsFile
+from pyspark.sql import SparkSession
+
+from tests.builders import RUN
+from tests.spark.jobs_support import ALL_GONE, Killed, Story, die, local, of_batches
+from tests.spark.lake import Lake
+from tests.spark.maintenance_support import below, grow_old, maintain, maintaining
+from tests.spark.s3 import S3, running
+
+LITTER = (f"data/{RUN}/day=1/00000-1-a.parquet", "data/day=2/b.parquet", "metadata/snap-1-1-a.avro", "metadata/a.stats")
+KEPT = ("_tombstones/notes.txt", "data/_hidden/a.parquet", "data/notes.txt", "elsewhere/a.parquet")
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """Batches A and B are in the table; A is reverted, and B's first snapshot has a tag."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B")
+    story.consolidate("A")
+    story.consolidate("B")
+    story.table().manage_snapshots().create_tag(story.head().snapshot_id, "audit").commit()
+    story.revert("A")
+    return story
+
+
+def root(story: Story) -> Path:
+    return Path(local(story.table().location()))
+
+
+def put(story: Story, *paths: str) -> None:
+    """Old files below the table that nobody names."""
+    for path in paths:
+        file = root(story) / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"litter")
+        grow_old(file)
+
+
+def sweep(story: Story, key: str = "1") -> tuple[int, set[str]]:
+    """How many files a vacuum that only sweeps says it removed, and which."""
+    before = set(below(story))
+    result = maintain(story, key=key, remove_orphan_files=True, max_bytes=0, expire_snapshots=False)
+    gone = before - set(below(story))
+    assert (result.orphan_files_found, result.message) == (result.orphan_files_removed, "")
+    return result.orphan_files_removed, gone
+
+
+def test_litter_goes_and_what_any_snapshot_needs_stays_however_old_it_is(story: Story) -> None:
+    """Tags, staged snapshots, statistics, ledgers, older metadata: all of it looks four days old."""
+    story.vacuum()
+    statistics = "metadata/statistics.stats"
+    put(story, statistics)
+    with story.table().update_statistics() as update:
+        path = f"{story.table().location()}/{statistics}"
+        head = story.head().snapshot_id
+        update.set_statistics(
+            StatisticsFile(
+                **{
+                    "snapshot-id": head,
+                    "statistics-path": path,
+                    "file-size-in-bytes": 6,
+                    "file-footer-size-in-bytes": 0,
+                    "blob-metadata": [],
+                }
+            )
+        )
+    grow_old(*below(story).values())
+    put(story, *LITTER, *KEPT)
+
+    removed, gone = sweep(story, "2")
+
+    assert (removed, gone) == (len(LITTER), set(LITTER))
+    assert set(below(story)) >= {statistics, *KEPT}
+    story.check_reads(of_batches("B"))
+    assert lethe.scan(story.full_name, snapshot_id=story.table().refs()["audit"].snapshot_id).to_arrow().num_rows == 8
+    assert sweep(story, "3") == (0, set())
+
+
+def test_files_of_expired_snapshots_that_were_not_deleted_with_them_go(story: Story, tmp_path: Path) -> None:
+    """An expiry that died between its commit and its deletes leaves them."""
+    expired = tmp_path / "saved"
+    shutil.copytree(root(story) / "data", expired)
+    story.table().manage_snapshots().remove_tag("audit").commit()
+    story.vacuum(ALL_GONE)
+    shutil.copytree(expired, root(story) / "data", dirs_exist_ok=True)
+    grow_old(*below(story).values())
+
+    removed, gone = sweep(story, "2")
+
+    assert removed == len(gone) == 2
+    assert story.data_folder() == {local(p) for p in story.files()}
+    story.check_reads(of_batches("B"))
+
+
+def test_young_litter_stays(story: Story) -> None:
+    put(story, *LITTER)
+    for path in LITTER:
+        os.utime(root(story) / path)
+
+    assert sweep(story) == (0, set())
+
+
+def test_a_run_that_only_plans_lists_what_would_go_and_removes_nothing(story: Story) -> None:
+    story.vacuum()
+    put(story, *LITTER)
+
+    result = maintain(story, key="2", remove_orphan_files=True, plan_only=True)
+
+    assert (result.orphan_files_found, result.orphan_files_removed, result.orphan_bytes_found) == (4, 0, 24)
+    assert result.orphan_files == (
+        f"data/{RUN}/day=…/00000-1-a.parquet",
+        "data/day=…/b.parquet",
+        "metadata/a.stats",
+        "metadata/snap-1-1-a.avro",
+    )
+    assert set(below(story)) >= set(LITTER)
+
+
+def test_a_table_that_says_so_is_not_swept(story: Story) -> None:
+    put(story, *LITTER)
+    with story.table().transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+
+    assert sweep(story) == (0, set())
+
+
+def test_nothing_goes_while_a_manifest_of_any_snapshot_cannot_be_read(story: Story) -> None:
+    """What it lists would be taken for litter."""
+    story.vacuum()
+    put(story, *LITTER)
+    table = story.table()
+    tagged = table.snapshot_by_id(table.refs()["audit"].snapshot_id)
+    assert tagged is not None
+    of_head = {m.manifest_path for m in story.head().manifests(table.io)}
+    damaged = Path(local(next(m.manifest_path for m in tagged.manifests(table.io) if m.manifest_path not in of_head)))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:50])
+    damaged.with_name(f".{damaged.name}.crc").unlink(missing_ok=True)
+    before = set(below(story))
+
+    result = maintain(story, key="2", remove_orphan_files=True, expire_snapshots=False)
+
+    assert (result.orphan_files_removed, "orphan files were not removed" in result.message) == (0, True)
+    assert before <= set(below(story))
+    damaged.write_bytes(content)
+
+
+def test_nothing_is_removed_behind_the_end_of_the_window(story: Story) -> None:
+    put(story, *LITTER)
+
+    result = maintain(story, remove_orphan_files=True, max_seconds=0)
+
+    assert (result.orphan_files_removed, result.stopped) == (0, "MaxRunSeconds")
+    assert set(below(story)) >= set(LITTER)
+
+
+# --- races ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_old_file_that_becomes_part_of_the_table_after_the_listing_stays(story: Story) -> None:
+    """It was listed, and nobody named it yet. Who reads the metadata first would delete it."""
+    path = "data/day=1/theirs.parquet"
+    put(story, path, *LITTER)
+    rows = pa.table({"v": [500], "day": pa.array([1], pa.int32()), "batch_id": ["x"]})
+    pq.write_table(rows, root(story) / path)
+    grow_old(root(story) / path)
+
+    result = maintain(
+        story,
+        {"after_listing": lambda: story.table().add_files([f"{story.table().location()}/{path}"])},
+        remove_orphan_files=True,
+        expire_snapshots=False,
+    )
+
+    assert result.orphan_files_removed == len(LITTER)
+    story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
+
+
+def test_files_of_a_run_under_way_stay_though_its_first_ones_are_old(story: Story) -> None:
+    """It has not staged or committed anything: only its folder tells."""
+    put(story, *LITTER)
+
+    def beside() -> None:
+        (first, *_) = (p for path, p in below(story).items() if spec.run_id in path)
+        grow_old(first)
+        assert sweep(story) == (len(LITTER), set(LITTER))
+
+    spec = story.restatement(story.a_replay("B", by="B2"))
+    (done,) = story.run(spec, after_write=beside).requests
+
+    assert done.succeeded
+    story.check_reads(of_batches("B2", rows=3))
+
+
+@pytest.mark.parametrize("other", ["consolidate", "revert", "vacuum"])
+def test_whatever_commits_between_the_plan_and_the_removal_loses_nothing(story: Story, other: str) -> None:
+    put(story, *LITTER)
+    story.put("C")
+    acts = {
+        "consolidate": lambda: story.consolidate("C"),
+        "revert": lambda: story.revert("B", name="second"),
+        "vacuum": lambda: story.vacuum(ALL_GONE, key="theirs"),
+    }
+
+    maintain(story, {"before_orphans": acts[other]}, remove_orphan_files=True, expire_snapshots=False)
+
+    assert not set(LITTER) & set(below(story))
+    rows = {"consolidate": of_batches("B", "C"), "revert": Counter(), "vacuum": of_batches("B")}
+    story.check_reads(rows[other])
+
+
+# --- deaths and stores ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["after_listing", "before_orphans", "between_orphans"])
+def test_a_sweep_that_dies_is_finished_by_the_next(story: Story, step: str) -> None:
+    put(story, *LITTER)
+    run = maintaining(story, remove_orphan_files=True, expire_snapshots=False)
+    with pytest.raises(Killed):
+        story.run(run, **{step: die})
+
+    story.run(run)
+
+    assert not set(LITTER) & set(below(story))
+    story.check_reads(of_batches("B"))
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with running() as server:
+        yield server
+
+
+def test_a_bucket_is_swept_as_a_folder_is(spark: SparkSession, lake: Lake, s3: S3, tmp_path: Path) -> None:
+    bucket = s3.bucket("sweep")
+    home = {"uri": f"sqlite:///{tmp_path}/s3.db", "warehouse": f"s3://{bucket}/wh"}
+    lake.add_catalog("s3sweep", type="sql", **home, **s3.properties(), **{"s3.path-style-access": "true"})
+    make_session("s3sweep")
+    story = Story.begin(spark, lake, catalog="s3sweep")
+    story.put("A")
+    story.consolidate("A")
+    below_bucket = story.table().location().removeprefix(f"s3://{bucket}/")
+    for path in (*LITTER, *KEPT):
+        s3.put(bucket, f"{below_bucket}/{path}", b"litter")
+    s3.grow_old(bucket, days=4)
+    before = set(s3.keys(bucket))
+
+    result = maintain(story, remove_orphan_files=True, expire_snapshots=False)
+
+    assert result.orphan_files_removed == len(LITTER)
+    assert before - set(s3.keys(bucket)) == {f"{below_bucket}/{path}" for path in LITTER}
+    assert lethe.scan(story.full_name).to_arrow().num_rows == 4

@@ -1,0 +1,47 @@
+"""A vacuum in steps, or of some batches only, where deleted batches are masked by native deletes: what goes along is told."""
+
+from typing import Literal
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Story, avro, of_batches
+from tests.spark.lake import Lake
+from tests.spark.native_support import Native
+from tests.spark.test_vacuum_steps import in_steps, tombstones
+
+
+@pytest.fixture(params=["DeletionVectors", "EqualityDeletes"])
+def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
+    """A, B and D lie in a common file for each of two days, E in others; A was reverted."""
+    deletes: Literal["DeletionVectors", "EqualityDeletes"] = request.param
+    story = Native.of(Story.begin(spark, lake), deletes).filled()
+    story.revert("A")
+    return story
+
+
+def vacuumed(story: Native) -> set[str]:
+    """What the head's vacuum says that it applied."""
+    return {t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])}
+
+
+def test_what_is_masked_between_two_steps_goes_with_the_second_and_is_told_as_deleted(story: Native) -> None:
+    """The step reads its files without those rows: they are gone, though the run is not about them, and nobody can undo that."""
+    result = story.run(in_steps(story), step_2=lambda: story.revert("B", name="meanwhile"))
+
+    assert (result.steps, result.tombstones_purged, tombstones(story), vacuumed(story)) == (2, 1, {"B"}, {"A", "B"})
+    story.check_native(of_batches("D", "E"))
+    undone = story.undo("meanwhile")
+    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
+    story.vacuum(key="after")
+    assert tombstones(story) == set()
+    story.check_native(of_batches("D", "E"))
+
+
+def test_a_vacuum_of_some_batches_tells_of_others_that_went_along(story: Native) -> None:
+    story.revert("B", name="other")
+
+    result = story.run(story.vacuuming_so(batch_ids=("A",)))
+
+    assert (result.tombstones_purged, tombstones(story), vacuumed(story)) == (1, {"B"}, {"A", "B"})
+    story.check_native(of_batches("D", "E"))

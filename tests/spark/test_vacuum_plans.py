@@ -1,0 +1,185 @@
+"""What a vacuum is asked for, what it says beforehand, and which files it leaves alone."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from lethe.errors import InputError
+from lethe.run_result import RunResult
+from lethe_spark.jobs import purge_step, vacuum
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Story, local, of_batches
+from tests.spark.lake import Lake
+from tests.spark.test_vacuum_steps import in_files, tombstones
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """A and E lie in a common file for each of two days, B and D in another, so that the bounds of both cover B."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B", "D", "E")
+    story.consolidate("A", "E")
+    story.consolidate("B", "D")
+    story.revert("B")
+    return story
+
+
+def plan(story: Story, **asked: object) -> RunResult:
+    return story.run(story.vacuuming_so("plan", plan_only=True, **asked))
+
+
+def test_files_that_bounds_suspect_and_that_hold_nothing_are_looked_into_and_left_alone(story: Story) -> None:
+    """The tombstone ends all the same, since nothing of it is left, whatever the bounds of the other files say."""
+    others = {p for p, batches in story.files().items() if "A" in batches}
+
+    result = story.run(story.vacuuming_so())
+
+    assert result.plan is not None
+    assert (result.plan.files, result.plan.in_vain_percent, result.plan.sort_drift) == (
+        4,
+        pytest.approx(50, abs=2),
+        1.5,
+    )
+    assert (result.files_rewritten, result.files_in_vain, result.tombstones_purged, result.rows_purged) == (2, 0, 1, 4)
+    assert others < story.files().keys()
+    story.check_reads(of_batches("A", "D", "E"))
+
+
+def test_a_second_vacuum_does_not_write_again_what_the_first_has_written(story: Story) -> None:
+    """B's tombstone outlives the first, which had no budget for its second file; bounds of survivors still cover B."""
+    story.put("A2", "C")
+    story.consolidate("A2", "C")
+    first = story.vacuum(max_bytes=1)
+    written = story.files().keys()
+
+    second = story.vacuum(key="2")
+
+    assert (first.files_rewritten, second.files_rewritten, second.tombstones_purged) == (1, 1, 1)
+    assert len(written - story.files().keys()) == 1
+    assert story.vacuum(key="3").outcome == "NothingToDo"
+    story.check_reads(of_batches("A", "A2", "C", "D", "E"))
+
+
+def test_a_plan_changes_nothing_and_is_the_same_until_what_it_is_about_changes(story: Story) -> None:
+    before = story.head().snapshot_id
+    first = plan(story)
+    assert (first.outcome, first.plan is not None, story.head().snapshot_id) == ("Planned", True, before)
+    story.put("F")
+    story.consolidate("F")
+
+    again = plan(story)
+    story.revert("D", name="more")
+    other = plan(story)
+
+    digests = [r.plan.digest if r.plan else "" for r in (first, again, other)]
+    assert digests[0] == digests[1] != digests[2]
+    assert [r.plan.tombstones if r.plan else 0 for r in (first, again, other)] == [1, 1, 2]
+
+
+def test_an_approved_plan_is_carried_out_and_one_that_is_no_longer_so_only_told(story: Story) -> None:
+    approved = plan(story).plan
+    assert approved is not None
+    story.revert("D", name="more")
+
+    stale = story.run(story.vacuuming_so("stale", approved_plan=approved.digest))
+    assert (stale.outcome, tombstones(story)) == ("Planned", {"B", "D"})
+    assert "is not the approved" in stale.message
+    assert stale.plan is not None
+    result = story.run(story.vacuuming_so("good", approved_plan=stale.plan.digest))
+
+    assert (result.outcome, result.tombstones_purged, tombstones(story)) == ("Committed", 2, set())
+    story.check_reads(of_batches("A", "E"))
+
+
+def test_a_vacuum_of_some_batches_leaves_the_others_deleted_and_in_the_files(story: Story) -> None:
+    story.revert("D", name="more")
+
+    result = story.run(story.vacuuming_so(batch_ids=("B", "unknown")))
+
+    assert (result.tombstones_purged, tombstones(story)) == (1, {"D"})
+    assert in_files(story) == Counter({"A": 4, "D": 4, "E": 4})
+    story.check_reads(of_batches("A", "E"))
+
+
+def test_no_step_begins_when_the_time_is_up(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first, nothing happens; before the second, the first stays, and what is left is counted."""
+    closed = story.run(story.vacuuming_so("closed", stop_by=datetime.now(UTC) - timedelta(seconds=1)))
+    assert (closed.outcome, closed.stopped, closed.steps, closed.files_left) == ("NothingToDo", "WindowClosed", 0, 4)
+    spent = story.run(story.vacuuming_so("spent", max_seconds=0))
+    assert (spent.outcome, spent.stopped, spent.steps) == ("NothingToDo", "MaxRunSeconds", 0)
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: object = UTC) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=1)  # type: ignore[arg-type]
+
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    cut = story.run(
+        story.vacuuming_so("cut", step_bytes=1, stop_by=soon),
+        after_commit=lambda: monkeypatch.setattr(vacuum, "datetime", Later),
+    )
+
+    assert (cut.outcome, cut.stopped, cut.steps, cut.files_rewritten) == ("Committed", "WindowClosed", 1, 1)
+    assert cut.files_left > 0
+    assert tombstones(story) == {"B"}
+    story.check_reads(of_batches("A", "D", "E"))
+
+
+def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_on(story: Story) -> None:
+    """Its tombstone stays: what is in a file that nobody can read, nobody knows."""
+    gone = next(p for p, batches in story.files().items() if "B" in batches)
+    content = Path(local(gone)).read_bytes()
+    Path(local(gone)).unlink()
+
+    result = story.vacuum()
+
+    assert (result.outcome, result.files_rewritten, result.rows_purged, tombstones(story)) == ("Committed", 1, 2, {"B"})
+    assert gone in result.message
+    with pytest.raises(InputError, match=gone) as refused:
+        story.vacuum(key="2")
+    assert refused.value.reason == "DataFileMissing"
+    Path(local(gone)).write_bytes(content)
+    assert story.vacuum(key="3").tombstones_purged == 1
+    story.check_reads(of_batches("A", "D", "E"))
+
+
+def test_small_files_beside_one_that_is_written_anew_go_into_it(spark: SparkSession, lake: Lake) -> None:
+    """For next to nothing: a vacuum does not become a compaction."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B", rows=120_000)
+    story.put("C")
+    story.consolidate("A", "B")
+    story.consolidate("C")
+    story.revert("A")
+
+    result = story.vacuum()
+
+    assert (result.files_rewritten, result.files_added, result.rows_purged) == (4, 2, 120_000)
+    assert sorted({*batches} for batches in story.files().values()) == [{"B", "C"}, {"B", "C"}]
+    for batches in story.files().values():
+        assert batches == sorted(b or "" for b in batches)
+    assert story.rows_at() == of_batches("B", rows=120_000) + of_batches("C")
+
+
+def test_what_is_written_lies_in_the_order_of_batches_however_large_a_partition_is(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several tasks share a large one by ranges: files that overlapped do so no more, and the next vacuum is cheaper."""
+    story = Story.begin(spark, lake)
+    story.put(*"ABCDEF", rows=500)
+    story.consolidate(*"ACE")
+    story.consolidate(*"BDF")
+    story.revert(*"CD", name="first")
+    monkeypatch.setattr(purge_step, "ONE_TASK_BYTES", 0)
+
+    before = story.run(story.vacuuming_so()).plan
+    story.revert("E", name="second")
+    after = plan(story).plan
+
+    assert before is not None
+    assert after is not None
+    assert (before.sort_drift, after.sort_drift, after.in_vain_percent) == (1.5, 1.0, pytest.approx(0))
+    assert after.bytes < before.bytes
+    story.check_reads(of_batches(*"ABF", rows=500))
