@@ -11,6 +11,7 @@ from typing import Any, Final
 from lethe.plan.tracking import STATES, Total, Totals
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, start_http_server
 
+from lethe_operator.decide.conditions import EVICTION_ON_TIME, TRUE, find, parsed_time
 from lethe_operator.resources.observed import EventsView
 
 OF_DATASET: Final = ("namespace", "dataset")
@@ -19,6 +20,12 @@ GAUGES: Final[Mapping[str, str]] = {
     "lethe_buffer_bytes": "Bytes of the batches that wait for promotion.",
     "lethe_buffer_oldest_batch_age_seconds": "How long the oldest of them has been waiting, 0 when none waits.",
     "lethe_active_tombstones": "Tombstones in the ledger of the table's head.",
+    "lethe_tombstoned_rows": "Rows of the batches that active tombstones hide, as far as the ledger knows.",
+    "lethe_evict_by_seconds": "Seconds until the first evictBy of what a vacuum has yet to purge, negative once it has passed.",
+    "lethe_evict_by_slack_seconds": "Seconds until a vacuum has to start for it at the latest, by what earlier ones took.",
+    "lethe_eviction_on_time": "1 while the condition EvictionOnTime is True, 0 while it is False; not there without an evictBy.",
+    "lethe_open_erasures": "Restatements whose rows are to be gone and are not yet seen to be.",
+    "lethe_overdue_erasures": "Those of them whose time is over.",
     "lethe_promoted_batches": "Batches in the ledger that are part of the table.",
     "lethe_listing_duration_seconds": "How long the last listing of the buffer took.",
     "lethe_listing_objects": "How many objects the last listing of the buffer found.",
@@ -47,6 +54,12 @@ class Metrics:
         self._decision = Gauge(
             "lethe_consolidation_decision",
             "1 for what was decided about the buffer last: Due, Later or Running, and the reason.",
+            (*OF_DATASET, "decision", "reason"),
+            registry=self.registry,
+        )
+        self._vacuum = Gauge(
+            "lethe_vacuum_decision",
+            "1 for what was decided about a vacuum last: Due, Later, Running or NeedsApproval, and the reason.",
             (*OF_DATASET, "decision", "reason"),
             registry=self.registry,
         )
@@ -106,9 +119,10 @@ class Metrics:
             self._by_state["lethe_batches"].labels(namespace, dataset, state).set(total.batches)
             self._by_state["lethe_batches_rows"].labels(namespace, dataset, state).set(total.rows)
             self._by_state["lethe_batches_bytes"].labels(namespace, dataset, state).set(total.bytes)
-        self._decision.remove_by_labels({"namespace": namespace, "dataset": dataset})
-        if decided := status.get("consolidation"):
-            self._decision.labels(namespace, dataset, decided["decision"], decided["reason"]).set(1)
+        for gauge, what in ((self._decision, "consolidation"), (self._vacuum, "vacuum")):
+            gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
+            if decided := status.get(what):
+                gauge.labels(namespace, dataset, decided["decision"], decided["reason"]).set(1)
         for name, gauge in self._gauges.items():
             if name in numbers:
                 gauge.labels(namespace, dataset).set(numbers[name])
@@ -126,7 +140,8 @@ class Metrics:
 
     def forget(self, namespace: str, dataset: str) -> None:
         """A Dataset is gone, and with it its numbers."""
-        for metric in (*self._gauges.values(), *self._by_state.values(), self._decision, self._runs, self._messages):
+        kept = (self._decision, self._vacuum, self._runs, self._messages)
+        for metric in (*self._gauges.values(), *self._by_state.values(), *kept):
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 
@@ -152,6 +167,9 @@ def numbers_of(
         "lethe_buffer_batches": buffer.get("batches"),
         "lethe_buffer_bytes": buffer.get("bytes"),
         "lethe_active_tombstones": (status.get("tombstones") or {}).get("active"),
+        "lethe_tombstoned_rows": (status.get("tombstones") or {}).get("rows"),
+        "lethe_open_erasures": (status.get("erasures") or {}).get("open"),
+        "lethe_overdue_erasures": (status.get("erasures") or {}).get("overdue"),
         "lethe_promoted_batches": (status.get("batches") or {}).get("promoted"),
         "lethe_batches_behind": behind,
     }
@@ -163,4 +181,10 @@ def numbers_of(
         found["lethe_events_in_flight"] = events.in_flight
         sent = events.oldest_time
         found["lethe_events_oldest_age_seconds"] = max((now - sent).total_seconds(), 0) if sent else 0
+    due = (status.get("vacuum") or {}).get("evictBy") or {}
+    for gauge, key in (("lethe_evict_by_seconds", "time"), ("lethe_evict_by_slack_seconds", "possibleUntilTime")):
+        if (at := parsed_time(due.get(key))) is not None:
+            found[gauge] = (at - now).total_seconds()
+    if on_time := find(status, EVICTION_ON_TIME).get("status"):
+        found["lethe_eviction_on_time"] = on_time == TRUE
     return {name: float(number) for name, number in found.items() if number is not None}

@@ -181,21 +181,79 @@ class Reason(StrEnum):
         "ListChanged",
         "The list that spec.batchIdsFrom names is another one than when it was first looked at; nothing was changed.",
     )
+    ERASED = (
+        "Erased",
+        "The storage was seen to have none of the files that held its rows; status.erasure.record says how that was seen.",
+    )
+    ROWS_IN_TABLE = "RowsInTable", "Data files of the table hold its rows until a vacuum purges them."
+    ERASURE_BLOCKED = (
+        "ErasureBlocked",
+        "Its rows left the table's data files; a tag, branch, snapshot or object lock holds them, which the message names.",
+    )
+    ERASURE_NOT_VERIFIED = (
+        "ErasureNotVerified",
+        "Its rows left the table's data files; that the storage has none of them is yet to be seen.",
+    )
+    ERASURE_OVERDUE = "ErasureOverdue", "Rows were to be gone by now and are not; the message says what they wait for."
+    ERASURE_UNDONE = "ErasureUndone", "It was undone, so that its rows stay."
     ERASURE_NOT_WATCHED = (
         "ErasureNotWatched",
-        "evictBySeconds is kept with the tombstones, but this version does not yet watch over it.",
+        "It was committed by a version of Lethe that left no obligation; evictBy is kept with the tombstones.",
     )
     EXPIRED = "Expired", "ttlSecondsAfterFinished has passed; the resource is deleted, the table remembers the request."
 
     # --- a VacuumPolicy --------------------------------------------------------------------------------------------
     IN_FORCE = "InForce", "The policy decides for the Datasets that it selects."
-    PARTLY_SUPPORTED = "PartlySupported", "The policy acts, but some of its triggers have no effect in this version."
-    TRIGGER_NOT_SUPPORTED = "TriggerNotSupported", "Only triggers that this version does not know yet are set."
+    INVALID_WINDOW = "InvalidWindow", "spec.window has a schedule or a time zone that cannot be understood."
+    WINDOW_NEVER_OPENS = (
+        "WindowNeverOpens",
+        "spec.window.schedule names a day that never comes; only an evictBy, or the annotation lethe.dev/vacuum-now, starts one.",
+    )
+    EVICT_BY_NEAR = (
+        "EvictByNear",
+        "An evictBy is near: a vacuum has to start now to be done by then, or triggers.evictByLeadSeconds says so.",
+    )
     TOO_MANY_TOMBSTONES = "TooManyTombstones", "The table has at least triggers.activeTombstones active tombstones."
+    TOO_MANY_HIDDEN_ROWS = (
+        "TooManyHiddenRows",
+        "At least triggers.tombstonedRowsPercent of the table's rows are hidden by tombstones.",
+    )
+    TOMBSTONE_TOO_OLD = (
+        "TombstoneTooOld",
+        "The oldest active tombstone is older than triggers.oldestTombstoneAgeSeconds.",
+    )
     VACUUM_NOW = "VacuumNow", "The annotation lethe.dev/vacuum-now asks for a vacuum."
+    INVALID_VACUUM_NOW = (
+        "InvalidVacuumNow",
+        "The value of the annotation lethe.dev/vacuum-now cannot be read; the message says why.",
+    )
+    WINDOW_CLOSED = "WindowClosed", "A vacuum is due and waits until the window of its VacuumPolicy opens."
+    WAITS_FOR_OTHER_VACUUMS = (
+        "WaitsForOtherVacuums",
+        "A vacuum is due and waits for those of other Datasets, since limits.concurrentRuns says how many may run at once.",
+    )
+    NEEDS_APPROVAL = (
+        "NeedsApproval",
+        "A vacuum is due and planned; the message says how to approve the plan, after which it purges.",
+    )
     BELOW_TRIGGERS = "BelowTriggers", "No trigger has fired."
-    NOTHING_LEFT = "NothingLeft", "A vacuum of this very snapshot has ended; the next one follows the next commit."
+    NOTHING_LEFT = (
+        "NothingLeft",
+        "A vacuum of this very snapshot has ended, or the last one found nothing to purge; the message says when one follows.",
+    )
     LESS_SPECIFIC = "LessSpecific", "A policy with more matching labels decides for this Dataset."
     TIE_LOST = "TieLost", "An equally specific, older policy decides for this Dataset."
     TIE_WON = "TieWon", "Another policy is equally specific; this one is older and decides."
     DATASET_NOT_READY = "DatasetNotReady", "The Dataset cannot be vacuumed now; its condition Ready says why."
+
+    # --- evictBy, of a Dataset -------------------------------------------------------------------------------------
+    ON_TIME = "OnTime", "A vacuum starts early enough for the first evictBy, as far as is known."
+    NO_VACUUM_POLICY = (
+        "NoVacuumPolicy",
+        "Bytes must be gone by an evictBy, and no VacuumPolicy selects the Dataset, so that nobody purges them.",
+    )
+    EVICT_BY_INFEASIBLE = (
+        "EvictByInfeasible",
+        "By what earlier vacuums took, bytes cannot be gone by their evictBy any more.",
+    )
+    EVICT_BY_MISSED = "EvictByMissed", "An evictBy has passed, and the bytes are not gone, as far as is known."

@@ -12,9 +12,10 @@ from lethe.plan.tracking import Totals
 from lethe_operator.apply import events, status
 from lethe_operator.apply.carry_out import carry_out, delete_restatement, to_delete, write_statuses
 from lethe_operator.apply.offers import Offers
+from lethe_operator.apply.places import Places
 from lethe_operator.apply.share import start_gathered
 from lethe_operator.decide import conditions, policy_status, run_history
-from lethe_operator.decide.actions import Event
+from lethe_operator.decide.actions import Event, earliest
 from lethe_operator.decide.gathering import forgotten
 from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.table import decide, without_dataset
@@ -32,6 +33,7 @@ from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.shared import shared_jobs
 from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.vacuums import vacuum_jobs
 from lethe_operator.observe.world import Observed, observe
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec, parse_meta
@@ -61,14 +63,14 @@ class Reconciler:
     offers: Offers = field(default_factory=Offers)
     restatements: Restatements = field(default_factory=Restatements)
     lists: IdLists = field(default_factory=IdLists)
+    places: Places = field(default_factory=lambda: Places(vacuum_jobs))
     clock: Callable[[], datetime] = utc_now
 
     def __call__(self, key: Key) -> datetime | None:
         """Reconcile; returns when to look again. Raises: ApiError and others, for the queue to pause and repeat."""
         with self.metrics.reconcile(key.kind):
             if key.kind == "VacuumPolicy":
-                self.policy(key)
-                return None
+                return self.policy(key)
             if key.kind == SHARED_RUNS:
                 return self.shared_runs(key)
             with self.offers.reconciling(key.namespace, key.name):
@@ -108,19 +110,20 @@ class Reconciler:
         batches, behind = self._batches(found.dataset, found.world.table)
         numbers = numbers_of(status_now, oldest, listing, found.world.events, now, behind)
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
-        carry_out(
+        again = carry_out(
             self.kube,
             found.dataset,
             found.world,
             actions,
             self.settings,
             self.offers,
+            self.places,
             now,
             self.restatements.wrote,
         )
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)
-        return actions.look_again
+        return earliest(actions.look_again, again)
 
     def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
         """What the table of batches counts, and how many commits it is behind."""
@@ -133,17 +136,18 @@ class Reconciler:
             return None, table.ledger.version
         return shown.totals, max(0, table.ledger.version - shown.version)
 
-    def policy(self, key: Key) -> None:
-        """The conditions of a VacuumPolicy, and no entry of a Dataset that is gone or no longer selected."""
+    def policy(self, key: Key) -> datetime | None:
+        """The conditions of a VacuumPolicy, when its window opens next, and no entry of a Dataset that is gone or no longer
+        selected."""
         try:
             body = self.kube.get(VACUUM_POLICIES, key.namespace, key.name)
             policy = parse_vacuum_policy(body)
         except NotFound:
-            return
+            return None
         except InvalidSpec as e:
             invalid = Invalid("VacuumPolicy", parse_meta(body), body.get("status") or {}, str(e))
             self._say_invalid(key.namespace, invalid, self.clock())
-            return
+            return None
         datasets = map(parse_meta, self.kube.list(DATASETS, key.namespace))
         selected = {d.name for d in datasets if selects(policy.spec.dataset_selector, d.labels)}
         now = self.clock()
@@ -151,13 +155,15 @@ class Reconciler:
         def transaction(old: Mapping[str, Any]) -> Mapping[str, Any]:
             return policy_status.own(policy, policy_status.without_others(old, selected), now)
 
+        opens = policy_status.next_window(policy, now)
         if not status.change(self.kube, VACUUM_POLICIES, key.namespace, key.name, transaction):
-            return
+            return opens
         was = conditions.find(policy.status, conditions.READY)
-        ready = policy_status.policy_conditions(policy)[0]
+        ready = policy_status.policy_conditions(policy, now)[0]
         if (was.get("status"), was.get("reason")) != (ready.status, ready.reason):
             told = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
             events.post(self.kube, key.namespace, (told,), {("VacuumPolicy", key.name): policy.meta.uid})
+        return opens
 
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
         self.offers.withdraw(key.namespace, key.name)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from lethe_operator.apply.dispatch import dispatch, remind, withdraw
 from lethe_operator.apply.intent import NoPlaceForRun
 from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
+from lethe_operator.apply.places import Places
 from lethe_operator.apply.status_pool import write_all
 from lethe_operator.build import names
 from lethe_operator.build.sharing import company
@@ -41,6 +42,9 @@ from lethe_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
+# After somebody else took the last place; by then its Job is seen.
+SOON = timedelta(seconds=1)
+
 
 def carry_out(
     kube: Kube,
@@ -49,15 +53,18 @@ def carry_out(
     actions: Actions,
     settings: Settings,
     offers: Offers,
+    places: Places,
     now: datetime,
     written: Callable[[Document], None],
-) -> None:
+) -> datetime | None:
     """Do everything that was decided for a Dataset. What starts does not wait for the statuses of Restatements, of which there
     may be thousands; a Job is cleaned up only after its outcome is shown.
 
     Args:
         offers: Where a run that may share a driver waits for company.
+        places: Where a vacuum takes one.
         written: Hears of each Restatement whose status was written, as it is then.
+    Returns: When to decide anew, since somebody else was faster; None: whenever something happens.
     Raises: the first ApiError, after all else was tried, so that the reconcile is repeated with a pause.
     """
     unshown: list[Exception] = []
@@ -78,7 +85,7 @@ def carry_out(
     for policy, entry in actions.policy_entries.items():
         attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e), unshown)  # type: ignore[misc]
     attempt(lambda: withdraw(kube, namespace, actions.withdraw, settings), unshown)
-    started, failures = _start(kube, dataset, world, actions.launches, settings, offers, now)
+    started, failures, again = _start(kube, dataset, world, actions.launches, settings, offers, places, now)
     ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
     attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
     failed = write_statuses(kube, namespace, world.restatements, actions, written)
@@ -97,6 +104,7 @@ def carry_out(
             attempt(lambda r=restatement: delete_restatement(kube, r), failures)  # type: ignore[misc]
     for failure in (*unshown, *failures):
         raise failure
+    return again
 
 
 def _start(
@@ -106,13 +114,15 @@ def _start(
     launches: Iterable[Launch],
     settings: Settings,
     offers: Offers,
+    places: Places,
     now: datetime,
-) -> tuple[list[Event], list[Exception]]:
-    """Start runs, or offer them to company; what is to be told of it, and what went wrong."""
+) -> tuple[list[Event], list[Exception], datetime | None]:
+    """Start runs, or offer them to company; what is to be told of it, what went wrong, and when to decide anew."""
     namespace, name = dataset.meta.namespace, dataset.meta.name
     told: list[Event] = []
     failures: list[Exception] = []
     offered = False
+    again: datetime | None = None
     for wanted in launches:
         try:
             if wanted.by_committer:
@@ -121,15 +131,19 @@ def _start(
                     Event("Dataset", name, Reason.RUN_STARTED, f"{wanted.run.kind} {asked.job} started: {wanted.why}.")
                 )
                 continue
-            prepared = prepare(kube, dataset, wanted, world.table, settings)
-            with_whom = company(
-                wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
-            )
-            if with_whom is not None:
-                offers.put(namespace, Offer(prepared, with_whom, now))
-                offered = True
-                continue
-            launched = launch(kube, prepared, settings)
+            with places.taking(kube, namespace, wanted.place, dataset.meta.uid) as free:
+                if not free:
+                    again = now + SOON
+                    continue
+                prepared = prepare(kube, dataset, wanted, world.table, settings)
+                with_whom = company(
+                    wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
+                )
+                if with_whom is not None:
+                    offers.put(namespace, Offer(prepared, with_whom, now))
+                    offered = True
+                    continue
+                launched = launch(kube, prepared, settings)
             if launched.created:
                 text = f"{wanted.run.kind.value} {launched.job} started: {wanted.why}."
                 told.append(Event("Dataset", name, Reason.RUN_STARTED, text))
@@ -143,7 +157,7 @@ def _start(
             failures.append(e)
     if not offered:
         offers.withdraw(namespace, name)
-    return told, failures
+    return told, failures, again
 
 
 def write_statuses(

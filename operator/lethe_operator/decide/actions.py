@@ -8,7 +8,7 @@ from typing import Any
 from lethe.ledger.ledger import BufferedObject
 from lethe.run import RunSpec
 
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, Place
 from lethe_operator.resources.restatement import SecretFile
 
 
@@ -16,7 +16,7 @@ from lethe_operator.resources.restatement import SecretFile
 class Launch:
     """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any; `by_committer`:
     the one of the namespace carries it out, else a Job; `failures`: of earlier attempts of the run; `secrets`: what its pod is to
-    find."""
+    find; `place`: it starts only if one of these is free when it does."""
 
     run: RunSpec
     bytes: int
@@ -26,6 +26,7 @@ class Launch:
     by_committer: bool = False
     failures: Failures = NO_FAILURES
     secrets: tuple[SecretFile, ...] = ()
+    place: Place | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ SUCCEEDED: Final = "Succeeded"
 ERASED: Final = "Erased"
 PAUSED: Final = "Paused"
 EVENTS_READY: Final = "EventsReady"
+EVICTION_ON_TIME: Final = "EvictionOnTime"
 
 MESSAGE_AT_MOST: Final = 2000  # characters; conditions are for people
 

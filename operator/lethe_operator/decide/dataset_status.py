@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 from lethe.plan.digest import BufferDigest
-from lethe.run import LISTED_AT_MOST
+from lethe.run_result import LISTED_AT_MOST
 
-from lethe_operator.decide import conditions, rollback
+from lethe_operator.decide import conditions, erasure_status, rollback
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.consolidation import Outcome
 from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
+from lethe_operator.decide.vacuum import VacuumVerdict
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -31,6 +32,7 @@ def status(
     consolidation: Outcome | None,
     runs: Sequence[Any],
     now: datetime,
+    vacuum: VacuumVerdict,
 ) -> dict[str, Any]:
     """The whole status. What cannot be observed now is shown as it was seen last.
 
@@ -38,17 +40,19 @@ def status(
         latest: How the newest run of each kind stands, the most telling first.
         consolidation: What was decided about it.
         runs: `status.runs`, made already.
+        vacuum: What was decided about it.
     """
     old = dict(dataset.status)
     document: dict[str, Any] = {
         "observedGeneration": dataset.meta.generation,
         "conditions": conditions.as_status(
             old.get("conditions") or (),
-            _conditions(dataset, world, blocker, latest),
+            _conditions(dataset, world, blocker, latest, vacuum),
             dataset.meta.generation,
             now,
         ),
         "runs": list(runs),
+        "vacuum": dict(vacuum.status),
     }
     if consolidation is not None:
         document["consolidation"] = consolidation.as_status()
@@ -60,8 +64,9 @@ def status(
         ledger = view.ledger
         document["table"] = rollback.table_status(dataset, view, _table(view))
         document["tombstones"] = _tombstones(ledger)
+        document["erasures"] = erasure_status.of_dataset(ledger, now)
     elif isinstance(view, Unavailable):
-        document.update({k: old[k] for k in ("table", "tombstones") if k in old})
+        document.update({k: old[k] for k in ("table", "tombstones", "erasures") if k in old})
     elif "table" in old:
         document["table"] = old["table"]  # one that comes back under its name must still be what it was
     if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferDigest):
@@ -79,14 +84,26 @@ def _conditions(
     world: World,
     blocker: Blocker | None,
     latest: Sequence[Verdict | None],
+    vacuum: VacuumVerdict,
 ) -> list[Condition]:
-    found = list(_main(dataset, world, blocker, latest))
+    found = list(_main(dataset, world, blocker, latest, vacuum))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: nothing is started, what runs goes on."
         found.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
     else:
         found.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
-    return [*found, *_events(world.events)]
+    return [*found, *_events(world.events), *_eviction(dataset, world, vacuum)]
+
+
+def _eviction(dataset: Dataset, world: World, vacuum: VacuumVerdict) -> tuple[Condition, ...]:
+    """As it was seen last while the ledger cannot be asked."""
+    if vacuum.on_time is not None:
+        return (vacuum.on_time,)
+    before = conditions.find(dataset.status, conditions.EVICTION_ON_TIME)
+    if not before or not isinstance(world.table, Unavailable):
+        return ()
+    texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
+    return (Condition(conditions.EVICTION_ON_TIME, *texts),)
 
 
 def _events(events: EventsView | None) -> tuple[Condition, ...]:
@@ -101,7 +118,11 @@ def _events(events: EventsView | None) -> tuple[Condition, ...]:
 
 
 def _main(
-    dataset: Dataset, world: World, blocker: Blocker | None, runs: Sequence[Verdict | None]
+    dataset: Dataset,
+    world: World,
+    blocker: Blocker | None,
+    runs: Sequence[Verdict | None],
+    vacuum: VacuumVerdict,
 ) -> tuple[Condition, ...]:
     if blocker is not None:
         kind = conditions.waiting if blocker.transient else conditions.stalled
@@ -119,6 +140,8 @@ def _main(
                 return _retrying(reason, f"{message} Attempt {attempt.number} is under way.", failures.total)
             case _:
                 pass
+    if vacuum.on_time is not None and vacuum.on_time.reason == Reason.NO_VACUUM_POLICY:
+        return conditions.stalled(vacuum.on_time.reason, vacuum.on_time.message)
     if isinstance(world.table, NoTable):
         name = dataset.spec.table.name
         return conditions.healthy(
@@ -156,6 +179,8 @@ def _table(view: TableView) -> dict[str, Any]:
 def _tombstones(ledger: Ledger) -> dict[str, Any]:
     document: dict[str, Any] = {"active": len(ledger.tombstones)}
     statistics = ledger.statistics
+    if statistics.tombstoned_rows is not None:
+        document["rows"] = statistics.tombstoned_rows
     if statistics.oldest_added_on is not None:
         document["oldestTime"] = timestamp(statistics.oldest_added_on)
     if statistics.next_evict_by is not None:

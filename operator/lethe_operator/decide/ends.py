@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from lethe.run import LISTED_AT_MOST, RequestResult
+from lethe.plan.requests import name_of
+from lethe.run_result import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
 from lethe_operator.decide import id_lists
@@ -78,7 +79,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
         fields += ["rowsErased"]
         text = f"{result.rows_erased} rows were erased from the table's data files."
     if result.undone_by:
-        text += f" Restatement {result.undone_by.rpartition('/')[0]} took it back afterwards."
+        text += f" Restatement {name_of(result.undone_by)} took it back afterwards."
     text += _already_deleted(result)
     if result.already_deleted_batch_ids_count:
         fields += ["alreadyDeletedBatchIdsCount"]

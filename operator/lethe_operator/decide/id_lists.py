@@ -6,7 +6,8 @@ from typing import Any
 
 from lethe.errors import InputError
 from lethe.plan.id_lists import IdList, changed
-from lethe.run import RequestResult, RestatementRequest
+from lethe.run import RestatementRequest
+from lethe.run_result import RequestResult
 
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.standing import Standing, stalled

@@ -6,7 +6,7 @@ from typing import Final
 
 from lethe.plan.places import overlap
 
-from lethe_operator.decide import erasure, id_lists
+from lethe_operator.decide import erasure, erasure_status, id_lists
 from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.committer import can_do
 from lethe_operator.decide.conditions import UNKNOWN
@@ -42,7 +42,7 @@ def stand(
     or an earlier status said. Of a dry run it knows nothing, and the run is believed."""
     known = in_ledger(restatement, world) or planned(restatement, trial)
     if known is not None:
-        return replace(known, failures=trial.failures)
+        return replace(known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now))
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(dataset, world, final)) or final

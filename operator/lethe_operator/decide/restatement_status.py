@@ -18,6 +18,8 @@ COURTESIES_AT_ONCE: Final = 200
 COURTESIES_AGAIN_AFTER: Final = timedelta(seconds=5)
 # An event for each member of a larger group says nothing that its status does not say.
 EVENTS_FOR_GROUPS_UP_TO: Final = 20
+# Of an erasure it is told that it cannot go on, that it is late, and that it is done.
+_ERASURE_EVENTS: Final = (str(Reason.ERASED), str(Reason.ERASURE_BLOCKED), str(Reason.ERASURE_OVERDUE))
 EVENTS_AT_ONCE: Final = 100  # of whatever happened to thousands in one moment, the statuses tell the rest
 
 
@@ -73,6 +75,7 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
         ("plan", _plan(restatement, standing)),
         ("attempts", _attempts(old, standing)),
         ("result", standing.result),
+        ("erasure", standing.erasure.document if standing.erasure is not None else old.get("erasure")),
     ):
         if value:
             document[name] = dict(value)
@@ -111,15 +114,30 @@ def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]
     else:
         found = list(conditions.waiting(reason, message))
     found.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
-    due = restatement.spec.evict_by_seconds is not None and not restatement.spec.dry_run
-    if due and standing.succeeded == conditions.TRUE:
-        text = "evictBy is kept with the tombstones; that the bytes are gone by then is not watched over yet."
-        found.append(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
+    if standing.erasure is not None:
+        found.append(standing.erasure.condition)
+    elif before := conditions.find(restatement.status, conditions.ERASED):  # the ledger was not asked
+        texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
+        found.append(Condition(conditions.ERASED, *texts))
     return found
 
 
 def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
-    """One event for each end and each reason to wait or to stall; not for the queue, in which thousands may be."""
+    """One event for each end and each reason to wait or to stall; not for the queue, in which thousands may be. And one for what
+    becomes of its erasure."""
+    return (*_events(name, old, new), *_erasure_events(name, old, new))
+
+
+def _erasure_events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
+    was, now = conditions.find(old, conditions.ERASED), conditions.find(new, conditions.ERASED)
+    reason = str(now.get("reason", ""))
+    if reason == was.get("reason", "") or reason not in _ERASURE_EVENTS:
+        return ()
+    warning = reason == Reason.ERASURE_OVERDUE
+    return (Event("Restatement", name, reason, str(now["message"]), warning=warning),)
+
+
+def _events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
     was, now = conditions.find(old, conditions.READY), conditions.find(new, conditions.READY)
     if (was.get("status"), was.get("reason"), old.get("phase")) == (now["status"], now["reason"], new["phase"]):
         return ()

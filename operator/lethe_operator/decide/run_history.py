@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lethe.run import Phase, RequestResult, RunKind, RunResult
+from lethe.run import RunKind
+from lethe.run_result import Phase, RequestResult, RunResult
 
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
@@ -77,7 +78,8 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
                 text = "The head, another writer's commit, has a ledger of its own again."
                 document.update(reason=Reason.HEAD_REANCHORED.value, message=text)
         case AttemptState.FAILED if committed:
-            text = f"Committed; its pod ended badly afterwards: {failure(attempt)[1]}"
+            what = "Committed what it had finished" if attempt.kind is RunKind.VACUUM else "Committed"
+            text = f"{what}; its pod ended badly afterwards: {failure(attempt)[1]}"
             document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
         case AttemptState.FAILED:
             reason, message = failure(attempt)
@@ -99,7 +101,9 @@ def outcome(result: RunResult | None) -> str:
     if result is None:
         return "Ended well."
     if result.outcome == "NothingToDo":
-        return result.message or "There was nothing to do."
+        return _idle(result)
+    if result.outcome == "Planned" and result.kind is RunKind.VACUUM:
+        return _planned(result)
     if result.outcome == "Planned":
         refused = sum(not r.succeeded for r in result.requests)
         return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
@@ -107,10 +111,54 @@ def outcome(result: RunResult | None) -> str:
         RunKind.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
         f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",
         RunKind.RESTATEMENT: _of_group(result.requests),
-        RunKind.VACUUM: f"{result.tombstones_purged} tombstones purged, {result.files_rewritten} files rewritten, "
-        f"{result.files_deleted} files deleted, {result.snapshots_expired} snapshots expired",
+        RunKind.VACUUM: _of_vacuum(result),
     }[result.kind]
+    if result.kind is RunKind.VACUUM and result.message:
+        done += f". {result.message.removesuffix('.')}"
     return f"{done}." if result.outcome != "AlreadyCommitted" else f"Committed by an earlier attempt: {done}."
+
+
+def _idle(result: RunResult) -> str:
+    """A vacuum that commits nothing may still have removed what no snapshot names."""
+    besides = _besides(result)
+    if result.kind is not RunKind.VACUUM or not (besides or result.snapshots_expired):
+        return result.message or "There was nothing to do."
+    done = ", ".join([f"{result.snapshots_expired} snapshots expired", *besides])
+    return f"There was nothing to purge: {done}. {result.message}".strip()
+
+
+def _planned(result: RunResult) -> str:
+    plan = result.plan
+    if plan is None:
+        return "Planned. Nothing was changed."
+    orphans = f", {result.orphan_files_found} orphan files to remove" if result.orphan_files_found else ""
+    return f"Planned: {plan.files} files to rewrite, {plan.bytes} bytes{orphans}. Nothing was changed."
+
+
+def _of_vacuum(result: RunResult) -> str:
+    done = (
+        f"{result.tombstones_purged} tombstones purged, {result.files_rewritten} files rewritten, "
+        f"{result.files_deleted} files deleted, {result.snapshots_expired} snapshots expired"
+    )
+    return ", ".join([done, *_besides(result)])
+
+
+def _besides(result: RunResult) -> list[str]:
+    """What a vacuum left, and what else it did; of that only what there was to do."""
+    found = []
+    if result.files_left:
+        found.append(f"{result.files_left} files left{f' ({result.stopped})' if result.stopped else ''}")
+    if result.small_files_compacted:
+        found.append(f"{result.small_files_compacted} small files compacted")
+    if result.manifests_rewritten:
+        found.append(f"{result.manifests_rewritten} manifests rewritten")
+    if result.orphan_files_found:
+        of = f" of {result.orphan_files_found}" if result.orphan_files_found > result.orphan_files_removed else ""
+        found.append(f"{result.orphan_files_removed}{of} orphan files removed")
+    if result.erasures or result.erasures_open:
+        verified = sum(e.verified_time is not None for e in result.erasures)
+        found.append(f"{verified} erasures verified, {result.erasures_open} open")
+    return found
 
 
 def _of_group(requests: Sequence[RequestResult]) -> str:

@@ -110,9 +110,34 @@ def _rows(restatement: Restatement) -> RowsRef | None:
     return RowsRef(column=rows.column, values_file=file, secret=values.secret, secret_key=values.key)
 
 
-def vacuum(dataset: Dataset, policy: str, expire_snapshots: bool, key: str) -> RunSpec:
-    """`key` names the cause: one vacuum per snapshot, one per value of the annotation."""
-    spec = VacuumSpec(policy=policy, expire_snapshots=expire_snapshots, snapshots=_limits(dataset))
+def vacuum_run_id(dataset: Dataset, key: str) -> str:
+    """`key` names the cause: one vacuum of each snapshot, one for each value of the annotation, one for each approval."""
+    return run_id(dataset.meta.uid, RunKind.VACUUM, [key])
+
+
+def vacuum(dataset: Dataset, key: str, spec: VacuumSpec) -> RunSpec:
+    """What the Dataset says of it is filled in."""
+    return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": vacuum_of(dataset, spec)})
+
+
+def vacuum_of(dataset: Dataset, spec: VacuumSpec) -> VacuumSpec:
+    """With what the Dataset says of it."""
+    own = {
+        "snapshots": limits_of(dataset),
+        "target_file_size_bytes": dataset.spec.consolidation.target_file_size_bytes,
+    }
+    return spec.model_copy(update=own)
+
+
+def erasures(dataset: Dataset, policy: str, expire_snapshots: bool, lead_seconds: int, key: str) -> RunSpec:
+    """A vacuum that purges nothing. `key` names what there is to see."""
+    spec = VacuumSpec(
+        policy=policy,
+        expire_snapshots=expire_snapshots,
+        snapshots=limits_of(dataset),
+        evict_by_lead_seconds=lead_seconds,
+        erasures_only=True,
+    )
     return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": spec})
 
 
@@ -139,12 +164,13 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
         batch_column=spec.batch_column,
         buffer=BufferRef(uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout),
         schema_evolution=spec.schema_evolution,
-        snapshots=_limits(dataset),
+        snapshots=limits_of(dataset),
         batch_tracking=spec.batch_tracking.enabled,
     )
 
 
-def _limits(dataset: Dataset) -> SnapshotLimits:
+def limits_of(dataset: Dataset) -> SnapshotLimits:
+    """How many snapshots may stay."""
     limits = dataset.spec.snapshots
     return SnapshotLimits(
         max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count

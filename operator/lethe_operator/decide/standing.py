@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from lethe_operator.decide.conditions import FALSE, UNKNOWN
+from lethe_operator.decide.erasure_status import Told
 from lethe_operator.resources.observed import NO_FAILURES, Failures
 
 
@@ -33,7 +34,8 @@ class Standing:
     """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
     when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: the run to stop once none of its
     members is wanted; `waits`: others may depend on it and it will go on by itself; `undoes`: the key of the request that an
-    Undo takes back; `failures`: of its runs, once it has ended or stalls; `is_told`: the status says just this."""
+    Undo takes back; `failures`: of its runs, once it has ended or stalls; `erasure`: how far its rows have gone, None: nobody was
+    asked, or they need not go; `is_told`: the status says just this."""
 
     phase: str
     succeeded: str
@@ -50,6 +52,7 @@ class Standing:
     finished_time: datetime | None = None
     undoes: str = ""
     failures: Failures = NO_FAILURES
+    erasure: Told | None = None
     is_told: bool = False
 
     @property

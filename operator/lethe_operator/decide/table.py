@@ -15,25 +15,32 @@ from lethe.plan.digest import BufferDigest
 from lethe.plan.retention import Sweep, plan_sweep
 from lethe.run import RunKind
 
-from lethe_operator.decide import committer, conditions, dataset_status, restatement_status, run_history, withdrawn
+from lethe_operator.decide import (
+    committer,
+    conditions,
+    dataset_status,
+    restatement_status,
+    run_history,
+    vacuum_status,
+    withdrawn,
+)
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation import ConsolidationVerdict, Outcome, decide_consolidation
 from lethe_operator.decide.ends import finished_before
+from lethe_operator.decide.erasures import ErasuresVerdict, decide_erasures
 from lethe_operator.decide.failures import counted
 from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
 from lethe_operator.decide.launches import bytes_of, restatements_launch
 from lethe_operator.decide.reanchor import decide_reanchor
 from lethe_operator.decide.restatement import stand
 from lethe_operator.decide.restatement_order import in_order
-from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict
-from lethe_operator.decide.run_specs import vacuum as vacuum_run
+from lethe_operator.decide.retry import Again, Fresh, GivenUp
 from lethe_operator.decide.standing import Standing
 from lethe_operator.decide.time_to_live import expired
 from lethe_operator.decide.trials import Trials
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
@@ -70,27 +77,32 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
     vacuum = decide_vacuum(dataset, world, held, now, settings)
+    erasures = decide_erasures(dataset, world, held, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
     asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
     groups = ((queued, group), (quick, asked))
-    turns = _turns(dataset, world, groups, consolidation, vacuum, reanchor, may_start, now)
+    turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, may_start, now)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
     old_runs = dataset.status.get("runs") or ()
     runs = run_history.entries(world.runs, view, old_runs, now)
-    latest = (consolidation.latest, vacuum.latest, reanchor.latest)
+    latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
     told = _told(consolidation, turns, may_start)
-    status = dataset_status.status(dataset, world, stops, latest, told, runs, now)
+    status = dataset_status.status(dataset, world, stops, latest, told, runs, now, vacuum)
     changed = restatement_status.changes(standings, now)
 
     orphaned = _orphaned(world, standings, [g for g in (group, asked) if g is not None])
-    abandoned = frozenset({*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *orphaned})
+    abandoned = frozenset(
+        {*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *erasures.abandoned, *orphaned}
+    )
     if isinstance(world.table, Unavailable):  # then nobody can say what is done with
         abandoned = frozenset()
     prunable = run_history.prunable(
-        world.runs, old_runs, _needed(dataset, world, trials, standings, (consolidation, reanchor), vacuum.latest)
+        world.runs,
+        old_runs,
+        _needed(world, trials, standings, (consolidation, erasures, reanchor), vacuum),
     )
     over = expired(standings, now)
     return Actions(
@@ -104,9 +116,10 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
         delete_restatements=over.names,
-        events=(
+        events=_each_once(
             *_dataset_events(dataset, status),
             *_accepted(dataset, status),
+            *vacuum_status.events(dataset, status),
             *run_history.events(dataset.meta.name, old_runs, runs),
             *changed.events,
         ),
@@ -154,6 +167,7 @@ def _turns(
     groups: Sequence[tuple[Queue, Launch | None]],
     consolidation: ConsolidationVerdict,
     vacuum: VacuumVerdict,
+    erasures: ErasuresVerdict,
     reanchor: ConsolidationVerdict,
     may_start: bool,
     now: datetime,
@@ -177,10 +191,12 @@ def _turns(
         launches.append(committing)
     if vacuum.launch is not None:
         launches.append(vacuum.launch)
+    elif erasures.launch is not None:  # a vacuum looks at them at its end
+        launches.append(erasures.launch)
     quiet = pause is None and collecting is None and not launches
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
-    verdicts = (consolidation, vacuum, reanchor)
+    verdicts = (consolidation, vacuum, erasures, reanchor)
     times = (earliest(collecting, gathering) or pause, *(v.look_again for v in verdicts))
     return _Turns(tuple(_after_failures(world, _seeing(world, x)) for x in launches), earliest(*times), pause)
 
@@ -261,28 +277,29 @@ def _orphaned(world: World, standings: Standings, groups: Sequence[Launch]) -> f
 
 
 def _needed(
-    dataset: Dataset,
     world: World,
     trials: Trials,
     standings: Standings,
-    consolidations: Sequence[ConsolidationVerdict],
-    vacuum: Verdict | None,
+    consolidations: Sequence[ConsolidationVerdict | ErasuresVerdict],
+    vacuum: VacuumVerdict,
 ) -> frozenset[str]:
     """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
     unsettled = Again | GivenUp | Fresh
     needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in trials.runs_of(r)}
     needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
-    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
-    if vacuums and isinstance(vacuum, unsettled):
+    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM and not r.for_erasures]
+    if vacuums and isinstance(vacuum.latest, unsettled):
         needed.add(max(vacuums, key=_started).run_id)
-    asked = dataset.meta.annotations.get(VACUUM_NOW)
-    if asked:  # as long as the annotation stands, its run says that it was heard
-        needed.add(vacuum_run(dataset, "", True, f"{VACUUM_NOW}\n{asked}").run_id)
-    return frozenset(needed)
+    return frozenset(needed | vacuum.needed)
 
 
 def _started(run: Run) -> float:
     return run.last.created.timestamp() if run.last else float("inf")
+
+
+def _each_once(*events: Event) -> tuple[Event, ...]:
+    """Two conditions may change for the same reason."""
+    return tuple(dict.fromkeys(events))
 
 
 def _dataset_events(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:

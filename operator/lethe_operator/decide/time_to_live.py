@@ -7,6 +7,7 @@ from typing import Final
 
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import earliest
+from lethe_operator.decide.erasure_status import is_awaited
 from lethe_operator.decide.standing import Standing
 from lethe_operator.resources.restatement import Restatement
 
@@ -34,9 +35,9 @@ def expired(standings: Iterable[tuple[Restatement, Standing]], now: datetime) ->
 
 
 def expires(restatement: Restatement, standing: Standing, now: datetime) -> datetime | None:
-    """When a finished Restatement is to be deleted; None: never, or it has not finished."""
+    """When a finished Restatement is to be deleted; None: never, or it has not finished, or its erasure has not: it says so."""
     ttl = restatement.spec.ttl_seconds_after_finished
-    if ttl is None or not standing.finished:
+    if ttl is None or not standing.finished or is_awaited(restatement.status):
         return None
     finished = conditions.find(restatement.status, conditions.SUCCEEDED)
     if finished.get("status") != standing.succeeded or standing.finished_time is None:

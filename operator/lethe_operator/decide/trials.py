@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lethe.run import RequestResult, RestatementRequest, RunKind
+from lethe.run import RestatementRequest, RunKind
+from lethe.run_result import RequestResult
 
 from lethe_operator.decide.failures import counted
 from lethe_operator.decide.retry import Again, Fresh, GivenUp, Verdict, judge

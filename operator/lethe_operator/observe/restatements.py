@@ -16,6 +16,7 @@ from heapq import nsmallest
 from typing import Any
 
 from lethe_operator.decide.conditions import SUCCEEDED, TRUE, find, parsed_time
+from lethe_operator.decide.erasure_status import digest_of, is_awaited
 from lethe_operator.decide.time_to_live import DELETED_AT_ONCE
 from lethe_operator.kube import RESTATEMENTS, Kube
 from lethe_operator.resources.common import InvalidSpec, is_newer, parse_meta
@@ -43,6 +44,8 @@ class _Done:
     version: str
     expires: datetime | None
     packed: bytes
+    key: str
+    erasure: str  # what its status says of an erasure that is still to be watched, "" for none
 
     @property
     def restatement(self) -> Restatement:
@@ -54,9 +57,10 @@ _Held = Restatement | Invalid | _Done
 
 @dataclass
 class _Dataset:
-    """By name. `open`: those that have not succeeded."""
+    """By name. `open`: those that have not succeeded; `owing`: names of those that have and whose erasure is open."""
 
     done: dict[str, _Done] = field(default_factory=dict)
+    owing: set[str] = field(default_factory=set)
     open: dict[str, Restatement | Invalid] = field(default_factory=dict)
 
 
@@ -117,6 +121,17 @@ class Restatements:
             known = list(self._datasets.get((namespace, dataset), _Dataset()).done.values())
         return tuple(d.restatement for d in known)
 
+    def owing(self, namespace: str, dataset: str, told: Mapping[str, str]) -> tuple[Restatement, ...]:
+        """Those of a Dataset that have succeeded and whose status says something else of their erasure than is to be told.
+
+        Args:
+            told: By the key of each open erasure, what is to be told.
+        """
+        with self._lock:
+            known = self._datasets.get((namespace, dataset), _Dataset())
+            owing = [known.done[name] for name in sorted(known.owing)]
+        return tuple(d.restatement for d in owing if told.get(d.key) != d.erasure)
+
     def datasets(self, namespace: str) -> frozenset[str]:
         """The Datasets that Restatements of a namespace name, there or not."""
         with self._lock:
@@ -169,6 +184,8 @@ class Restatements:
         new = _taken(body)
         if isinstance(new, _Done):
             known.done[name] = new
+            if new.erasure:
+                known.owing.add(name)
         else:
             known.open[name] = new
         return True
@@ -182,6 +199,7 @@ class Restatements:
         known = self._datasets[namespace, dataset]
         known.open.pop(name, None)
         known.done.pop(name, None)
+        known.owing.discard(name)
         if not known.open and not known.done:
             del self._datasets[namespace, dataset]
         return True
@@ -200,9 +218,11 @@ def _taken(body: Body) -> _Held:
         return restatement
     ttl, ended = restatement.spec.ttl_seconds_after_finished, find(restatement.status, SUCCEEDED)
     at = parsed_time(ended.get("lastTransitionTime"))
-    expires = at + timedelta(seconds=ttl) if ttl is not None and at is not None else None
+    owing = digest_of(restatement.status) if is_awaited(restatement.status) else ""
+    expires = at + timedelta(seconds=ttl) if ttl is not None and at is not None and not owing else None
     packed = zlib.compress(json.dumps(lean, separators=(",", ":")).encode(), 1)
-    return _Done(restatement.meta.uid, restatement.meta.resource_version, expires, packed)
+    meta = restatement.meta
+    return _Done(meta.uid, meta.resource_version, expires, packed, restatement.key, owing)
 
 
 def _shared(value: Any) -> Any:

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
-from lethe.run import FAILED, Progress, ResultPointer, RunKind, RunPointer, RunResult, RunSpec, is_pointer
 from lethe.run import Document as RunDocument
+from lethe.run import ResultPointer, RunKind, RunPointer, RunSpec, is_pointer
+from lethe.run_result import FAILED, Progress, RunResult
 from pydantic import ValidationError
 
 from lethe_operator.observe.documents import Documents
@@ -129,8 +130,8 @@ def attempt_of(
         kind=RunKind(labels[LABEL_KIND]),
         number=number,
         state=state,
-        created=_time(metadata["creationTimestamp"]),
-        finished=_time(ended) if ended else None,
+        created=time_of(metadata["creationTimestamp"]),
+        finished=time_of(ended) if ended else None,
         generation=int(annotations.get(ANNOTATION_GENERATION, 0)),
         for_uid=annotations.get(ANNOTATION_FOR_UID, ""),
         exit_code=terminated.get("exitCode"),
@@ -169,8 +170,8 @@ def part_of(
         kind=RunKind.CONSOLIDATION,
         number=member.attempt,
         state=AttemptState.FAILED if state is AttemptState.SUCCEEDED else state,
-        created=_time(metadata["creationTimestamp"]),
-        finished=_time(ended) if ended else None,
+        created=time_of(metadata["creationTimestamp"]),
+        finished=time_of(ended) if ended else None,
         generation=member.generation,
         oom=progress is not None and _terminated(pod).get("reason") == "OOMKilled",
         job_reason=reason,
@@ -318,5 +319,6 @@ def _document(model: type[D], text: str | None) -> D | None:
         return None
 
 
-def _time(text: str) -> datetime:
+def time_of(text: str) -> datetime:
+    """A time as Kubernetes writes it."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))

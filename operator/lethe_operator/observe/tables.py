@@ -225,9 +225,12 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         # The summaries of all would fill the memory.
         ancestry={i: s if shows_again(s) else replace(s, summary={}) for i, s in ancestry.items()},
         ledger=loaded.ledger,
-        run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if s.summary.get(names.RUN_ID)),
+        run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if _ends_run(s)),
         total_bytes=int(head.summary.get("total-files-size", 0)) if head is not None else 0,
+        total_records=int(records) if head is not None and (records := head.summary.get("total-records")) else None,
         holds_batches=names.TRACKS in found.properties,
+        refs=found.refs,
+        snapshot_ids=frozenset(found.snapshots),
     )
 
 
@@ -239,6 +242,11 @@ def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:
         line[current] = snapshot
         current = snapshot.parent_id
     return line
+
+
+def _ends_run(snapshot: Snapshot) -> bool:
+    """Whether it is the last, or only, commit of a run."""
+    return bool(snapshot.summary.get(names.RUN_ID)) and names.UNFINISHED not in snapshot.summary
 
 
 def _bare_since(ancestry: dict[int, Snapshot], resolution: Resolution) -> datetime | None:

@@ -14,6 +14,8 @@ from lethe.run import RunKind
 
 from lethe_operator.build import names
 from lethe_operator.decide.erasure import wants_listing
+from lethe_operator.decide.erasure_status import digests
+from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.validation import other_reader
 from lethe_operator.kube import (
@@ -32,6 +34,7 @@ from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.vacuums import vacuum_jobs
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.members import member_label
@@ -44,6 +47,7 @@ from lethe_operator.resources.observed import (
     Run,
     TableView,
     Unavailable,
+    VacuumJob,
     World,
 )
 from lethe_operator.resources.restatement import Restatement
@@ -97,6 +101,10 @@ def observe(
     if isinstance(table, TableView) and rolled_back(dataset, table):  # what has succeeded may be untrue now
         there = {r.meta.name for r in restatements}
         restatements = (*restatements, *(r for r in store.done(namespace, name) if r.meta.name not in there))
+    if isinstance(table, TableView):
+        there = {r.meta.name for r in restatements}
+        owing = store.owing(namespace, name, digests(table.ledger, now))
+        restatements = (*restatements, *(r for r in owing if r.meta.name not in there))
     neighbours = _neighbours(kube, dataset.meta)
     other = other_reader(dataset, neighbours)
     events = tables.notifications(dataset, table, other.meta.name if other else "")
@@ -116,7 +124,18 @@ def observe(
         buffer = buffer.as_of(table.ledger.batches)
         if rest_seconds:
             tables.listings.settle(dataset, table.ledger.batches)
-    world = World(restatements, policies, runs, table, buffer, neighbours, events, quick, known.next_expiry)
+    world = World(
+        restatements,
+        policies,
+        runs,
+        table,
+        buffer,
+        neighbours,
+        events,
+        quick,
+        known.next_expiry,
+        _vacuums(kube, dataset, policies),
+    )
     return Observed(dataset, world, (*invalid, *unreadable))
 
 
@@ -139,6 +158,13 @@ def _did_all(attempt: Attempt) -> bool:
 
 def _mirrored(dataset: Dataset, job: str) -> bool:
     return any(e.get("name") == job and e.get("finishTime") for e in dataset.status.get("runs") or ())
+
+
+def _vacuums(kube: Kube, dataset: Dataset, policies: tuple[VacuumPolicy, ...]) -> tuple[VacuumJob, ...]:
+    """Those of all Datasets, if it matters how many there are."""
+    policy = match(policies, dataset.meta.labels).decides
+    limited = policy is not None and policy.spec.limits.concurrent_runs is not None
+    return vacuum_jobs(kube, dataset.meta.namespace) if limited else ()
 
 
 def _neighbours(kube: Kube, of: Meta) -> tuple[Dataset, ...]:

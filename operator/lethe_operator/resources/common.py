@@ -14,6 +14,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 # Annotations that users set.
 PAUSED: Final = "lethe.dev/paused"
 VACUUM_NOW: Final = "lethe.dev/vacuum-now"
+APPROVE: Final = "lethe.dev/approve"
 ACCEPT_HEAD: Final = "lethe.dev/accept-head"
 
 # Labels on everything that Lethe creates.
@@ -31,6 +32,8 @@ ANNOTATION_FOR_UID: Final = "lethe.dev/for-uid"
 ANNOTATION_FAILURES: Final = "lethe.dev/failures-before"
 # Its value on a run that serves no Restatement but the head of the table.
 FOR_HEAD: Final = "head"
+# And on one that purges nothing, and only sees how far the erasures of the table have come.
+FOR_ERASURES: Final = "erasures"
 # How the keys of a Dataset's ConfigMap end; before it stand the first 12 digits of the run id.
 RUN_KEY: Final = ".run.json"
 DISPATCH_KEY: Final = ".dispatch.json"

@@ -1,19 +1,21 @@
 """What is observed of the world at one moment, as frozen values: the second argument of every decision. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
 
+from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.digest import EMPTY_BUFFER, BufferDigest
 from lethe.plan.events import Written
-from lethe.run import Progress, RestatementRequest, RunKind, RunResult, RunSpec
+from lethe.run import RestatementRequest, RunKind, RunSpec
+from lethe.run_result import Progress, RunResult
 
-from lethe_operator.resources.common import FOR_HEAD, Meta
+from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -52,8 +54,10 @@ class TableView:
     `head_sequence_number` is 0 in format version 1; `bare_since`: since when the head has no ledger of its own, None while it
     has, or while the table has none at all; `ancestry`: the head and its retained ancestors, with the summaries of Undos alone;
     `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does; `ledger`: of its batches and requests
-    only those that a decision may ask for, with the statistics of all; `run_ids`: runs whose commit is among the retained
-    snapshots; `total_bytes`: live data files of the head; `holds_batches`: it is the table of another one's batches.
+    only those that a decision may ask for, with the statistics of all; `run_ids`: runs whose last commit is among the retained
+    snapshots; `total_bytes` and `total_records`: of the live data files of the head, hidden rows included, None when its
+    writer did not say how many; `holds_batches`: it is the table of another one's batches; `refs`: its tags and branches;
+    `snapshot_ids`: of all retained snapshots, staged ones and those of branches included.
     """
 
     uuid: str
@@ -70,11 +74,19 @@ class TableView:
     ledger: Ledger = EMPTY
     run_ids: frozenset[str] = frozenset()
     total_bytes: int = 0
+    total_records: int | None = None
     holds_batches: bool = False
+    refs: Mapping[str, int] = field(default_factory=dict)
+    snapshot_ids: frozenset[int] = frozenset()
 
     def has_committed(self, run: "Run") -> bool:
-        """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell."""
-        if run.run_id in self.run_ids or run.run_id == self.ledger.pending_run:
+        """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell. Of a
+        vacuum, which may commit in several steps, its last one."""
+        if run.run_id in self.run_ids:
+            return True
+        if run.kind is RunKind.VACUUM:
+            return False
+        if run.run_id == self.ledger.pending_run:
             return True
         if run.intent is None:
             return False
@@ -209,8 +221,38 @@ class Run:
         return any(a.for_uid == FOR_HEAD for a in self.attempts)
 
     @property
+    def for_erasures(self) -> bool:
+        """Whether it is a vacuum that purges nothing and only sees how far the erasures have come."""
+        if self.intent is not None and self.intent.vacuum is not None:
+            return self.intent.vacuum.erasures_only
+        return any(a.for_uid == FOR_ERASURES for a in self.attempts)
+
+    @property
     def active(self) -> bool:
         return any(a.state is AttemptState.ACTIVE for a in self.attempts)
+
+
+@dataclass(frozen=True)
+class VacuumJob:
+    """A Job that vacuums a table of the namespace, whichever Dataset's (`dataset`, with this UID) it is."""
+
+    dataset: str
+    uid: str
+    active: bool
+    finished: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of `at_most` places among the vacuums of the Datasets with these UIDs."""
+
+    policy: str
+    at_most: int
+    uids: frozenset[str]
+
+    def taken(self, jobs: Iterable[VacuumJob], but: str) -> list[str]:
+        """The Datasets that have one, without the one with the UID `but`."""
+        return sorted(j.dataset for j in jobs if j.active and j.uid in self.uids and j.uid != but)
 
 
 @dataclass(frozen=True)
@@ -227,6 +269,12 @@ class World:
     events: EventsView | None = None  # None: the Dataset asks for none
     committer: CommitterView | None = None  # None: there is none, or nothing to ask it for
     next_expiry: datetime | None = None  # when the time to live of a Restatement is over that is not among these
+    vacuums: tuple[VacuumJob, ...] = ()  # of all Datasets, if a VacuumPolicy says how many there may be at once
+
+    @cached_property
+    def open_erasures(self) -> Mapping[str, Erasure]:
+        """By the keys of the Restatements that left them."""
+        return {e.restatement: e for e in self.table.ledger.open_erasures} if isinstance(self.table, TableView) else {}
 
     @cached_property
     def restatements_by_name(self) -> Mapping[str, Restatement]:

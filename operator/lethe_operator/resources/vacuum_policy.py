@@ -8,9 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
-
-# The CRD sets it on every policy, so that its presence says nothing about what the author wants.
-DEFAULT_EVICT_BY_LEAD_SECONDS = 86_400
+from lethe_operator.resources.quantity import Bytes
 
 
 class Requirement(Spec):
@@ -28,16 +26,47 @@ class Triggers(Spec):
     active_tombstones: int | None = None
     tombstoned_rows_percent: int | None = None
     oldest_tombstone_age_seconds: int | None = None
-    evict_by_lead_seconds: int = DEFAULT_EVICT_BY_LEAD_SECONDS
+    evict_by_lead_seconds: int = 86_400
+
+
+class Window(Spec):
+    """`schedule` and `time_zone` as they were written: whether they mean something is judged where windows are."""
+
+    schedule: str
+    time_zone: str = "UTC"
+    duration_seconds: int
+
+
+class Limits(Spec):
+    """None: no limit."""
+
+    max_bytes_per_run: Bytes | None = None
+    max_run_seconds: int | None = None
+    concurrent_runs: int | None = None
+
+
+class OrphanFiles(Spec):
+    older_than_seconds: int = 259_200
+
+
+class MaintenanceSpec(Spec):
+    rewrite_manifests: bool = False
+    remove_orphan_files: OrphanFiles | None = None
+    compact_small_files: bool = False
 
 
 class VacuumPolicySpec(Spec):
     dataset_selector: Selector = Selector()
     triggers: Triggers = Triggers()
-    window: Mapping[str, Any] | None = None
-    limits: Mapping[str, Any] | None = None
+    window: Window | None = None
+    limits: Limits = Limits()
     approval: str = "Automatic"
     expire_snapshots: bool = True
+    maintenance: MaintenanceSpec = MaintenanceSpec()
+
+    @property
+    def is_manual(self) -> bool:
+        return self.approval == "Manual"
 
 
 @dataclass(frozen=True)

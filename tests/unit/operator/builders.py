@@ -8,7 +8,8 @@ from lethe.ledger.ledger import BufferedObject, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.digest import BufferDigest, digest
-from lethe.run import RequestResult, RunKind, RunResult, RunSpec
+from lethe.run import RunKind, RunSpec, VacuumSpec
+from lethe.run_result import RequestResult, RunResult
 from lethe_operator.build import names
 from lethe_operator.decide import run_specs
 from lethe_operator.resources.dataset import Dataset, parse_dataset
@@ -173,8 +174,8 @@ def a_group(*restatements: Restatement) -> RunSpec:
     return run_specs.restatements(a_dataset(), [(r, "") for r in restatements])
 
 
-def a_vacuum(key: str = "7423456789012345678", policy: str = "ns/air") -> RunSpec:
-    return run_specs.vacuum(a_dataset(), policy, True, key)
+def a_vacuum(key: str = "7423456789012345678", policy: str = "ns/air", **spec: Any) -> RunSpec:
+    return run_specs.vacuum(a_dataset(), key, VacuumSpec(policy=policy, **spec))
 
 
 def a_result(

@@ -11,7 +11,8 @@ from typing import Any
 from lethe import names
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.plan.batches import BufferedBatch
-from lethe.run import RequestResult, RestatementPlan, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.run import RunPointer, RunSpec, is_pointer, parse_run
+from lethe.run_result import RequestResult, RestatementPlan
 from lethe.table import ledger_store, run_documents
 from lethe.table.facts import observe
 from lethe_operator.build.names import shared

@@ -3,18 +3,19 @@ those take them for that wait for resources."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
-from lethe.run import Phase, Progress, RequestResult, RestatementPlan
+from lethe.run_result import Phase, Progress, RequestResult, RestatementPlan
 from lethe_operator.decide.policy_status import own
 from lethe_operator.decide.table import decide, without_dataset
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, Run, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry
+from tests.builders import NOW, a_ledger, a_request_entry, a_tombstone
 from tests.unit.operator.builders import (
     SETTINGS,
     a_consolidation,
@@ -167,6 +168,7 @@ def _datasets() -> list[Stage]:
     spec = a_consolidation()
     fails = [an_attempt(spec, AttemptState.FAILED, number=n, exit_code=20) for n in (1, 2, 3)]
     create = {"catalog": "main", "name": "air.flights", "create": {"schema": "id INT"}}
+    due = a_ledger(a_tombstone("A", evict_by=NOW + timedelta(days=30)))
     return [
         unseen("Dataset"),
         Stage("Dataset", "available", _dataset(), "Current", "Healthy"),
@@ -180,17 +182,18 @@ def _datasets() -> list[Stage]:
         Stage("Dataset", "paused", _dataset(paused), "Current", "Suspended"),
         Stage("Dataset", "the catalog is away", _dataset(table=AWAY), "InProgress", "Progressing"),
         Stage("Dataset", "another's table", _dataset(table=a_table(claim="ns/other")), "Failed", "Degraded"),
+        Stage("Dataset", "an evictBy and no policy", _dataset(table=a_table(due)), "Failed", "Degraded"),
         Stage("Dataset", "a run failed once", _dataset(runs=(a_run(spec, fails[0]),)), "InProgress", "Healthy"),
         Stage("Dataset", "runs keep failing", _dataset(runs=(a_run(spec, *fails),)), "InProgress", "Progressing"),
     ]
 
 
 def _policies() -> list[Stage]:
-    idle = a_policy(triggers={"evictByLeadSeconds": 86400})
+    never = a_policy(window={"schedule": "0 0 31 2 *", "durationSeconds": 3600})
     return [
         unseen("VacuumPolicy"),
         Stage("VacuumPolicy", "in force", own(a_policy(), {}, NOW), "Current", "Healthy"),
-        Stage("VacuumPolicy", "no trigger", own(idle, {}, NOW), "Failed", "Degraded"),
+        Stage("VacuumPolicy", "a window that never opens", own(never, {}, NOW), "Failed", "Degraded"),
     ]
 
 

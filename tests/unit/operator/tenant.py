@@ -8,7 +8,8 @@ from typing import Any
 
 from lethe import names
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe.run import Phase, Progress, RunResult, RunSpec, parse_run
+from lethe.run import RunSpec, parse_run
+from lethe.run_result import Phase, Progress, RunResult
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, RESTATEMENTS, Away, Document, Kind, Refused
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.tables import Tables

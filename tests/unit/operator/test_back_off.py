@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.run import Phase, Progress
+from lethe.run_result import Phase, Progress
 from lethe_operator.build import job as build
 from lethe_operator.build.sizing import size
 from lethe_operator.decide.failures import Cause, cause, counted, failure, less_might_help, pause_seconds

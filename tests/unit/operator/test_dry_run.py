@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe.run import RequestResult, RestatementPlan
+from lethe.run_result import RequestResult, RestatementPlan
 from lethe_operator.decide.table import decide
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lethe.run import RequestResult
+from lethe.run_result import RequestResult
 from lethe_operator.decide.actions import Actions
 from lethe_operator.resources.observed import AttemptState
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lethe.plan.id_lists import LISTED_IDS_AT_MOST, IdList, parse_ids
-from lethe.run import RequestResult
+from lethe.run_result import RequestResult
 from lethe_operator.decide.restatement_order import in_order
 from lethe_operator.kube import CONFIG_MAPS
 from lethe_operator.observe import id_lists

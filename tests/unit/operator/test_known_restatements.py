@@ -15,6 +15,7 @@ from lethe_operator.decide.standing import Standing
 from lethe_operator.kube import RESTATEMENTS, Document, Kind
 from lethe_operator.observe.restatements import Found, Restatements
 from lethe_operator.resources.common import is_newer
+from lethe_operator.resources.restatement import parse_restatement
 
 from tests.builders import NOW, ago
 from tests.unit.operator.builders import a_restatement, a_restatement_body
@@ -298,3 +299,74 @@ def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> 
         tracemalloc.stop()
 
     assert held < 5300 * count
+
+
+# --- those whose rows are still to go -------------------------------------------------------------------------------
+
+
+def owed(reason: str, told: Any = None) -> dict[str, Any]:
+    """The status of one that has succeeded and whose erasure stands so."""
+    status = "True" if reason == "Erased" else "False"
+    condition = {"type": "Erased", "status": status, "reason": reason, "lastTransitionTime": ago(hours=1).isoformat()}
+    return {**ENDED, "conditions": [*ENDED["conditions"], condition], "erasure": told or {}}
+
+
+def test_one_that_has_succeeded_is_looked_at_again_when_its_erasure_stands_otherwise_than_it_says() -> None:
+    story = Story("a", "b", "c", "d")
+    keys = {r.meta.name: r.key for r in story.found().restatements}
+    reasons = {"a": "ErasureBlocked", "b": "ErasureBlocked", "c": "Erased", "d": "ErasureNotWatched"}
+    for name, reason in reasons.items():
+        body = story.server.patch(RESTATEMENTS, "ns", name, {"status": owed(reason, {"blockedByCount": 1})}, "status")
+        story.tell(body)
+    same = 'False ErasureBlocked {"blockedByCount": 1}'
+
+    assert names(story.found()) == []
+    assert owing(story, {keys["a"]: same, keys["b"]: same}) == []
+    assert owing(story, {keys["a"]: same, keys["b"]: "False ErasureOverdue {}"}) == ["b"]
+    assert owing(story, {keys["b"]: same}) == ["a"]  # no obligation any more: it was verified, or undone
+
+
+def owing(story: Story, told: dict[str, str]) -> list[str]:
+    return [r.meta.name for r in story.known.owing("ns", "flights", told)]
+
+
+def test_one_that_is_done_with_or_gone_is_not_looked_at() -> None:
+    story = Story("a", "b")
+    for name in ("a", "b"):
+        story.tell(story.server.patch(RESTATEMENTS, "ns", name, {"status": owed("RowsInTable")}, "status"))
+    before = owing(story, {})
+
+    story.tell(story.server.patch(RESTATEMENTS, "ns", "a", {"status": owed("Erased")}, "status"))
+    story.tell(story.server.get(RESTATEMENTS, "ns", "b"), deleted=True)
+
+    assert (before, owing(story, {})) == (["a", "b"], [])
+
+
+def test_thousands_that_have_succeeded_are_not_unpacked_to_see_how_their_erasures_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither those whose rows need not go, nor those that say what there is to say."""
+    known = Restatements()
+    told = {}
+    for n in range(2000):
+        body = a_restatement_body(f"r{n}", status=owed("RowsInTable") if n % 2 else ENDED)
+        known.heard(False, body)
+        told[parse_restatement(body).key] = "False RowsInTable {}"
+
+    def unpacked(_: bytes) -> dict[str, Any]:
+        raise AssertionError("a body was unpacked")
+
+    monkeypatch.setattr(json, "loads", unpacked)
+
+    assert known.owing("ns", "flights", told) == ()
+
+
+def test_the_time_to_live_of_one_whose_rows_are_still_to_go_does_not_begin() -> None:
+    story = Story()
+    for name, reason in (("a", "RowsInTable"), ("b", "Erased")):
+        story.create(name, ttlSecondsAfterFinished=0)
+        story.server.patch(RESTATEMENTS, "ns", name, {"status": owed(reason)}, "status")
+
+    found = story.found()
+
+    assert (names(found), found.next_expiry) == (["b"], None)

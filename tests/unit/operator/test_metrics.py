@@ -2,18 +2,19 @@
 
 import socket
 import urllib.request
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.ledger.ledger import BatchState
 from lethe.plan.tracking import Total, Totals
 from lethe_operator.decide.run_history import ended
 from lethe_operator.decide.table import decide
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
 from lethe_operator.resources.observed import EventsView, NotListed
 
-from tests.builders import NOW, a_batch, a_ledger, ago
+from tests.builders import NOW, a_batch, a_ledger, a_tombstone, ago
 from tests.unit.operator.builders import SETTINGS, a_buffered, a_dataset, a_table, a_world
 
 FLIGHTS = {"namespace": "ns", "dataset": "flights"}
@@ -31,7 +32,8 @@ def numbers(
 
 
 def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
-    table = a_table(a_ledger("X", "Y", batches=[a_batch("P")]))
+    hidden = a_tombstone("X", evict_by=NOW + timedelta(hours=2))
+    table = a_table(a_ledger(hidden, "Y", batches=[a_batch("P"), a_batch("X", BatchState.REVERTED, rows=6)]))
     buffered = (a_buffered("A", size=7), a_buffered("B", size=5))
 
     events = EventsView(is_read=True, in_flight=3, oldest_time=ago(seconds=20))
@@ -43,6 +45,12 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
         "lethe_buffer_bytes": 12,
         "lethe_buffer_oldest_batch_age_seconds": 60,
         "lethe_active_tombstones": 2,
+        "lethe_tombstoned_rows": 6,
+        "lethe_evict_by_seconds": 7200,
+        "lethe_evict_by_slack_seconds": 6300,
+        "lethe_eviction_on_time": 0,  # nobody purges
+        "lethe_open_erasures": 0,
+        "lethe_overdue_erasures": 0,
         "lethe_promoted_batches": 1,
         "lethe_listing_duration_seconds": 1.5,
         "lethe_listing_objects": 4,
@@ -71,6 +79,21 @@ def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
 
     (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_consolidation_decision"]
     assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
+
+
+def test_the_decision_about_a_vacuum_is_told_beside_it() -> None:
+    metrics = Metrics()
+    metrics.show("ns", "flights", {"vacuum": {"decision": "NeedsApproval", "reason": "NeedsApproval"}}, {})
+    metrics.show("ns", "flights", {"vacuum": {"decision": "Later", "reason": "BelowTriggers"}}, {})
+
+    (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_vacuum_decision"]
+    assert [s.labels["decision"] for s in family.samples] == ["Later"]
+
+
+def test_without_an_evict_by_nothing_is_said_of_one() -> None:
+    found = numbers(table=a_table(a_ledger("X")))
+
+    assert not {name for name in found if "evict" in name}
 
 
 def test_batches_rows_and_bytes_are_told_by_state_zeros_included() -> None:
@@ -116,7 +139,8 @@ def test_reconciles_are_counted_and_so_are_those_that_fail() -> None:
 def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
     metrics = Metrics()
     for name in ("flights", "other"):
-        metrics.show("ns", name, {"consolidation": {"decision": "Due", "reason": "OldEnough"}}, numbers(), Totals())
+        decided = {"decision": "Due", "reason": "OldEnough"}
+        metrics.show("ns", name, {"consolidation": decided, "vacuum": decided}, numbers(), Totals())
         metrics.run_ended("ns", name, "Vacuum", "Succeeded")
         metrics.messages("ns", name, "Received", 2)
 

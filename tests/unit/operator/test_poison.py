@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from lethe.run import Phase, Progress
+from lethe.run_result import Phase, Progress
 from lethe_operator.decide.actions import Actions, Launch
 from lethe_operator.decide.table import decide
 from lethe_operator.resources.dataset import Dataset

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe.run import Phase, Progress, RequestResult
+from lethe.run_result import Phase, Progress, RequestResult
 from lethe_operator.decide import restatement_status
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.restatement import stand
@@ -326,7 +326,7 @@ def test_the_status_says_it_in_the_words_of_kstatus() -> None:
     assert summary(failed) == ["False", "False", "True", "False"]
 
 
-def test_an_evict_by_says_that_nobody_watches_over_it_yet() -> None:
+def test_an_evict_by_that_left_no_obligation_says_that_nobody_watches_over_it() -> None:
     due = a_restatement(evictBySeconds=60)
 
     status = restatement_status.status(due, standing(due, table=committed(due)), NOW)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import yaml
+from lethe.run import VacuumSpec
 from lethe_operator.decide import run_specs
 from lethe_operator.resources.restatement import parse_restatement
 
@@ -38,7 +39,9 @@ def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> 
 
 def test_batches_are_tracked_unless_the_dataset_says_otherwise() -> None:
     assert run_specs.consolidation(a_dataset(), [a_buffered("A")]).batch_tracking
-    assert not run_specs.vacuum(a_dataset(batchTracking={"enabled": False}), "ns/p", True, "1").batch_tracking
+    assert not run_specs.vacuum(
+        a_dataset(batchTracking={"enabled": False}), "1", VacuumSpec(policy="ns/p")
+    ).batch_tracking
 
 
 def test_restatements_are_told_which_deletes_the_dataset_asks_for() -> None:

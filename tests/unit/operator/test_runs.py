@@ -4,7 +4,8 @@ import hashlib
 from typing import Any
 
 import pytest
-from lethe.run import Phase, Progress, ResultPointer, RunPointer
+from lethe.run import ResultPointer, RunPointer
+from lethe.run_result import Phase, Progress
 from lethe_operator.build.job import job
 from lethe_operator.build.sizing import size
 from lethe_operator.observe.documents import Documents

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from lethe.run import DatasetRef, Phase, Progress, RunMember, RunPointer, RunSpec
+from lethe.run import DatasetRef, RunMember, RunPointer, RunSpec
+from lethe.run_result import Phase, Progress
 from lethe_operator.build import names
 from lethe_operator.build.dataset_objects import dataset_objects
 from lethe_operator.build.job import shared_job

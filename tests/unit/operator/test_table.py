@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from lethe.ledger.ledger import BatchState
-from lethe.run import Phase, Progress, RunKind
+from lethe.run import RunKind
+from lethe.run_result import Phase, Progress
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.table import decide, without_dataset
 from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Unavailable, World
@@ -236,7 +237,7 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
         "reason": "SchemaMismatch",
         "message": "col x is int",
     }
-    assert status["tombstones"] == {"active": 2, "oldestTime": "2026-03-01T12:00:00Z"}
+    assert status["tombstones"] == {"active": 2, "rows": 6, "oldestTime": "2026-03-01T12:00:00Z"}
     assert (status["table"]["snapshotId"], status["table"]["sequenceNumber"]) == (7423456789012345678, 9)
 
 

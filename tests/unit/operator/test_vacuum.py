@@ -1,8 +1,8 @@
 """Whether a vacuum is due, under which policy, and what is told to the others."""
 
+from dataclasses import replace
 from typing import Any
 
-import pytest
 from lethe_operator.decide import policy_status
 from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker
@@ -20,8 +20,6 @@ from tests.unit.operator.builders import (
     a_vacuum,
     a_world,
     an_attempt,
-    condition,
-    message,
 )
 
 FOUR = a_table(a_ledger("A", "B", "C", "D"))
@@ -77,53 +75,15 @@ def test_without_a_policy_nothing_is_purged() -> None:
     assert (decided().entries, decided().launch) == ({}, None)
 
 
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        ({"window": {"schedule": "0 1 * * *", "durationSeconds": 60}}, "NotSupported"),
-        ({"limits": {"maxRunSeconds": 60}}, "NotSupported"),
-        ({"approval": "Manual"}, "NotSupported"),
-        ({"triggers": {"tombstonedRowsPercent": 1}}, "TriggerNotSupported"),
-        ({"triggers": {"evictByLeadSeconds": 86400}}, "TriggerNotSupported"),
-    ],
-)
-def test_a_policy_that_asks_for_more_than_this_version_can_do_does_not_act(spec: dict[str, Any], reason: str) -> None:
-    """Ignoring a window or an approval would purge what may not be purged now."""
-    policy = a_policy(**spec)
-
-    verdict = decided(policy)
-    status = policy_status.own(policy, {}, NOW)
-
-    assert (("Later", reason), None) == (told(verdict), verdict.launch)
-    assert ("False", reason) == condition(status, "Ready")
-    assert ("True", reason) == condition(status, "Stalled")
-
-
-def test_a_trigger_without_effect_is_named_and_the_other_acts() -> None:
-    policy = a_policy(triggers={"activeTombstones": 4, "oldestTombstoneAgeSeconds": 60})
-    status = policy_status.own(policy, {}, NOW)
-
-    assert told(decided(policy))[0] == "Due"
-    assert condition(status, "Ready") == ("True", "PartlySupported")
-    assert "spec.triggers.oldestTombstoneAgeSeconds is not supported yet" in message(status, "Ready")
-
-
-def test_the_defaults_of_the_crd_say_nothing() -> None:
-    assert condition(policy_status.own(a_policy(), {}, NOW), "Ready") == ("True", "InForce")
-
-
-def test_the_most_specific_policy_decides_even_when_it_does_not_act() -> None:
+def test_the_most_specific_policy_decides_even_when_it_does_not_purge() -> None:
     """Else a general policy would purge what a special one wants approved."""
     dataset = a_dataset(meta={"labels": {"team": "air"}})
     careful = a_policy("careful", datasetSelector={"matchLabels": {"team": "air"}}, approval="Manual")
 
     verdict = decided(a_policy("all"), careful, dataset=dataset)
 
-    assert (
-        told(verdict, "careful"),
-        told(verdict, "all"),
-        verdict.launch,
-    ) == (("Later", "NotSupported"), ("Later", "LessSpecific"), None)
+    assert (told(verdict, "careful")[0], told(verdict, "all")) == ("Due", ("Later", "LessSpecific"))
+    assert verdict.launch.run.vacuum.plan_only  # type: ignore[union-attr]
 
 
 def test_a_tie_is_told_to_both() -> None:
@@ -183,6 +143,17 @@ def test_a_failed_vacuum_that_committed_is_not_repeated() -> None:
     assert ((run.run_id,), None) == (verdict.abandoned, verdict.launch)
 
 
+def test_a_vacuum_that_died_after_its_first_step_is_repeated_to_do_the_rest() -> None:
+    """The head's ledger is its own, and still it has not ended."""
+    run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=None))
+    table = a_table(replace(a_ledger("A"), pending_run=run.run_id))
+
+    verdict = decided(a_policy(), runs=(run,), table=table)
+
+    assert verdict.launch is not None
+    assert (verdict.abandoned, verdict.launch.run.attempt) == ((), 2)
+
+
 def test_a_vacuum_that_failed_for_good_rests_before_another_snapshot_is_tried() -> None:
     def after(seconds: float) -> VacuumVerdict:
         run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=10, finished_seconds=seconds))
@@ -209,10 +180,20 @@ def test_the_status_of_a_policy_keeps_what_an_entry_does_not_know() -> None:
     new = policy_status.with_entry(old, {"name": "a", "decision": "Later"})
 
     assert new["datasets"] == [
-        {"name": "a", "lastRunTime": "2026-01-01T00:00:00Z", "decision": "Later"},
         {"name": "b", "decision": "Due"},
+        {"name": "a", "lastRunTime": "2026-01-01T00:00:00Z", "decision": "Later"},
     ]
     assert new["lastRunTime"] == "2026-01-01T00:00:00Z"
+
+
+def test_of_many_datasets_those_are_shown_that_wait_for_somebody() -> None:
+    """Whoever has to approve must not have to look through all of them."""
+    status: dict[str, Any] = {}
+    for n in range(25):
+        decision = {22: "Due", 23: "NeedsApproval", 24: "Running"}.get(n, "Later")
+        status = policy_status.with_entry(status, {"name": f"d{n:02}", "decision": decision})
+
+    assert [e["name"] for e in status["datasets"]] == ["d23", "d22", "d24", *(f"d{n:02}" for n in range(17))]
 
 
 def test_datasets_that_are_no_longer_selected_leave_its_status() -> None:

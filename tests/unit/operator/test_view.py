@@ -33,10 +33,10 @@ def table(tmp_path: Path) -> TableFacts:
         a_snapshot(1, at=ago(minutes=9)),
         a_snapshot(2, 1, at=ago(minutes=8), ledger=root, lethe__run_id="r2"),
         a_snapshot(3, 2, at=ago(minutes=7)),
-        a_snapshot(4, 3, at=ago(minutes=1), total_files_size="77"),
+        a_snapshot(4, 3, at=ago(minutes=1), total_files_size="77", total_records="1000"),
         a_snapshot(5, 2, at=ago(minutes=2), lethe__run_id="r5"),
     )
-    return replace(facts, snapshots=history)
+    return replace(facts, snapshots=history, refs={"audit": 2})
 
 
 def test_the_line_of_the_head_and_the_runs_on_it_without_what_is_staged(table: TableFacts) -> None:
@@ -45,6 +45,23 @@ def test_the_line_of_the_head_and_the_runs_on_it_without_what_is_staged(table: T
     assert list(view.ancestry) == [4, 3, 2, 1]
     assert (view.run_ids, view.head_sequence_number, view.total_bytes) == ({"r2"}, 4, 77)
     assert not any(s.summary for s in view.ancestry.values())
+    assert view.total_records == 1000
+    assert (view.refs, view.snapshot_ids) == ({"audit": 2}, {1, 2, 3, 4, 5})
+
+
+def test_a_head_whose_writer_does_not_count_its_rows_has_an_unknown_number(table: TableFacts) -> None:
+    assert view_of(replace(table, head_id=3), IO).total_records is None
+
+
+def test_a_run_whose_commit_says_that_there_is_more_to_come_has_not_ended(table: TableFacts) -> None:
+    """A vacuum in steps that was killed after its first."""
+    step = a_snapshot(4, 3, at=ago(minutes=1), lethe__run_id="r4", lethe__unfinished="true")
+    last = a_snapshot(6, 4, lethe__run_id="r4")
+
+    under_way = view_of(replace(table, snapshots={**table.snapshots, 4: step}), IO)
+    ended = view_of(replace(table, snapshots={**table.snapshots, 4: step, 6: last}, head_id=6), IO)
+
+    assert (under_way.run_ids, ended.run_ids) == ({"r2"}, {"r2", "r4"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""The vacuums of all Datasets of a namespace, as their Jobs say. I/O."""
+
+from lethe.run import RunKind
+
+from lethe_operator.kube import JOBS, Kube
+from lethe_operator.observe.runs import state_of, time_of
+from lethe_operator.resources.common import (
+    ANNOTATION_DATASET,
+    ANNOTATION_FOR_UID,
+    FOR_ERASURES,
+    LABEL_DATASET_UID,
+    LABEL_KIND,
+)
+from lethe_operator.resources.observed import AttemptState, VacuumJob
+
+
+def vacuum_jobs(kube: Kube, namespace: str) -> tuple[VacuumJob, ...]:
+    """Those that purge: a run that only looks at erasures takes nobody's place. Raises: ApiError."""
+    found = []
+    for job in kube.list(JOBS, namespace, f"{LABEL_KIND}={RunKind.VACUUM.value}"):
+        metadata = job["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if annotations.get(ANNOTATION_FOR_UID) == FOR_ERASURES:
+            continue
+        state, ended, _, _ = state_of(job.get("status") or {})
+        found.append(
+            VacuumJob(
+                dataset=annotations.get(ANNOTATION_DATASET, ""),
+                uid=metadata["labels"].get(LABEL_DATASET_UID, ""),
+                active=state is AttemptState.ACTIVE,
+                finished=time_of(ended) if ended else None,
+            )
+        )
+    return tuple(found)

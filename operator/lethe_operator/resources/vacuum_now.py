@@ -1,0 +1,47 @@
+"""The value of the annotation lethe.dev/vacuum-now: words of any kind, one of which may name batches. Pure.
+
+Each value is heard once, so that a new vacuum needs a new one, such as the time.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+BATCHES: Final = "batches="
+IDS_AT_MOST: Final = 1000
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class InvalidVacuumNow(ValueError):
+    """The value names batches in a way that cannot be read."""
+
+
+@dataclass(frozen=True)
+class VacuumNow:
+    """`batch_ids`: only what tombstones of these hide; empty: all of it."""
+
+    value: str
+    batch_ids: tuple[str, ...] = ()
+
+
+def parse_vacuum_now(value: str) -> VacuumNow:
+    """`2026-03-01 batches=a,b%2Cc` names the batches `a` and `b,c`. Raises: InvalidVacuumNow."""
+    lists = [word.removeprefix(BATCHES) for word in value.split() if word.startswith(BATCHES)]
+    if not lists:
+        return VacuumNow(value)
+    ids = tuple(dict.fromkeys(_decoded(i) for part in lists for i in part.split(",")))
+    if "" in ids:
+        raise InvalidVacuumNow(f"{BATCHES} is followed by batch ids, separated by commas, and one of them is empty")
+    if len(ids) > IDS_AT_MOST:
+        raise InvalidVacuumNow(f"{BATCHES} names {len(ids)} batches, at most {IDS_AT_MOST} are allowed")
+    return VacuumNow(value, ids)
+
+
+def _decoded(text: str) -> str:
+    if _BAD_ESCAPE.search(text):
+        raise InvalidVacuumNow(f"{text!r} has a % that two hexadecimal digits do not follow; write %25 for it")
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidVacuumNow(f"{text!r} is not percent-encoded UTF-8") from None
