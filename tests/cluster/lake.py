@@ -115,6 +115,14 @@ class Lake:
         self.catalog.drop_table(table)
         self.clear(location)
 
+    # --- as another writer ---
+
+    def append(self, table: str, batch_id: str, rows: pa.Table) -> Rows:
+        """A commit of PyIceberg, with one data file for each day, of rows that came through no buffer."""
+        column = pa.array([batch_id] * rows.num_rows, pa.string())
+        self.catalog.load_table(table).append(rows.append_column("batch_id", column))
+        return rows_of(batch_id, rows)
+
     # --- as a reader that has the format's page and nothing of Lethe ---
 
     def head(self, table: str) -> Snapshot:
@@ -143,13 +151,18 @@ class Lake:
                 return self.avro(uri)
         return []
 
-    def avro(self, uri: str) -> list[dict[str, Any]]:
+    def get(self, uri: str) -> bytes:
         bucket, key = split(uri)
-        content = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-        return [dict(one) for one in fastavro.reader(io.BytesIO(content)) if isinstance(one, dict)]
+        return bytes(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+
+    def avro(self, uri: str) -> list[dict[str, Any]]:
+        return [dict(one) for one in fastavro.reader(io.BytesIO(self.get(uri))) if isinstance(one, dict)]
 
     def data_files(self, table: str) -> set[str]:
         return set(self.catalog.load_table(table).inspect.files()["file_path"].to_pylist())
+
+    def manifests(self, table: str) -> set[str]:
+        return set(self.catalog.load_table(table).inspect.manifests()["path"].to_pylist())
 
     def run_ids(self, table: str) -> list[str]:
         """The runs that committed, the newest first: what a run only staged is not among the head's ancestors."""

@@ -117,6 +117,15 @@ ACCEPTED = {
         window={"schedule": "0 1 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 60}
     ),
     "a policy with limits": a_policy(limits={"maxBytesPerRun": "100Gi", "maxRunSeconds": 7200, "concurrentRuns": 2}),
+    "a policy with thresholds of zero": a_policy(triggers={"oldestTombstoneAgeSeconds": 0, "evictByLeadSeconds": 0}),
+    "a policy with maintenance": a_policy(
+        maintenance={
+            "rewriteManifests": True,
+            "removeOrphanFiles": {"olderThanSeconds": 86400},
+            "compactSmallFiles": True,
+        }
+    ),
+    "a policy that removes orphans as it likes": a_policy(maintenance={"removeOrphanFiles": {}}),
     "a selector by values": a_policy(
         datasetSelector={"matchExpressions": [{"key": "team", "operator": "In", "values": ["air"]}]}
     ),
@@ -295,6 +304,12 @@ REFUSED = {
     ),
     "a window that never closes": (a_policy(window={"schedule": "0 1 * * *"}), "spec.window.durationSeconds"),
     "a limit of no bytes": (a_policy(limits={"maxBytesPerRun": 0}), "must be a quantity greater than 0, such as 100Gi"),
+    "no place for any run": (a_policy(limits={"concurrentRuns": 0}), "spec.limits.concurrentRuns"),
+    "orphans that a commit may just have written": (
+        a_policy(maintenance={"removeOrphanFiles": {"olderThanSeconds": 3600}}),
+        "spec.maintenance.removeOrphanFiles.olderThanSeconds",
+    ),
+    "an approval by nobody": (a_policy(approval="Never"), "spec.approval"),
     "a selector without values": (
         a_policy(datasetSelector={"matchExpressions": [{"key": "team", "operator": "In"}]}),
         "values is required when operator is In or NotIn, and only then allowed",

@@ -119,6 +119,33 @@ class Story:
         pod = self.cluster.wait_for(what, runs, within_seconds=within_seconds, why="a running driver")
         return str(pod["metadata"]["name"])
 
+    def wait_for_decision(self, decision: str, reason: str = "", within_seconds: float = RUN_SECONDS) -> Object:
+        """`status.vacuum` of the Dataset once it says so."""
+
+        def decided(body: Object) -> bool:
+            told = body.get("status", {}).get("vacuum", {})
+            return told.get("decision") == decision and reason in ("", told.get("reason"))
+
+        why = f"{decision} {reason}".strip()
+        body = self.cluster.wait_for(self.dataset, decided, within_seconds=within_seconds, why=why)
+        return dict(body["status"]["vacuum"])
+
+    def vacuum_now(self, value: str, within_seconds: float = RUN_SECONDS) -> Object:
+        """Ask for a vacuum; `status.vacuum.requested` once it has ended."""
+        self.annotate(vacuum_now=value)
+
+        def ended(body: Object) -> bool:
+            told = body.get("status", {}).get("vacuum", {}).get("requested", {})
+            return told.get("value") == value and told.get("outcome") in ("Succeeded", "Failed")
+
+        body = self.cluster.wait_for(self.dataset, ended, within_seconds=within_seconds, why=f"vacuum-now {value}")
+        return dict(body["status"]["vacuum"]["requested"])
+
+    def annotate(self, **annotations: str) -> None:
+        """The Dataset, given as `vacuum_now="…"`."""
+        named = {f"lethe.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+        self.cluster.patch(self.dataset, {"metadata": {"annotations": named}})
+
     def jobs(self) -> list[str]:
         return [job["metadata"]["name"] for job in self.cluster.list("jobs", f"lethe.dev/dataset={self.name}")]
 

@@ -75,16 +75,28 @@ def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_chang
     story.wait_for_success("early")
 
 
-def test_what_this_version_cannot_do_is_refused_by_name(cluster: Cluster, begin: Callable[[str], Story]) -> None:
-    """A field without effect would be a promise that is not kept."""
-    story = begin("bad-wish")
-    policy = {"triggers": {"activeTombstones": 1}, "approval": "Manual"}
-    story.apply(story.a_dataset(consolidation={"suspend": True}), story.a_policy(**policy))
-
+def test_a_window_that_cannot_be_stalls_its_policy_by_name_until_it_is_changed(
+    cluster: Cluster, begin: Callable[[str], Story]
+) -> None:
+    """Also a time zone is only known if the operator's image knows it."""
+    story = begin("bad-window")
     ref = f"vacuumpolicies.lethe.dev/{story.name}"
-    body = cluster.wait_for_condition(ref, "Stalled", reason="NotSupported", within_seconds=SOON)
+    refused = {
+        "WindowNeverOpens": {"schedule": "0 1 31 2 *", "timeZone": "Europe/Berlin"},
+        "InvalidWindow": {"schedule": "0 1 * * *", "timeZone": "Europe/Atlantis"},
+    }
+    named = {"WindowNeverOpens": "spec.window.schedule '0 1 31 2 *'", "InvalidWindow": "spec.window.timeZone"}
+    for reason, window in refused.items():
+        policy = story.a_policy(triggers={"activeTombstones": 1}, window={**window, "durationSeconds": 3600})
+        story.apply(policy)
+        body = cluster.wait_for_condition(ref, "Stalled", reason=reason, within_seconds=SOON)
 
-    assert "spec.approval" in condition(body, "Ready")["message"]
+        assert named[reason] in condition(body, "Ready")["message"]
+        assert "nextWindowTime" not in body["status"]
+
+    cluster.patch(ref, {"spec": {"window": {"timeZone": "Europe/Berlin"}}})
+    body = cluster.wait_for_condition(ref, "Ready", reason="InForce", within_seconds=SOON)
+    assert body["status"]["nextWindowTime"].endswith(("T23:00:00Z", "T00:00:00Z"))  # in summer and winter
 
 
 def test_a_secret_that_the_chart_does_not_allow_is_refused(cluster: Cluster, begin: Callable[[str], Story]) -> None:

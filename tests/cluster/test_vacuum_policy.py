@@ -1,0 +1,103 @@
+"""When rows are purged, on a real cluster: at once and only of some batches; planned, approved, in the window."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.cluster.kube import Object, condition
+from tests.cluster.story import Story
+
+pytestmark = pytest.mark.cluster
+
+SOON = 60
+ALWAYS_OPEN = {"schedule": "* * * * *", "durationSeconds": 3600}
+
+
+@pytest.fixture(scope="module")
+def story(stories: Callable[[str], Story]) -> Story:
+    """Three batches in one file, two of them taken back with an evictBy a month away, and nobody who purges."""
+    story = stories("approval")
+    for batch in ("a", "b", "c"):
+        story.put_batch(batch)
+    story.apply(story.a_dataset())
+    story.wait_for_status(batches_promoted=3)
+    story.apply(story.a_restatement("take-back", batchIds=["a", "b"], evictBySeconds=30 * 86_400))
+    story.wait_for_success("take-back")
+    story.forget("a")
+    story.forget("b")
+    return story
+
+
+@pytest.fixture(scope="module")
+def opens() -> datetime:
+    """When a window opens that is closed now, and for the next half day."""
+    return datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(hours=12)
+
+
+def a_policy(story: Story, window: dict[str, Any]) -> Object:
+    return story.a_policy(triggers={"activeTombstones": 1}, approval="Manual", window=window)
+
+
+def test_without_a_policy_an_evict_by_stalls_the_dataset(story: Story) -> None:
+    body = story.cluster.wait_for_condition(story.dataset, "Stalled", reason="NoVacuumPolicy", within_seconds=SOON)
+
+    assert condition(body, "EvictionOnTime")["reason"] == "NoVacuumPolicy"
+    assert body["status"]["tombstones"]["rows"] == 200
+
+
+def test_a_vacuum_that_is_asked_for_purges_only_the_batches_that_it_names(story: Story) -> None:
+    """Without a policy, too; what became of it stays to be read."""
+    told = story.vacuum_now("first batches=a")
+
+    body = story.wait_for_status(tombstones_active=1)
+    assert told["outcome"] == "Succeeded"
+    assert told["message"].startswith("1 tombstones purged, 1 files rewritten")
+    assert {batch for batch, _ in story.lake.plain_rows(story.table)} == {"b", "c"}
+    assert story.lake.rows(story.table) == story.expected
+    assert body["status"]["tombstones"]["rows"] == 100
+
+
+def test_a_due_vacuum_is_planned_and_purges_nothing(story: Story, opens: datetime) -> None:
+    """The window does not hold up a plan."""
+    before = story.lake.data_files(story.table)
+    story.apply(a_policy(story, {"schedule": f"{opens:%-M %-H} * * *", "durationSeconds": 3600}))
+
+    told = story.wait_for_decision("NeedsApproval")
+
+    assert story.lake.data_files(story.table) == before
+    assert f"lethe.dev/approve={told['plan']['digest']}" in told["message"]
+    assert told["plan"]["tombstones"] == 1
+    story.cluster.wait_for_condition(story.dataset, "EvictionOnTime", reason="OnTime", within_seconds=SOON)
+
+
+def test_what_is_approved_waits_for_the_window_and_says_until_when(story: Story, opens: datetime) -> None:
+    then, jobs = f"{opens:%Y-%m-%dT%H:%M:%SZ}", story.jobs()
+    story.annotate(approve=story.wait_for_decision("NeedsApproval")["plan"]["digest"])
+
+    told = story.wait_for_decision("Due", "WindowClosed", within_seconds=SOON)
+
+    assert told["nextTime"] == then
+    assert f"The window opens at {then}." in told["message"]
+    assert story.jobs() == jobs
+    policy = story.cluster.wait_for(
+        f"vacuumpolicies.lethe.dev/{story.name}",
+        lambda b: [d["reason"] for d in b.get("status", {}).get("datasets", ())] == ["WindowClosed"],
+        within_seconds=SOON,
+        why="the policy's entry of its Dataset",
+    )
+    assert policy["status"]["nextWindowTime"] == then
+    assert policy["status"]["datasets"][0]["nextTime"] == then
+
+
+def test_the_approved_plan_is_carried_out_once_the_window_is_open(story: Story) -> None:
+    story.apply(a_policy(story, ALWAYS_OPEN))
+
+    story.wait_for_status(tombstones_active=0)
+    told = story.wait_for_decision("Later")
+
+    assert story.lake.rows(story.table) == story.expected
+    assert story.lake.plain_rows(story.table) == story.expected
+    assert "plan" not in told
+    assert told["lastRun"]["message"].startswith("1 tombstones purged, 1 files rewritten")
