@@ -90,7 +90,7 @@ test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum
 bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 100 minutes on a quiet machine (ARGS="--scale small")
@@ -99,3 +99,5 @@ bench-restatement: venv jars ## what taking back costs, in a session and on the 
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python -m bench.restatement $(ARGS)
 bench-deletes: venv jars ## what native deletes cost beside the ledger, into docs/deletes.md (ARGS="--scale small")
 	@$(BIN)/python -m bench.deletes $(ARGS)
+bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN grows, into docs/benchmarks (ARGS="--scale small")
+	@$(BIN)/python -m bench.vacuum $(ARGS)

@@ -72,7 +72,7 @@ def _checked(table: str, results: list[dict[str, Any]], rows: int) -> dict[str, 
     if any("error" in r for r in results):
         return {"results": results}
     history = list(ancestors_of(catalogs.load(CATALOG).load_table(table)))
-    found = int((history[0].summary or {})["total-records"] or 0)
+    found = int(summary["total-records"] or 0) if (summary := history[0].summary) is not None else 0
     if found != rows:
         raise RuntimeError(f"{table} has {found} rows, {rows} were produced")
     return {

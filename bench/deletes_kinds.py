@@ -12,7 +12,8 @@ from typing import Final
 import lethe
 import lethe_spark
 from lethe.errors import InputError
-from lethe.run import Deletes, RunKind, RunResult, VacuumSpec
+from lethe.run import Deletes, RunKind, VacuumSpec
+from lethe.run_result import RunResult
 from lethe_spark.jobs import vacuum
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame

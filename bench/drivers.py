@@ -13,15 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from lethe.run import (
-    BufferRef,
-    ConsolidationSpec,
-    CreateTable,
-    RunKind,
-    RunResult,
-    RunSpec,
-    TableRef,
-)
+from lethe.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
+from lethe.run_result import RunResult
 
 from bench.lake import CATALOG, DATASET
 from bench.processes import Watch

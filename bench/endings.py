@@ -73,7 +73,7 @@ class Endings:
         if name in self.by_name:
             return
         status = body.get("status") or {}
-        ended = next((c for c in status.get("conditions") or () if c["type"] == "Succeeded"), {})
+        ended: Mapping[str, str] = next((c for c in status.get("conditions") or () if c["type"] == "Succeeded"), {})
         if ended.get("status") not in ("True", "False"):
             return
         result = status.get("result") or {}

@@ -20,8 +20,6 @@ from lethe.run import (
     CreateTable,
     DatasetRef,
     Deletes,
-    Phase,
-    Progress,
     RestatementRequest,
     RestatementSpec,
     RunKind,
@@ -29,6 +27,7 @@ from lethe.run import (
     TableRef,
     VacuumSpec,
 )
+from lethe.run_result import Phase, Progress
 from lethe.table import catalogs
 from lethe_spark.context import RunContext
 from lethe_spark.jobs import restate

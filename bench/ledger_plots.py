@@ -93,12 +93,12 @@ def _deleted(result: Mapping[str, Any]) -> str:
 def _reverts(parts: Sequence[Mapping[str, Any]]) -> Any:
     figure, axes = plt.subplots(1, len(parts), figsize=(3.6 * len(parts) + 1, 3.6), sharey=True, squeeze=False)
     for part, axis in zip(parts, axes[0], strict=True):
-        counts = sorted({r["batches"] for r in part["results"]})
+        sizes = sorted({r["batches"] for r in part["results"]})
         for kind in dict.fromkeys(r["kind"] for r in part["results"]):
-            found = [(n, find(part["results"], kind=kind, batches=n)) for n in counts]
+            found = [(n, find(part["results"], kind=kind, batches=n)) for n in sizes]
             points = [(n, median(r)) for n, r in found if median(r) is not None]
             axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[kind], label=kind) if points else None
-        counts(axis, counts, "batches taken back")
+        counts(axis, sizes, "batches taken back")
         axis.set_yscale("log")
         layout = "" if part["table"]["sorted"] else ", unsorted"
         axis.set_title(f"{part['table']['rows'] / 1e6:g} million rows{layout}", loc="left")

@@ -74,7 +74,8 @@ def steady(lake: Lake, scale: Scale) -> dict[str, Any]:
         "triggers": {"activeTombstones": scale.vacuum_at},
     }
     subject.site.create("VacuumPolicy", subject.name, policy, {"bench": subject.name})
-    before, added = subject.commits(), []
+    before = subject.commits()
+    added: list[int] = []
     with _numbers(subject.site) as numbers, Endings(subject.site, subject.label) as endings:
         stop = threading.Event()
         producer = threading.Thread(

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe import names
 from lethe.ids import batch_folder
-from lethe.run import BufferRef, ConsolidationSpec, CreateTable, Phase, RunKind, RunSpec, TableRef
+from lethe.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
+from lethe.run_result import Phase
 from lethe.table import catalogs
 from lethe_spark.context import RunContext
 from lethe_spark.jobs import consolidate
@@ -65,13 +66,13 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
         kind=RunKind.CONSOLIDATION,
         run_id=uuid.uuid4().hex,
         dataset=DATASET,
-        table=TableRef(catalog=CATALOG, name=TABLE, create=CreateTable(schema=SCHEMA, partition_by=("day",))),
+        table=TableRef(catalog=CATALOG, name=TABLE, create=CreateTable(table_schema=SCHEMA, partition_by=("day",))),
         batch_column="batch_id",
         buffer=BufferRef(uri=f"file://{buffer}"),
         consolidation=ConsolidationSpec(mode="Register", batch_ids=tuple(batch_ids)),
     )
     reporter = Reporter(spec, nobody)
-    context = Timed(lake.spark, spec, reporter, catalogs.properties(CATALOG))
+    context = Timed(spec, reporter, catalogs.properties(CATALOG), spark=lake.spark)
     began = time.monotonic()
     try:
         result = consolidate.run(context)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta
 from lethe.ledger.summary import summary
@@ -68,11 +69,11 @@ def _update(catalog: Catalog, anew: bool = False) -> tuple[float, int, int]:
     planned: list[tracking_change.Change] = []
     plan = tracking_change.plan_change
 
-    def noted(*arguments: object) -> tracking_change.Change:
-        planned.append(plan(*arguments))  # type: ignore[arg-type]
+    def noted(*arguments: Any) -> tracking_change.Change:
+        planned.append(plan(*arguments))
         return planned[-1]
 
-    tracking.plan_change = noted
+    tracking.plan_change = noted  # type: ignore[assignment]
     started = time.perf_counter()
     try:
         done = tracking.bring_up_to_date(catalog, NAME, "batch_id", create=True, anew=anew)
