@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bench.drawing import counts, plt, save, style
+from bench.drawing import counts, curve, plt, quantity, save, style
 from bench.page import find, median
 
 COLOURS: Final = {"Ledger": "#1b6ca8", "DeletionVectors": "#5a8f3d", "EqualityDeletes": "#7a4f9e"}
@@ -26,16 +26,12 @@ def draw(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
 def _reverts(part: Mapping[str, Any]) -> Any:
     sizes = sorted({r["batches"] for r in part["results"]})
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2))
-    for axis, quantity, label in zip(axes, ("seconds", "bytes"), ("seconds", "bytes written"), strict=True):
+    for axis, what, label in zip(axes, ("seconds", "bytes"), ("seconds", "bytes written"), strict=True):
         for kind, colour in COLOURS.items():
-            found = [(n, median(find(part["results"], kind=kind, batches=n), quantity)) for n in sizes]
-            points = [(n, value) for n, value in found if value is not None]
-            if points:
-                axis.plot(*zip(*points, strict=True), marker="o", color=colour, label=kind)
+            points = ((n, median(find(part["results"], kind=kind, batches=n), what)) for n in sizes)
+            curve(axis, points, color=colour, label=kind)
         counts(axis, sizes, "batches taken back")
-        axis.set_ylabel(label)
-        axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3, which="both")
+        quantity(axis, label)
     axes[0].legend()
     figure.tight_layout()
     return figure

@@ -1,7 +1,7 @@
 """How all pictures are drawn: SVG, the same bytes for the same figures. I/O: writes files."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import matplotlib
 import matplotlib.pyplot as plt
 
-__all__ = ["counts", "plt", "save", "style"]
+__all__ = ["counts", "curve", "plt", "quantity", "save", "style"]
 
 
 def style() -> None:
@@ -30,3 +30,17 @@ def counts(axis: Any, counts: Sequence[int], label: str) -> None:
     axis.set_xticks(counts, [f"{n:,}" for n in counts])
     axis.minorticks_off()
     axis.set_xlabel(label)
+
+
+def quantity(axis: Any, label: str) -> None:
+    """An axis that starts at nothing, with a grid behind it."""
+    axis.set_ylabel(label)
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3, which="both")
+
+
+def curve(axis: Any, points: Iterable[tuple[float, float | None]], **look: Any) -> None:
+    """A line through what was measured; nothing, not even in the legend, where nothing was."""
+    measured = [(x, y) for x, y in points if y is not None]
+    if measured:
+        axis.plot(*zip(*measured, strict=True), marker="o", **look)

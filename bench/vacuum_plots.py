@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bench.drawing import counts, plt, save, style
+from bench.drawing import counts, curve, plt, quantity, save, style
 from bench.page import find, median
 from bench.vacuum_purges import COPY_ON_WRITE, REWRITE_V2, REWRITE_V3, VACUUM
 from bench.vacuum_report import rewritten
@@ -29,16 +29,12 @@ def _purges(part: Mapping[str, Any]) -> Any:
     sizes = sorted({r["deleted"] for r in part["results"]})
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2))
     quantities = (("seconds", median), ("bytes rewritten / held", rewritten))
-    for axis, (label, quantity) in zip(axes, quantities, strict=True):
+    for axis, (label, value_of) in zip(axes, quantities, strict=True):
         for way, colour in COLOURS.items():
-            results = [(n, find(part["results"], way=way, deleted=n)) for n in sizes]
-            points = [(n, value) for n, r in results if r is not None and (value := quantity(r)) is not None]
-            if points:
-                axis.plot(*zip(*points, strict=True), marker="o", color=colour, label=way)
+            results = ((n, find(part["results"], way=way, deleted=n)) for n in sizes)
+            curve(axis, ((n, value_of(r)) for n, r in results if r is not None), color=colour, label=way)
         counts(axis, sizes, "batches deleted")
-        axis.set_ylabel(label)
-        axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3, which="both")
+        quantity(axis, label)
     axes[0].legend()
     figure.tight_layout()
     return figure
@@ -47,22 +43,19 @@ def _purges(part: Mapping[str, Any]) -> Any:
 def _scans(part: Mapping[str, Any]) -> Any:
     sizes = sorted({r["files"] for r in part["results"]})
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2))
-    for axis, quantity in zip(axes, ("seconds", "peak MiB"), strict=True):
+    for axis, label in zip(axes, ("seconds", "peak MiB"), strict=True):
         for ordered, line in ((True, "-"), (False, "--")):
             for tombstones in sorted({r["tombstones"] for r in part["results"]}):
-                points = []
-                for n in sizes:
-                    r = find(part["results"], files=n, tombstones=tombstones, sorted=ordered)
-                    value = median(r) if quantity == "seconds" else (r or {}).get("peak_bytes", 0) / 2**20 or None
-                    if value is not None:
-                        points.append((n, value))
-                label = f"{tombstones:,} tombstones, {'sorted' if ordered else 'unsorted'}"
-                if points:
-                    axis.plot(*zip(*points, strict=True), marker="o", linestyle=line, label=label)
+                table = f"{tombstones:,} tombstones, {'sorted' if ordered else 'unsorted'}"
+                found = [(n, find(part["results"], files=n, tombstones=tombstones, sorted=ordered)) for n in sizes]
+                points = ((n, median(r) if label == "seconds" else _peak_mib(r)) for n, r in found)
+                curve(axis, points, linestyle=line, label=table)
         counts(axis, sizes, "data files")
-        axis.set_ylabel(quantity)
-        axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3, which="both")
+        quantity(axis, label)
     axes[0].legend(fontsize=7)
     figure.tight_layout()
     return figure
+
+
+def _peak_mib(result: Mapping[str, Any] | None) -> float | None:
+    return result["peak_bytes"] / 2**20 if result is not None and "peak_bytes" in result else None
