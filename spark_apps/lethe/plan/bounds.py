@@ -34,6 +34,24 @@ class FileBounds:
     added_by: int | None = None
 
 
+def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> str:
+    """Why what was written for these files must not take their place any more, "" when it may.
+
+    Tombstones that came since are no reason: they hide the rows of their batches wherever these lie.
+
+    Args:
+        files_now: The data files of the head to commit on.
+    """
+    by_path = {f.path: f for f in files_now}
+    for f in planned:
+        now = by_path.get(f.path)
+        if now is None:
+            return f"{f.path} is no longer part of the table"
+        if not now.deletes <= f.deletes:
+            return f"rows of {f.path} were deleted since the plan"
+    return ""
+
+
 @dataclass(frozen=True)
 class BoundsSplit:
     """`cannot`, `might`, `must`: together all files, each in the order given."""

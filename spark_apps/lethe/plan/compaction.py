@@ -64,24 +64,6 @@ def plan_compaction(
     return CompactionPlan(snapshot_id, tuple(taken), left)
 
 
-def still_holds(plan: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> str:
-    """Why what was written for these files must not take their place any more, "" when it may.
-
-    Tombstones that came since are no reason: they hide the rows of their batches wherever these lie.
-
-    Args:
-        files_now: The data files of the head to commit on.
-    """
-    by_path = {f.path: f for f in files_now}
-    for f in plan:
-        now = by_path.get(f.path)
-        if now is None:
-            return f"{f.path} is no longer part of the table"
-        if not now.deletes <= f.deletes:
-            return f"rows of {f.path} were deleted since the plan"
-    return ""
-
-
 def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
     """The bins in groups that can be written together without a row of one getting among those of another: of each partition at
     most one bin."""

@@ -10,7 +10,7 @@ from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
-from lethe.plan.bounds import FileBounds
+from lethe.plan.bounds import FileBounds, outdated
 from lethe.plan.choosing import in_order, within_budget
 from lethe.plan.likely import Likely
 from lethe.plan.suspects import Suspects
@@ -120,13 +120,8 @@ def plan_purge(
             tombstones by what this ledger remembers of them.
         cleared: Paths of files of which is known that they hold no row of the tombstones, since somebody has looked.
     """
-    by_path = {f.path: f for f in files_now}
-    for f in (*plan.delete, *plan.rewrite):
-        now = by_path.get(f.path)
-        if now is None:
-            return PlanAnew(f"{f.path} is no longer part of the table")
-        if not now.deletes <= f.deletes:
-            return PlanAnew(f"rows of {f.path} were deleted since the plan")
+    if why := outdated((*plan.delete, *plan.rewrite), files_now):
+        return PlanAnew(why)
     active, applied = still_active(plan.tombstones, ledger), still_active(plan.applied, ledger)
     if len(applied) < len(plan.applied):
         return PlanAnew("the tombstone of one batch was taken back or set again since the plan")

@@ -7,9 +7,9 @@ from typing import Final
 
 from lethe.errors import ConflictError, LetheError
 from lethe.ledger.ledger import Delta
-from lethe.plan.bounds import FileBounds
+from lethe.plan.bounds import FileBounds, outdated
 from lethe.plan.choosing import target_bytes
-from lethe.plan.compaction import Bin, CompactionPlan, plan_compaction, rounds, steps, still_holds
+from lethe.plan.compaction import Bin, CompactionPlan, plan_compaction, rounds, steps
 from lethe.run_result import Phase
 
 from lethe_spark.base import Base, observe_base
@@ -121,7 +121,7 @@ def _step(
 def _intent(
     context: RunContext, base: Base, files: Sequence[FileBounds], added: Sequence[DataFile], change: Rewrite
 ) -> Intent[None] | NothingToCommit[None]:
-    if why := still_holds(files, base.files()):
+    if why := outdated(files, base.files()):
         log.info("the compaction is planned anew: %s", why)
         return NothingToCommit(None)
     delta = base.moved(Delta(context.run_id), [f.partition for f in files], added)

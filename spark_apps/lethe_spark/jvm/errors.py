@@ -4,7 +4,7 @@ Texts of Java exceptions can hold a JDBC URL with a password in it: they go to t
 a message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -71,27 +71,22 @@ _AWAY: Final = (
 
 def is_away(error: BaseException) -> bool:
     """Whether a Java exception comes from the catalog or the storage rather than from Spark."""
-    java = java_exception(error)
-    for _ in range(20):
-        if java is None:
-            return False
-        name = str(java.getClass().getName())
-        if name.startswith(_AWAY):
-            return True
-        java = java.getCause()
-    return False
+    return any(str(java.getClass().getName()).startswith(_AWAY) for java in _causes(error))
 
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether a Java exception, or one that it was caused by, even in another process, is that a disk has no room left."""
+    return any("No space left on device" in str(java.getMessage() or "") for java in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[Any]:
+    """The Java exception behind an error, what caused it, and so on: twenty at most, for some are their own cause."""
     java = java_exception(error)
     for _ in range(20):
         if java is None:
-            return False
-        if "No space left on device" in str(java.getMessage() or ""):
-            return True
+            return
+        yield java
         java = java.getCause()
-    return False
 
 
 def transient(error: BaseException, doing: str) -> LetheError:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.plan.bounds import FileBounds
-from lethe.plan.compaction import SMALL, Bin, plan_compaction, rounds, steps, still_holds
+from lethe.plan.bounds import FileBounds, outdated
+from lethe.plan.compaction import SMALL, Bin, plan_compaction, rounds, steps
 
 from tests.builders import a_file
 
@@ -112,7 +112,7 @@ def test_steps_are_of_about_the_size_asked_for_and_leave_nothing_out() -> None:
     ],
 )
 def test_what_was_merged_may_be_committed_only_if_the_files_are_as_they_were(now: list[FileBounds], why: str) -> None:
-    assert still_holds([small("A"), small("B")], now) == why
+    assert outdated([small("A"), small("B")], now) == why
 
 
 FILES = st.lists(
