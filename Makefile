@@ -64,6 +64,7 @@ tools: ## the programs of the cluster: Kubernetes, Helm, ...
 jars: venv
 	@dev/packages.sh java postgres
 	@$(BIN)/python spark_apps/fetch_jars.py $(JARS) --scope test
+	@$(BIN)/python spark_apps/archive_classes.py
 
 ##@ Check it
 .PHONY: lint test test-unit test-spark test-cluster test-model test-all test-up format docs

@@ -47,6 +47,18 @@ DATASET = DatasetRef(namespace="bench", name="flights", uid="bench")
 METRICS = {names.METRICS_MODE.format(column=BATCH_COLUMN): "full"}
 
 
+def configure(home: Path) -> None:
+    """Make the catalog, and let this process and those that it starts know of it."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  {CATALOG}:\n    type: sql\n    uri: sqlite:///{home}/catalog.db\n    warehouse: file://{home}/warehouse\n"
+    )
+    os.environ["PYICEBERG_HOME"] = str(home)
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "scratch"))
+    Path(os.environ["SPARK_LOCAL_DIRS"]).mkdir(parents=True, exist_ok=True)
+    catalogs.load(CATALOG)  # makes the SQL catalog's tables
+
+
 @dataclass(frozen=True)
 class Lake:
     """A warehouse under `home`, with a session on it."""
@@ -57,15 +69,7 @@ class Lake:
     @classmethod
     def open(cls, home: Path, memory: str, confs: dict[str, str] | None = None) -> "Lake":
         """Start Spark with two cores on the warehouse under `home`, which is made when it is not there."""
-        home.mkdir(parents=True, exist_ok=True)
-        (home / ".pyiceberg.yaml").write_text(
-            f"catalog:\n  {CATALOG}:\n    type: sql\n    uri: sqlite:///{home}/catalog.db\n"
-            f"    warehouse: file://{home}/warehouse\n"
-        )
-        os.environ["PYICEBERG_HOME"] = str(home)
-        os.environ.setdefault("SPARK_LOCAL_DIRS", str(home / "scratch"))
-        Path(os.environ["SPARK_LOCAL_DIRS"]).mkdir(parents=True, exist_ok=True)
-        catalogs.load(CATALOG)  # makes the SQL catalog's tables
+        configure(home)
         wanted = {
             "spark.master": "local[2]",
             "spark.driver.memory": memory,

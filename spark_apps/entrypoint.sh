@@ -19,8 +19,12 @@ case ${1:-} in
     while IFS= read -r -d '' entry; do
       if [[ $entry == SPARK_JAVA_OPT_* ]]; then options+=("${entry#*=}"); fi
     done < <(env -0 | sort -zV)
+    # As lethe_spark.launching has them: an archive of classes is for the same jars in the same order.
+    LC_ALL=C
+    jars=("$SPARK_HOME"/jars/*.jar)
+    options+=("-XX:SharedArchiveFile=$SPARK_HOME/jars/classes.jsa" -Xlog:cds=off -Xlog:cds+dynamic=off)
     exec tini -- java "${options[@]}" -Xms"$SPARK_EXECUTOR_MEMORY" -Xmx"$SPARK_EXECUTOR_MEMORY" \
-      -cp "${SPARK_CONF_DIR:-/opt/lethe/conf}:$SPARK_HOME/jars/*" \
+      -cp "$(IFS=:; echo "${jars[*]}:${SPARK_CONF_DIR:-/opt/lethe/conf}")" \
       org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
       --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
       --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark.find_spark_home import _find_spark_home
+
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars
 MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
 WORKER_DAEMON: Final = "lethe_spark.worker_daemon"
 DEFAULT_JARS: Final = "~/.cache/lethe/jars"
+ARCHIVE: Final = "classes.jsa"  # beside the jars that its classes are of; archive_classes.py makes it
 
 
 def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -38,19 +41,30 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        if jars := _jars(environ):
-            wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(jars))
-    elif JARS_ENV in environ and (jars := _jars(environ)):
-        wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(jars))
+    folders = jar_folders(environ)
+    wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
     # user.home: with a uid that has no passwd entry Java says "?", and libraries then write to a folder of that name.
     options = f"-Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
+    if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
+        options = f"{' '.join(archive_options(archive))} {options}"
     wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
     return wanted
 
 
-def _jars(environ: Mapping[str, str]) -> list[str]:
-    if folder := environ.get(JARS_ENV):
-        return sorted(glob.glob(f"{folder}/*.jar"))
-    if environ.get("SPARK_HOME") and glob.glob(f"{environ['SPARK_HOME']}/jars/iceberg-spark-runtime-*.jar"):
-        return []
-    return sorted(glob.glob(f"{Path(DEFAULT_JARS).expanduser()}/*.jar"))
+def jar_folders(environ: Mapping[str, str]) -> list[str]:
+    """Where the jars lie: in the image in one folder, elsewhere in Lethe's and in Spark's."""
+    spark = f"{environ.get('SPARK_HOME') or _find_spark_home()}/jars"
+    if environ.get(JARS_ENV) or not glob.glob(f"{spark}/iceberg-spark-runtime-*.jar"):
+        return [environ.get(JARS_ENV) or str(Path(DEFAULT_JARS).expanduser()), spark]
+    return [spark]
+
+
+def class_path(folders: list[str]) -> list[str]:
+    """The jars in a fixed order. `folder/*`, which Spark gives Java, is in whatever order the file system lists them, and
+    an archive of classes is of use only to a JVM that has the same jars in the same order."""
+    return [jar for folder in folders for jar in sorted(glob.glob(f"{folder}/*.jar"))]
+
+
+def archive_options(archive: str) -> list[str]:
+    """How Java is told of an archive of classes. Of one that does not fit it says nothing and loads them from their jars."""
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

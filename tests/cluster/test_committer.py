@@ -42,6 +42,13 @@ def reverts(story: Story, *numbers: int) -> None:
         story.forget(f"b{n}")
 
 
+def test_the_images_archive_of_classes_fits_on_a_node(there: Cluster) -> None:
+    """Were the jars in another order than in the image's build, Java would silently do without it."""
+    maps = there.run("exec", COMMITTER, "--", "sh", "-c", "cat /proc/[0-9]*/maps")
+
+    assert "/jars/classes.jsa" in maps
+
+
 def test_a_revert_and_its_undo_need_no_job(there: Cluster, story: Story) -> None:
     before = story.jobs()
     reverts(story, 0)

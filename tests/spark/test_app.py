@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from lethe.run import TableRef
 from lethe.run_result import Phase
+from lethe_spark.launching import ARCHIVE
+from pyspark.sql import SparkSession
 
 from tests.spark.driver import Driver
 from tests.spark.lake import Flights, Lake
@@ -26,6 +28,14 @@ def test_a_run_tells_its_result_and_ends_with_0(flights: Flights, driver: Driver
         ended.result.rows_added,
     ) == (0, "Committed", 1, 7)
     assert flights.rows_per_batch() == {"A": 7}
+
+
+def test_a_jvm_maps_the_archive_of_classes(spark: SparkSession) -> None:
+    """Of one that does not fit, Java says nothing, and each start takes twice as long."""
+    assert spark._jvm is not None
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+
+    assert f"/{ARCHIVE}\n" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_a_table_that_nobody_made_ends_with_10_and_says_what_to_do(flights: Flights, driver: Driver) -> None:

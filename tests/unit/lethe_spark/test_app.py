@@ -13,7 +13,6 @@ from lethe.table import run_documents
 from lethe_spark import arguments, result
 from lethe_spark.foreign_errors import understood
 from lethe_spark.kube import StatusConfigMap
-from lethe_spark.launching import launch_confs
 from lethe_spark.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
@@ -141,23 +140,6 @@ def test_secrets_are_blotted_out_of_the_log_in_every_spelling() -> None:
     record.msg = record.msg.replace("%%", "%")
 
     assert formatter.format(record) == "*** *** *** s3://lake"
-
-
-def test_a_session_starts_without_the_catalogs_secrets_and_in_writable_places() -> None:
-    confs = launch_confs(
-        {"spark.master": "k8s://https://kubernetes.default", "spark.driver.extraJavaOptions": "-Dx=y"},
-        {"SPARK_LOCAL_DIRS": "/scratch", "LETHE_DRIVER_MEMORY": "900m", "SPARK_HOME": "/opt/spark"},
-    )
-
-    assert not [k for k in confs if k.startswith("spark.sql.catalog.")]
-    assert (
-        confs["spark.driver.memory"],
-        confs["spark.sql.session.timeZone"],
-        confs["spark.ui.enabled"],
-    ) == ("900m", "UTC", "false")
-    assert "-Djava.io.tmpdir=/scratch" in confs["spark.driver.extraJavaOptions"]
-    assert confs["spark.driver.extraJavaOptions"].endswith("-Dx=y")
-    assert "spark.driver.host" not in confs
 
 
 def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
