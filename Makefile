@@ -73,15 +73,15 @@ lint: venv ## formatting, types, layers, chart, scripts
 format: venv ## write the formatting that lint asks for
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 test: ## lint, then all tests but the long ones
-	@dev/test.sh -m 'not long' $(TESTS)
+	@dev/test.sh 'not long' $(TESTS)
 test-all: ## lint, then all tests
-	@dev/test.sh $(TESTS)
-test-unit: venv ## tests without Spark or a cluster
-	@$(PYTEST) tests/unit
-test-spark: venv jars ## tests of the Spark applications on local files
-	@$(PYTEST) -m 'not long' tests/spark
+	@dev/test.sh '' $(TESTS)
+test-unit: ## tests without Spark or a cluster
+	@LINT=0 dev/test.sh 'not long' tests/unit
+test-spark: ## tests of the Spark applications on local files
+	@LINT=0 dev/test.sh 'not long' tests/spark
 test-cluster: ## tests on a cluster
-	@LINT=0 dev/test.sh -m 'not long' tests/cluster
+	@LINT=0 dev/test.sh 'not long' tests/cluster
 test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1
 	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) $(PYTEST) -s -m long tests/model
 docs: venv ## write the generated pages anew
@@ -91,7 +91,7 @@ test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start
 bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 100 minutes on a quiet machine (ARGS="--scale small")
@@ -102,3 +102,5 @@ bench-deletes: venv jars ## what native deletes cost beside the ledger, into doc
 	@$(BIN)/python -m bench.deletes $(ARGS)
 bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN grows, into docs/benchmarks (ARGS="--scale small")
 	@$(BIN)/python -m bench.vacuum $(ARGS)
+bench-start: venv jars ## what the archive of classes saves each run
+	@$(BIN)/python -m bench.start $(ARGS)

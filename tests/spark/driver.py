@@ -12,7 +12,13 @@ from lethe.run_result import RunResult
 from tests.spark.lake import Lake
 
 SOURCES = Path(__file__).parents[2] / "spark_apps"
-CONFS = ("spark.master=local[2]", "spark.sql.shuffle.partitions=2", "spark.driver.memory=768m")
+CONFS = (
+    "spark.master=local[2]",
+    "spark.sql.shuffle.partitions=2",
+    "spark.driver.memory=768m",
+    # So short a life does not repay the second compiler's work, which would take half of it.
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
 
 
 @dataclass(frozen=True)
