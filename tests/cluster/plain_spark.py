@@ -17,6 +17,7 @@ def main(settings: str, table: str) -> None:
     start = {
         "spark.master": "local[1]",
         "spark.driver.memory": "600m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for one query
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.catalogImplementation": "in-memory",
