@@ -23,7 +23,7 @@ from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
-from lethe_operator.settings import Settings, from_environment
+from lethe_operator.settings import Settings, from_environment, with_files
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ def runtime_of(settings: Settings) -> Runtime:
 
 
 def main() -> None:
-    settings = from_environment()
+    settings = with_files(from_environment())
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,16 +1,18 @@
 """The operator's settings: environment -> frozen Settings. Constructing them reads nothing else.
 
-Pure, but for `from_environment`'s default argument.
+Pure, but for default arguments and `with_files`.
 """
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
+from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
 from lethe_operator.resources.common import Spec
 from lethe_operator.resources.dataset import MIB, RunTemplate
 from lethe_operator.resources.quantity import Bytes
@@ -52,7 +54,7 @@ class BackOff:
 @dataclass(frozen=True)
 class Settings:
     """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `erase_secrets`: patterns of the names of
-    those that a Restatement may; `metrics_port`: None for no metrics;
+    those that a Restatement may; `boundaries`: what each namespace may touch; `metrics_port`: None for no metrics;
     `retry`: after a run that failed by itself, `infrastructure_retry`: after one that failed for what lies outside of it."""
 
     watch_namespaces: tuple[str, ...] = ("default",)
@@ -64,6 +66,7 @@ class Settings:
     committer: Committer = field(default_factory=Committer)
     allowed_secrets: tuple[str, ...] = ()
     erase_secrets: tuple[str, ...] = ("erase-*",)
+    boundaries: Boundaries = UNLIMITED
     resync_seconds: float = 15
     retry: BackOff = BackOff(10, 360)
     infrastructure_retry: BackOff = BackOff(5, 120)
@@ -75,7 +78,7 @@ class Settings:
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
-    """Raises: InvalidSettings."""
+    """All settings but those of files. Raises: InvalidSettings."""
     namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))
     if not namespaces or "*" in namespaces:
         raise InvalidSettings(
@@ -104,6 +107,22 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         metrics_port=_port(env, "LETHE_METRICS_PORT"),
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
+
+
+def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
+    """With the boundaries of namespaces, which lie in the file that LETHE_BOUNDARIES_FILE names; without it there are none.
+    I/O: reads the file. Raises: InvalidSettings, InvalidBoundaries."""
+    path = env.get("LETHE_BOUNDARIES_FILE")
+    if not path:
+        return settings
+    try:
+        text = Path(path).read_text()
+    except OSError as e:
+        raise InvalidSettings(
+            f"LETHE_BOUNDARIES_FILE names {path}, which cannot be read ({e.strerror}). No operator works without the boundaries "
+            "that it was given: let the chart make the ConfigMap again."
+        ) from None
+    return replace(settings, boundaries=parse_boundaries(text, path))
 
 
 def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:

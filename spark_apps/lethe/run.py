@@ -34,6 +34,30 @@ class RunKind(StrEnum):
     VACUUM = "Vacuum"
 
 
+class AllowedOperation(StrEnum):
+    """What the boundary of a namespace may allow or withhold."""
+
+    REPLAY = "Replay"  # a Restatement
+    REVERT = "Revert"  # a Restatement
+    ERASE = "Erase"  # a Restatement
+    UNDO = "Undo"  # a Restatement
+    REGISTER = "Register"  # spec.consolidation.mode
+    NATIVE_DELETES = "NativeDeletes"  # spec.deletes: DeletionVectors or EqualityDeletes
+    CREATE_TABLE = "CreateTable"  # spec.table.create
+    ADOPT_TABLE = "AdoptTable"  # spec.table.adopt
+    VACUUM = "Vacuum"  # what a VacuumPolicy starts
+
+
+class RunBoundary(Document):
+    """What a run may touch, as the chart's value `boundaries` says of its namespace. In each field None sets no limit, and an
+    empty tuple allows nothing."""
+
+    catalogs: tuple[str, ...] | None = None  # names
+    tables: tuple[str, ...] | None = None  # patterns of "namespace.table", in which * stands for any characters
+    uris: tuple[str, ...] | None = None  # prefixes, compared by whole path segments
+    operations: tuple[AllowedOperation, ...] | None = None
+
+
 class DatasetRef(Document):
     namespace: str
     name: str
@@ -194,7 +218,7 @@ class RunSpec(Document):
 
     `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw last; the run refuses a table
     that was rolled back to before it. None: not to be checked. `snapshots`: how many snapshots any commit may leave.
-    `batch_tracking`: keep the table of batches beside the table.
+    `batch_tracking`: keep the table of batches beside the table. `boundary`: what the run may touch; None sets no limit.
     """
 
     api_version: str = CONTRACT_VERSION
@@ -210,6 +234,7 @@ class RunSpec(Document):
     seen_sequence_number: int | None = None
     snapshots: SnapshotLimits | None = None
     batch_tracking: bool = False
+    boundary: RunBoundary | None = None
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementSpec | None = None
     vacuum: VacuumSpec | None = None
