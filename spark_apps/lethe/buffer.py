@@ -9,7 +9,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
@@ -17,8 +16,8 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch, file_etag, hidden_folder
 from lethe.plan.layouts import DIRECTORY, Layout, folders_of, layout_of
-from lethe.plan.places import local_path
 from lethe.s3 import s3_client
+from lethe.uri import is_local, is_s3, local_path, scheme_of
 
 
 class Store(Protocol):
@@ -140,12 +139,11 @@ class S3Store:
 
 def open_store(uri: str, properties: Mapping[str, str]) -> Store:
     """The store of a URI. Raises: InputError (`UnsupportedScheme`)."""
-    scheme = urlsplit(uri).scheme
-    if scheme in ("", "file"):
+    if is_local(uri):
         return FileStore(uri)
-    if scheme in ("s3", "s3a", "s3n"):
+    if is_s3(uri):
         return S3Store(properties)
-    raise InputError("UnsupportedScheme", f"{uri}: expected an s3:// or file:// URI, found {scheme}://.")
+    raise InputError("UnsupportedScheme", f"{uri}: expected an s3:// or file:// URI, found {scheme_of(uri)}://.")
 
 
 class Buffer:

@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
 from lethe.buffer import remove_if_empty
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import file_etag
-from lethe.plan.places import local_path
 from lethe.s3 import s3_client
+from lethe.uri import is_local, local_path
 
 _NOT_IT: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
 
@@ -142,7 +141,7 @@ class S3Mover:
 
 def open_mover(uri: str, properties: Mapping[str, str]) -> Mover:
     """For a buffer that `lethe.buffer.open_store` opens."""
-    return FileMover(uri) if urlsplit(uri).scheme in ("", "file") else S3Mover(properties)
+    return FileMover(uri) if is_local(uri) else S3Mover(properties)
 
 
 def _etag(path: Path) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 from lethe.plan.batches import file_etag
-from lethe.plan.places import local_path
+from lethe.uri import is_local, local_path
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
@@ -75,7 +75,7 @@ class Store:
 
     def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
         """The files in their order, the next few being fetched meanwhile. Raises BufferAway."""
-        if all(_is_local(t.uri) for t in tasks):  # nothing to wait for: threads cost more than they save
+        if all(is_local(t.uri) for t in tasks):  # nothing to wait for: threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
             return
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-fetch") as pool:
@@ -118,7 +118,7 @@ class Store:
         return source
 
     def _locate(self, uri: str) -> tuple[FileSystem, str]:
-        if _is_local(uri):
+        if is_local(uri):
             return self._local, local_path(uri)
         scheme, _, rest = uri.partition("://")
         netloc, _, path = rest.partition("/")
@@ -128,10 +128,6 @@ class Store:
             split = urlsplit(f"{scheme}://{netloc}")
             self._known[scheme, netloc] = PyArrowFileIO(self.io_properties).fs_by_scheme(split.scheme, split.netloc)
         return self._known[scheme, netloc], f"{netloc}/{path}"
-
-
-def _is_local(uri: str) -> bool:
-    return "://" not in uri or uri.startswith("file:")
 
 
 def _etag(files: FileSystem, path: str, file: Any) -> str:

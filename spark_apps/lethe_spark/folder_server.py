@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote_plus, urlsplit
 
 from lethe.errors import ConflictError, InputError, LetheError, TransientError
-from lethe.plan.places import contains
 from lethe.table import catalogs
 from lethe.table.folder_catalog import FolderCatalog
 from lethe.table.versions import Version
+from lethe.uri import contains
 from pyspark.sql import SparkSession
 
 from lethe_spark.backoff import ATTEMPTS

@@ -2,8 +2,8 @@
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.plan.places import overlap
 from lethe.table.facts import TableFacts, column_dropped, observe
+from lethe.uri import overlap
 
 from lethe_spark.base import check_claim, no_batch_column, refuse_batches, static_table
 from lethe_spark.context import Run

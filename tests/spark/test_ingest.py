@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.places import local_path
+from lethe.uri import local_path
 from lethe_spark import buffer_store
 from lethe_spark import ingest as ingest_module
 from lethe_spark.buffer_store import BufferAway, FileTask, Watched

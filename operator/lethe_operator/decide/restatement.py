@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe.plan.places import overlap
+from lethe.uri import overlap
 
 from lethe_operator.decide import erasure, erasure_status, id_lists
 from lethe_operator.decide.actions import earliest

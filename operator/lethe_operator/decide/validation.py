@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lethe import names
-from lethe.plan.places import overlap
+from lethe.uri import overlap
 
 from lethe_operator.decide import native_deletes, rollback
 from lethe_operator.decide.pod_template import violations

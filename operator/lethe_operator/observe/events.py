@@ -7,6 +7,7 @@ from typing import Any
 
 from lethe.ledger.ledger import BatchEntry
 from lethe.queue import Queue
+from lethe.uri import is_s3
 
 from lethe_operator.observe.event_reader import Reader, Surroundings
 from lethe_operator.observe.listing import Listings
@@ -97,7 +98,7 @@ def _idle(dataset: Dataset, others: str) -> Unavailable | None:
         text = f"The older Dataset {others} reads this queue. Give each Dataset a queue of its own."
         return Unavailable(Reason.QUEUE_SHARED, text, transient=False)
     stays = "nothing is promoted, so that messages stay in the queue."
-    if not dataset.spec.buffer.uri.startswith(("s3://", "s3a://", "s3n://")):
+    if not is_s3(dataset.spec.buffer.uri):
         text = "spec.buffer.uri is not in S3, which alone tells of its objects. Remove spec.buffer.events."
         return Unavailable(Reason.NOT_SUPPORTED, text, transient=False)
     if dataset.paused:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lethe.ledger.erasure import PurgedFile
 from lethe.plan.erasure import Claim
-from lethe.plan.places import without_values
+from lethe.uri import without_values
 
 FORMAT_VERSION: Final = 1
 FILES_AT_MOST: Final = 10_000

@@ -16,9 +16,9 @@ from typing import Final
 from lethe import names
 from lethe.plan.batches import ListedObject
 from lethe.plan.cleanup import UNPUBLISHED_FOR
-from lethe.plan.places import contains, place
 from lethe.plan.versions import version_of
 from lethe.run_result import LISTED_AT_MOST
+from lethe.uri import contains, place, surely_contains
 
 _DATA: Final = (".parquet", ".orc", ".avro", ".puffin")
 _TABLE: Final = (".metadata.json", ".metadata.json.gz")
@@ -38,7 +38,9 @@ class Folders:
         """Args: of the table; the properties `write.data.path` and `write.metadata.path`, None where they are not set."""
 
         def own(folder: str) -> str | None:
-            return folder.rstrip("/") if contains(location, folder) and place(folder) != place(location) else None
+            return (
+                folder.rstrip("/") if surely_contains(location, folder) and place(folder) != place(location) else None
+            )
 
         location = location.rstrip("/")
         return cls(own(data_path or f"{location}/data"), own(metadata_path or f"{location}/metadata"))

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError, ParamValidationError
 
 from lethe.errors import InputError, TransientError
-from lethe.plan.places import local_path
 from lethe.s3 import s3_client
+from lethe.uri import is_local, is_s3, local_path, scheme_of
 
 # What link(2) says on a file system that has no hard links.
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
@@ -217,13 +217,12 @@ def open_folder(uri: str, properties: Mapping[str, str]) -> Folder:
     properties: The catalog's, as PyIceberg names them (`s3.endpoint`…).
     Raises: InputError (UnsupportedStorage).
     """
-    scheme = urlsplit(uri).scheme
-    if scheme in ("", "file"):
+    if is_local(uri):
         return LocalFolder(uri)
-    if scheme in ("s3", "s3a", "s3n"):
+    if is_s3(uri):
         return S3Folder(uri, properties)
     raise InputError(
         "UnsupportedStorage",
-        f"{uri}: tables of a catalog of type hadoop can be kept in file:// and s3:// folders, found {scheme}://. Where a "
+        f"{uri}: tables of a catalog of type hadoop can be kept in file:// and s3:// folders, found {scheme_of(uri)}://. Where a "
         "rename refuses to replace a file, as in HDFS, Iceberg's own Hadoop catalog is safe; Lethe does not speak to it.",
     )

@@ -19,8 +19,8 @@ from pyiceberg.io import FileIO
 
 from lethe.errors import TransientError
 from lethe.ledger.erasure import Blocker, Holder
-from lethe.plan.places import local_path, without_values
 from lethe.s3 import s3_client
+from lethe.uri import is_local, is_s3, local_path, without_values
 
 ASKED_AT_ONCE: Final = 16
 _UNKNOWN_CALL: Final = ("NotImplemented", "MethodNotAllowed", "UnsupportedOperation", "501", "405")
@@ -86,9 +86,9 @@ class Storage(Protocol):
 
 def open_storage(location: str, io: FileIO, properties: Mapping[str, str]) -> Storage:
     """The storage of a table at this location, asked as the catalog's properties say."""
-    if location.partition("://")[0] in ("s3", "s3a", "s3n"):
+    if is_s3(location):
         return S3Objects(properties)
-    return Files(io, listable=location.startswith("file:") or "://" not in location)
+    return Files(io, listable=is_local(location))
 
 
 class Files:

@@ -18,11 +18,11 @@ from lethe.ledger.ledger import Delta
 from lethe.plan.cleanup import UNPUBLISHED_FOR
 from lethe.plan.erasure import claims
 from lethe.plan.erasure_holders import holders, losing_ledger, snapshot_blockers, to_expire
-from lethe.plan.places import place, without_values
 from lethe.run import SnapshotLimits
 from lethe.run_result import Phase, RunResult
 from lethe.table.history import Manifests, refs_of
 from lethe.table.remains import Storage, VersionsDenied, open_storage
+from lethe.uri import place, without_values
 
 from lethe_spark.base import observe_base
 from lethe_spark.context import Run

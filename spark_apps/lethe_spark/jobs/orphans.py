@@ -10,9 +10,9 @@ from lethe.buffer import open_store
 from lethe.errors import LetheError
 from lethe.plan.batches import ListedObject
 from lethe.plan.orphans import Folders, Orphans, plan_orphans, shown
-from lethe.plan.places import contains
 from lethe.run_result import Phase
 from lethe.table.reachable import reachable
+from lethe.uri import contains
 
 from lethe_spark.base import observe_base
 from lethe_spark.context import RunContext

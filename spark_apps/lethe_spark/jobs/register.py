@@ -16,9 +16,9 @@ from lethe.ledger.ledger import BatchState
 from lethe.ledger.parts import get_many
 from lethe.plan.batches import BufferedBatch
 from lethe.plan.consolidation import WrittenBatch
-from lethe.plan.places import place
 from lethe.plan.refusals import is_judged
 from lethe.run_result import RefusedBatch
+from lethe.uri import place
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 

@@ -16,10 +16,10 @@ from lethe.errors import InputError, LedgerError, TableError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import is_data
 from lethe.plan.group import set_aside
-from lethe.plan.places import overlap
 from lethe.plan.restatement import ReplacementRows
 from lethe.run import RestatementRequest
 from lethe.run_result import Phase, RequestResult
+from lethe.uri import overlap
 
 from lethe_spark.base import Base
 from lethe_spark.context import RunContext
