@@ -167,7 +167,7 @@ def mark(claimed: Iterable[Claim], history: History, known: Mapping[str, PurgedF
     """
     changed: list[Erasure] = []
     of = {path: set(f.restatements) for path, f in known.items()}
-    suspect: dict[int | None, tuple[HeldFile, ...]] = {}
+    suspect: dict[tuple[int | None, bool], tuple[HeldFile, ...]] = {}
     for claim in claimed:
         erasure = claim.erasure
         if erasure.is_purged and claim.hidden:
@@ -179,14 +179,16 @@ def mark(claimed: Iterable[Claim], history: History, known: Mapping[str, PurgedF
             erasure = replace(erasure, purged_by=by, purged_at=history.head_sequence_number, purged_time=now)
         if erasure != claim.erasure:
             changed.append(erasure)
-        if clean_since not in suspect:
-            suspect[clean_since] = _suspect(history, clean_since)
-        for path in _held_by(claim if clean_since is None else replace(claim, since=None), suspect[clean_since]):
+        asked = (clean_since, claim.by_records)
+        if asked not in suspect:
+            suspect[asked] = _suspect(history, *asked)
+        for path in _held_by(claim if clean_since is None else replace(claim, since=None), suspect[asked]):
             of.setdefault(path, set()).add(claim.key)
-        if erasure.is_purged and not claim.by_records:
-            # A head without a row of the batch, with a file that was staged when it was noted: it held none.
+        if erasure.purged_at is not None:
+            # A head without a row of the erasure, with a file that was staged when it was noted: it held none.
             for path in known.keys() & history.live:
-                of[path].discard(claim.key)
+                if not claim.by_records or (history.files[path].sequence_number or 0) > erasure.purged_at:
+                    of[path].discard(claim.key)
     files = [_purged_file(path, keys, history, known) for path, keys in sorted(of.items()) if keys]
     new = tuple(f for f in files if known.get(f.path) != f)
     return Marked(tuple(changed), new, frozenset(path for path, keys in of.items() if not keys))
@@ -220,36 +222,50 @@ def _purging_snapshot(claim: Claim, history: History) -> int | None:
     return committed.id if committed is not None else history.head_id
 
 
-def _suspect(history: History, clean_since: int | None) -> tuple[HeldFile, ...]:
-    """The files of snapshots other than those that are known to be clean.
+def _suspect(history: History, clean_since: int | None, by_records: bool) -> tuple[HeldFile, ...]:
+    """The files that some retained snapshot names, of whatever ancestry, but for those that are known to be clean.
+
+    Clean are the files of the head and, once an erasure is purged, of the table's own line since. A branch, a tag on one and a
+    staged snapshot are not, even if they were made on a clean snapshot: their writers may have read an older one. Of records,
+    what a run of Lethe has staged since does not count: such a run reads the buffer alone.
 
     Args:
-        clean_since: The sequence number from which on the head's line is clean, and what descends from it; None: only the head
-            is, if anything.
+        clean_since: The sequence number from which on the table's line is clean; None: only the head is, if anything.
     """
-    line = [i for i in history.lineage() if clean_since is None or history.snapshots[i].sequence_number >= clean_since]
-    clean = _with_descendants(history.snapshots, line[:1] if clean_since is None else line)
-    manifests = {m for i in history.snapshots.keys() - clean for m in history.manifests[i]}
-    reached = {p for m in manifests for p in history.named[m]} - history.live
-    # Once purged, what was there then has been looked at; only what came since, on a branch of old, may be new.
+    line = set(history.lineage()) if clean_since is not None else set()
+    clean = set(history.live)
+    reached: set[str] = set()
+    for i, manifests in history.manifests.items():
+        snapshot = history.snapshots[i]
+        of_line = clean_since is not None and _is_of_line(snapshot, line, clean_since)
+        if clean_since is not None and by_records and names.STAGE in snapshot.summary:
+            continue
+        for m in manifests:
+            (clean if of_line else reached).update(history.named[m])
+    # What was there when the rows left the head was looked at then; only what came since may be new.
     return tuple(
         f
-        for f in map(history.files.__getitem__, reached)
-        if clean_since is None or (f.sequence_number or 0) > clean_since
+        for f in map(history.files.__getitem__, reached - clean)
+        if clean_since is None or not f.sequence_number or f.sequence_number > clean_since
     )
 
 
-def _with_descendants(snapshots: Mapping[int, Snapshot], of: Iterable[int]) -> set[int]:
-    """These snapshots and all that were made on them."""
-    known = dict.fromkeys(of, True)
-    for start in snapshots:
-        walked: list[int] = []
-        current: int | None = start
-        while current is not None and current in snapshots and current not in known:
-            walked.append(current)
-            current = snapshots[current].parent_id
-        known.update(dict.fromkeys(walked, current is not None and known.get(current, False)))
-    return {i for i, is_one in known.items() if is_one}
+def _is_of_line(snapshot: Snapshot, line: Collection[int], since: int) -> bool:
+    """Whether it was the head at some time since. Only the head's line gets ledgers, so that one with a ledger is of it, even if
+    the snapshots between it and the head have expired."""
+    if snapshot.sequence_number < since or names.WAP_ID in snapshot.summary:
+        return False
+    return snapshot.id in line or snapshot.ledger is not None
+
+
+def has_unseen(seen: History, snapshots: Mapping[int, Snapshot], head_id: int | None) -> bool:
+    """Whether a snapshot that may hold rows of an erasure was added since the look: any but those with a ledger on the head's
+    line, which bring in nothing that was erased."""
+    line: set[int] = set()
+    while head_id is not None and head_id in snapshots and head_id not in seen.snapshots:
+        line.add(head_id)
+        head_id = snapshots[head_id].parent_id
+    return any(i not in line or snapshots[i].ledger is None for i in snapshots.keys() - seen.snapshots.keys())
 
 
 def _held_by(claim: Claim, files: Iterable[HeldFile]) -> set[str]:

@@ -28,7 +28,7 @@ from lethe_spark.base import observe_base
 from lethe_spark.context import Run
 from lethe_spark.jobs.erasure_close import Seen, close, verification_of
 from lethe_spark.jobs.purged import for_erasures, note_purged
-from lethe_spark.jobs.tidying import expired
+from lethe_spark.jobs.tidying import anchor_head, expired
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.removal import expire
 from lethe_spark.jvm.run_folder import DATA_PATH
@@ -39,6 +39,7 @@ from lethe_spark.tracking import said
 log = logging.getLogger(__name__)
 _RUN_FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 _KEPT_BY_PROPERTY: Final = "gc.enabled"
+LOOKS: Final = 3  # while others add snapshots that no look has seen
 
 
 def run(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
@@ -71,16 +72,22 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
         return result
     context.reporter.phase(Phase.EXPIRING, f"{count} erasures are looked at")
     manifests = Manifests()
-    committed = [note_purged(context, table, manifests)]
-    context.step("after-purged-noted")
-    due = _expire_due(context, table, manifests)
-    seen = _look(context, table, manifests)
-    storage = open_storage(table.location, observe_base(context, table).iceberg.io, context.catalog_properties)
-    _ask_storage(context, table, seen, storage)
-    context.step("after-storage-asked")
-    verification = verification_of(context, seen, storage)
-    outcomes, snapshot_id = close(context, table, seen, verification, due)
-    committed.append(snapshot_id)
+    committed: list[int | None] = []
+    due: tuple[int, ...] = ()
+    for _ in range(LOOKS):
+        anchor_head(context, table)  # the rows of what another writer has added are told by the next ledger
+        committed.append(note_purged(context, table, manifests))
+        context.step("after-purged-noted")
+        due += _expire_due(context, table, manifests)
+        seen = _look(context, table, manifests)
+        storage = open_storage(table.location, observe_base(context, table).iceberg.io, context.catalog_properties)
+        _ask_storage(context, table, seen, storage)
+        context.step("after-storage-asked")
+        verification = verification_of(context, seen, storage)
+        outcomes, snapshot_id = close(context, table, seen, verification, due)
+        committed.append(snapshot_id)
+        if not seen.is_outdated:
+            break
     still_open = [o for o in outcomes if o.verified_time is None]
     own = next((i for i in reversed(committed) if i is not None), None) if _is_all(context) else None
     return result.model_copy(

@@ -8,7 +8,7 @@ from typing import Final
 from lethe import names
 from lethe.ledger.erasure import Blocker, Erasure, PurgedFile
 from lethe.ledger.ledger import Delta, RequestEntry
-from lethe.plan.erasure import Claim, History, plan_closing
+from lethe.plan.erasure import Claim, History, has_unseen, plan_closing
 from lethe.plan.erasure_holders import looked_at
 from lethe.plan.erasure_record import Verification, record
 from lethe.run_result import LISTED_AT_MOST, ErasureOutcome
@@ -26,7 +26,8 @@ LOOK_AGAIN_SECONDS: Final = 21_600  # where nobody says when that which holds th
 
 @dataclass
 class Seen:
-    """What one look has found. `blockers`: by erasure; `examined`: those that were looked at, as they were then."""
+    """What one look has found. `blockers`: by erasure; `leftovers`: files of runs that were removed; `is_outdated`: a snapshot
+    was added since that nobody has looked at, so that nothing was closed."""
 
     claims: Mapping[str, Claim]
     history: History
@@ -35,11 +36,12 @@ class Seen:
     head_id: int | None
     blockers: dict[str, list[Blocker]] = field(default_factory=dict)
     leftovers: int = 0
+    is_outdated: bool = False
 
     @property
     def free(self) -> list[str]:
         """The erasures whose rows have left the head, and that nothing is known to hold."""
-        return [k for k, c in self.claims.items() if c.erasure.is_purged and not self.blockers.get(k)]
+        return [k for k, c in self.claims.items() if c.erasure.is_purged and not c.hidden and not self.blockers.get(k)]
 
     def block(self, keys: Iterable[str], blocker: Blocker) -> None:
         for key in keys:
@@ -71,7 +73,9 @@ def close(
     def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
         current = {e.restatement: e for e in base.ledger.open_erasures}
         same = {k: c for k, c in seen.claims.items() if current.get(k) == c.erasure}
-        closing = plan_closing(base.ledger, (k for k in seen.free if k in same), seen.files, base.field_id)
+        seen.is_outdated = bool(seen.free) and has_unseen(seen.history, base.facts.snapshots, base.facts.head_id)
+        free = [] if seen.is_outdated else [k for k in seen.free if k in same]
+        closing = plan_closing(base.ledger, free, seen.files, base.field_id)
         for key in closing.keys:
             if key not in written:
                 written[key] = _record(base, seen, seen.claims[key], verification, expired)

@@ -79,14 +79,16 @@ def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
     long = too_many(table.snapshot_count, limits)
     if committed and not long:
         return Tidied()  # its commit has stamped the head
-    anchored = _anchored(context, table, observe_base(context, table))
+    anchored = anchor_head(context, table)
     if not long:
         return Tidied(anchored)
     expired = expire_down(context, table, limits, by_age=False)
     return Tidied(anchored, expired, clean_up(context, table) if expired else 0)
 
 
-def _anchored(context: Run, table: IcebergTable, base: Base) -> int | None:
+def anchor_head(context: Run, table: IcebergTable) -> int | None:
+    """Give a bare head a ledger. Returns: the snapshot that carries it; None: the head had one. Raises: as `reanchor`."""
+    base = observe_base(context, table)
     return reanchor(beside(context, base.facts.head_id), table) if base.loaded.resolution.bare else None
 
 
@@ -94,7 +96,7 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
     """Expire what the limits allow to go, with its files. A bare head is re-anchored first, and what was in the files is noted as
     long as an erasure is open. Returns: how many went."""
     context.reporter.phase(Phase.EXPIRING)
-    _anchored(context, table, observe_base(context, table))
+    anchor_head(context, table)
     if observe_base(context, table).ledger.open_erasures:
         note_purged(context, table, Manifests())
     base = observe_base(context, table)

@@ -16,6 +16,7 @@ from lethe.plan.erasure import (
     HeldFile,
     History,
     claims,
+    has_unseen,
     mark,
     plan_closing,
     remembered_of_records,
@@ -147,25 +148,54 @@ def test_deletes_of_a_noted_file_are_noted_and_of_records_those_that_hold_values
 def test_once_purged_only_what_comes_on_a_branch_is_new() -> None:
     """Compactions of the head's line move rows that were clean already, whatever their bounds."""
     files = [a_held("clean", "A-C", at=3), a_held("copied", "A-C", at=5), a_held("old", "A-C", at=1)]
-    branch = a_snapshot(5, 1, ledger="L5")
+    branch = a_snapshot(5, 1)
     named = {1: ["old"], 3: ["clean"], 4: [], 5: ["copied", "old"]}
     claim = a_claim("B", purged_by=2, purged_at=2, purged_time=NOW)
 
     assert marked_paths(claim, a_story(files, named, 4, branch)) == ["copied"]
 
 
-@pytest.mark.parametrize("records", [False, True])
-def test_a_branch_of_a_clean_snapshot_is_clean_and_so_is_what_is_staged_on_one(records: bool) -> None:
+@pytest.mark.parametrize(("records", "paths"), [(False, ["own", "staged"]), (True, ["other", "own", "staged"])])
+def test_what_a_branch_or_a_stage_adds_to_a_clean_snapshot_may_be_a_copy(records: bool, paths: list[str]) -> None:
+    """Whoever wrote it may have read a tag, or have read the batch before it was erased."""
     files = [a_held("clean", "A-C", at=3), a_held("own", "A-C", at=5), a_held("staged", "A-C", at=6)]
-    branch, staged = a_snapshot(5, 3, ledger="L5"), a_snapshot(6, 4, wap__id="r")
-    named = {3: ["clean"], 4: [], 5: ["own", "clean"], 6: ["staged"]}
+    files.append(a_held("other", "X", at=5))
+    branch, staged = a_snapshot(5, 3), a_snapshot(6, 4, wap__id="r")
+    named = {3: ["clean"], 4: [], 5: ["own", "clean", "other"], 6: ["staged"]}
     claim = a_claim("B", records=records, purged_by=2, purged_at=2, purged_time=NOW)
 
-    assert marked_paths(claim, a_story(files, named, 4, branch, staged)) == []
+    assert marked_paths(claim, a_story(files, named, 4, branch, staged)) == paths
+
+
+def test_a_batch_that_is_staged_on_the_very_head_that_lost_it_is_noted() -> None:
+    """Also when the erasure is marked as purged at that moment."""
+    files = [a_held("staged", "A-C", at=3), a_held("live", "A-C", at=2)]
+    staged = a_snapshot(3, 2, wap__id="r", lethe__stage="s")
+
+    assert marked_paths(a_claim("B"), a_story(files, {2: ["live"], 3: ["staged", "live"]}, 2, staged)) == ["staged"]
+
+
+def test_of_records_what_a_run_of_lethe_stages_later_holds_nothing() -> None:
+    """It reads the buffer, and the Erase has waited for the batches that lay there."""
+    staged = a_snapshot(6, 4, wap__id="r", lethe__stage="s")
+    history = a_story([a_held("staged", "A-C", at=6)], {4: [], 6: ["staged"]}, 4, staged)
+    claim = a_claim("B", records=True, purged_by=2, purged_at=2, purged_time=NOW)
+
+    assert marked_paths(claim, history) == []
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_a_tag_on_a_clean_head_holds_nothing_when_the_snapshots_in_between_are_gone(records: bool) -> None:
+    """A snapshot with a ledger of its own, made since the purge, was the head once."""
+    tagged = a_snapshot(3, 2, ledger="L3")
+    history = a_story([a_held("f", "A-C", at=3)], {3: ["f"], 6: []}, 6, tagged)
+    claim = a_claim("B", records=records, purged_by=2, purged_at=2, purged_time=NOW)
+
+    assert marked_paths(claim, history) == []
 
 
 def test_of_records_everything_that_a_branch_of_an_old_snapshot_adds_may_be_a_copy() -> None:
-    branch = a_snapshot(5, 1, ledger="L5")
+    branch = a_snapshot(5, 1)
     history = a_story([a_held("copied", "X", at=5)], {1: [], 3: [], 4: [], 5: ["copied"]}, 4, branch)
     claim = a_claim(records=True, since=2, purged_by=3, purged_at=3, purged_time=NOW)
 
@@ -340,3 +370,17 @@ def test_what_another_run_has_closed_meanwhile_is_not_closed_twice() -> None:
     found = plan_closing(owing(files={}), ["ns/a/0"], noted(f="a"), FIELD)
 
     assert (found.keys, found.close, found.set_files, found.forget_files) == ((), set(), (), set())
+
+
+# --- what came since the look ---------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_that_came_since_the_look_is_unseen_unless_a_ledger_of_the_heads_line_vouches_for_it() -> None:
+    seen = a_story([], {1: [], 2: []}, 2)
+    ours, bare, branch = a_snapshot(3, 2, ledger="L3"), a_snapshot(3, 2), a_snapshot(4, 1, ledger="L4")
+
+    def unseen(head: int, *new: Snapshot) -> bool:
+        return has_unseen(seen, {**seen.snapshots, **a_history(*new)}, head)
+
+    assert [unseen(2), unseen(3, ours)] == [False, False]
+    assert [unseen(3, bare), unseen(2, branch), unseen(3, ours, branch)] == [True, True, True]

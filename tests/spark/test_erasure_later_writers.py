@@ -1,0 +1,83 @@
+"""An erasure stays open as long as somebody may still bring its rows back, and a run that read them before does not."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.erasure_support import blockers, check_closed, erase, look, tag, three_batches
+from tests.spark.jobs_support import Story, local, of_batches
+from tests.spark.lake import Lake
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return three_batches(spark, lake)
+
+
+def holding(story: Story, batch: str) -> list[str]:
+    """Every data file below the table with a row of the batch, whether or not a snapshot names it."""
+    root = Path(local(story.table().location()))
+    files = [p for p in root.rglob("*.parquet") if "batch_id" in pq.read_schema(p).names]
+    return [p.name for p in files if batch in pq.read_table(p, partitioning=None)["batch_id"].to_pylist()]
+
+
+def retained_holding(story: Story, batch: str) -> list[int]:
+    """Retained snapshots, of whatever ref, that name a data file with rows of the batch."""
+    table, names = story.table(), set(holding(story, batch))
+    found = []
+    for snapshot in table.metadata.snapshots:
+        entries = (e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io))
+        if any(e.data_file.file_path.rpartition("/")[2] in names for e in entries):
+            found.append(snapshot.snapshot_id)
+    return found
+
+
+def test_a_branch_made_after_the_purge_that_copies_the_batch_from_a_tag_holds_the_erasure(story: Story) -> None:
+    tag(story)
+    erase(story, "A")
+    held = story.vacuum()
+    story.spark.sql(f"ALTER TABLE {story.full_name} CREATE BRANCH copy")
+    rows = f"SELECT * FROM {story.full_name} VERSION AS OF 'audit' WHERE batch_id = 'A'"
+    story.spark.sql(f"INSERT INTO {story.full_name}.branch_copy {rows}")
+    story.table().manage_snapshots().remove_tag("audit").commit()
+
+    copied = look(story)
+    story.spark.sql(f"ALTER TABLE {story.full_name} DROP BRANCH copy")
+    free = look(story)
+
+    assert (blockers(held), blockers(copied)) == (["tag audit"], ["branch copy"])
+    check_closed(story, free)
+    assert (holding(story, "A"), retained_holding(story, "A")) == ([], [])
+    story.check_reads(of_batches("B", "D"))
+
+
+def test_a_copy_that_is_made_while_the_storage_is_asked_is_seen_before_the_erasure_is_closed(story: Story) -> None:
+    erase(story, "A")
+
+    def copy() -> None:
+        story.spark.sql(f"ALTER TABLE {story.full_name} CREATE BRANCH copy")
+        story.spark.sql(f"INSERT INTO {story.full_name}.branch_copy VALUES (CAST(1 AS BIGINT), 1, 'A')")
+
+    held = story.vacuum(after_storage_asked=copy)
+
+    assert blockers(held) == ["branch copy"]
+
+
+def test_rows_that_another_writer_brings_back_into_the_head_reopen_the_erasure_at_the_look(story: Story) -> None:
+    """Nothing of Lethe's has committed since, so that no ledger knows of them yet."""
+    tag(story)
+    erase(story, "A")
+    story.vacuum()
+    rows = f"SELECT * FROM {story.full_name} VERSION AS OF 'audit' WHERE batch_id = 'A'"
+    story.spark.sql(f"INSERT INTO {story.full_name} {rows}")
+    story.table().manage_snapshots().remove_tag("audit").commit()
+
+    reopened = look(story)
+    purged = story.vacuum(key="2")
+
+    assert reopened.erasures_open == 1
+    check_closed(story, purged)
+    assert holding(story, "A") == []
+    story.check_reads(of_batches("B", "D"))
