@@ -62,7 +62,8 @@ class Kind:
     name: str
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        parts = [self.api, "namespaces", namespace, self.plural, name, subresource]
+        """Args: namespace: "" for a kind that has none."""
+        parts = [self.api, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
         return "/".join(p for p in parts if p)
 
 
@@ -75,6 +76,7 @@ CONFIG_MAPS: Final = Kind("/api/v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS: Final = Kind("/api/v1", "serviceaccounts", "ServiceAccount")
 ROLES: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "roles", "Role")
 ROLE_BINDINGS: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+NAMESPACES: Final = Kind("/api/v1", "namespaces", "Namespace")
 LEASES: Final = Kind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 EVENTS: Final = Kind("/apis/events.k8s.io/v1", "events", "Event")
 BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS)}

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import kopf
@@ -19,6 +19,7 @@ from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import Health
 from lethe_operator.metrics import Metrics
+from lethe_operator.observe.cluster import cluster_id
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
@@ -136,6 +137,7 @@ def kopf_settings() -> kopf.OperatorSettings:
 def runtime_of(settings: Settings) -> Runtime:
     """Connects to the cluster and opens the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
     kube = kubernetes.connect()
+    settings = replace(settings, cluster=cluster_id(kube))
     metrics = Metrics()
     kube.counted = metrics.api_request
     if settings.metrics_port is not None:

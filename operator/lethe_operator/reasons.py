@@ -64,6 +64,27 @@ class Reason(StrEnum):
         "BufferOverlapsTable",
         "The buffer lies inside the table's location, or the other way round.",
     )
+    BUFFER_LOCAL = (
+        "BufferLocal",
+        "spec.buffer.uri is a file: URI, and the catalog is not on the same machine. Nothing in it is read.",
+    )
+    BUFFER_HOLDS_TABLE = (
+        "BufferHoldsTable",
+        "The buffer is inside, equal to or above an Iceberg table or a catalog's warehouse, or holds files of a table. "
+        "Nothing in it is moved or deleted.",
+    )
+    BUFFER_HOLDS_OTHER_OBJECTS = (
+        "BufferHoldsOtherObjects",
+        "The buffer is not claimed yet and holds objects that are no batches; spec.buffer.adopt would claim it all the same.",
+    )
+    BUFFER_CLAIMED = (
+        "BufferClaimed",
+        "The object _lethe.json in the buffer says that another Dataset owns it, of whatever namespace, release or cluster.",
+    )
+    TABLE_IN_OTHER_TABLE = (
+        "TableInOtherTable",
+        "The table keeps files in the folder of the table of an older Dataset, or the other way round.",
+    )
     BUFFER_SHARED = "BufferShared", "An older Dataset has the same buffer, or one that contains it or lies in it."
     BUFFER_BEING_LISTED = "BufferBeingListed", "Which batches wait is told by a listing that is not done yet."
     NOTHING_WAITS = "NothingWaits", "No batch of the buffer waits for promotion."

@@ -95,7 +95,7 @@ class Reconciler:
             key.namespace,
             key.name,
             self.clock(),
-            self.settings.committer,
+            self.settings,
         )
         now = self.clock()
         for invalid in found.invalid:

@@ -75,6 +75,7 @@ class Settings:
     liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
     metrics_port: int | None = None
     log_level: str = "INFO"
+    cluster: str = ""  # an id of the cluster, by which a buffer's claim names it; "": not known
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:

@@ -5,19 +5,22 @@ I/O. S3 is spoken through boto3, since a listing must come with ETags and PyIceb
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from botocore.exceptions import ClientError
 
 from lethe.errors import InputError
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch, file_etag, hidden_folder
-from lethe.plan.layouts import DIRECTORY, Layout, folders_of, layout_of
+from lethe.plan.layouts import DIRECTORY, Layout, folders_of, is_of_batch, layout_of
 from lethe.s3 import s3_client
 from lethe.uri import is_local, is_s3, local_path, scheme_of
+
+LOOKS_AT_ONCE: Final = 10  # as many connections as boto3 keeps
 
 
 class Store(Protocol):
@@ -125,7 +128,10 @@ class S3Store:
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
         by_bucket: dict[str, list[str]] = {}
-        for o in objects:
+        listed = list(objects)
+        with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="lethe-look") as pool:
+            same = list(pool.map(self._is_same, listed))
+        for o in (o for o, unchanged in zip(listed, same, strict=True) if unchanged):
             _, _, bucket, key = o.key.split("/", 3)
             by_bucket.setdefault(bucket, []).append(key)
         gone = 0
@@ -135,6 +141,11 @@ class S3Store:
                 answer = self._s3.delete_objects(Bucket=bucket, Delete={"Objects": wanted, "Quiet": True})
                 gone += len(wanted) - len(answer.get("Errors", ()))
         return gone
+
+    def _is_same(self, listed: BufferedObject) -> bool:
+        """Whether an object is what was listed, or is gone. A store that knows no conditional deletion is asked right before."""
+        found = self.find(listed.key)
+        return found is None or (found.size, found.etag) == (listed.size, listed.etag)
 
 
 def open_store(uri: str, properties: Mapping[str, str]) -> Store:
@@ -175,8 +186,13 @@ class Buffer:
         return next(folders_of(objects, self.uri, self._layout), None)
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
-        """Delete these objects; how many went. One that is gone already counts."""
-        return self._store.delete(objects)
+        """Delete these objects, as far as they are parts of batches and what was listed; how many went. One that is gone already
+        counts."""
+        return self._store.delete([o for o in objects if self.is_of_batch(o.key)])
+
+    def is_of_batch(self, key: str) -> bool:
+        """Whether an object's name is such as only a batch's has under the declared layout."""
+        return is_of_batch(key, self.uri, self._layout)
 
 
 def open_buffer(uri: str, batch_column: str, properties: Mapping[str, str], layout: str = DIRECTORY) -> Buffer:

@@ -63,4 +63,6 @@ ERASURES_FOLDER: Final = "_erasures"
 # --- in the buffer -------------------------------------------------------------------------------------------------
 SUCCESS_MARKER: Final = "_SUCCESS"
 REFUSED_FOLDER: Final = "_refused"  # below the buffer: folders that begin with an underscore are no batches
+# At its root: which Dataset owns the buffer.
+CLAIM_FILE: Final = "_lethe.json"
 REFUSAL_FILE: Final = "_REFUSED.json"  # beside the objects of a refused batch: why

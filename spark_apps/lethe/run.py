@@ -62,6 +62,7 @@ class DatasetRef(Document):
     namespace: str
     name: str
     uid: str
+    cluster: str = ""  # an id of the cluster; "": not known
 
     @property
     def claim(self) -> str:
@@ -89,6 +90,7 @@ class BufferRef(Document):
     uri: str
     format: FileFormat = "parquet"
     layout: str = "Directory"
+    adopt: bool = False  # claim the buffer although it holds objects that are no batches
 
 
 class SeenObject(Document):

@@ -14,7 +14,7 @@ from lethe.buffer import open_store
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.mover import open_mover
 from lethe.plan.batches import is_data
-from lethe.plan.refusals import refused_folder
+from lethe.plan.refusals import is_file, refused_folder
 from lethe.run import BufferRef
 from lethe_spark.jobs.refusing import set_one_aside
 from lethe_spark.progress import Reporter
@@ -37,7 +37,8 @@ class Buffer:
     put: Callable[[str, bytes], object]
 
     def aside(self, *, judged: bool = True, **at: Callable[[], object]) -> None:
-        spec = a_run(buffer=BufferRef(uri=self.uri))
+        layout = "File" if is_file(self.uri, self.entry) else "Directory"
+        spec = a_run(buffer=BufferRef(uri=self.uri, layout=layout))
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
         reporter = Reporter(spec, Recorder())
         context = Watched(spec, reporter, self.properties, spark=None, at=hooks)  # type: ignore[arg-type]

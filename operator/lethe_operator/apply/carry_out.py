@@ -8,7 +8,10 @@ from typing import Any
 
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BufferedObject
+from lethe.plan.claims import Holder, Owner, holder_of, rejected
+from lethe.plan.digest import BufferDigest
 from lethe.run import DatasetRef
+from lethe.surroundings import Adopted, take_claim
 from lethe.table import catalogs
 
 from lethe_operator.apply import events, status
@@ -93,8 +96,8 @@ def carry_out(
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
     events.post(kube, namespace, (*actions.events, *started), uids)
-    if actions.sweep:
-        _sweep(dataset, actions.sweep)
+    if actions.sweep and actions.owner is not None:
+        _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
     if not unshown:
         attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
         shared = {a.job for r in world.runs for a in r.attempts if a.shared}
@@ -216,11 +219,21 @@ def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:
         return
 
 
-def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...]) -> None:
-    """Delete what was promoted long ago. What is left is found again next time."""
+def _adopted(world: World) -> Adopted:
+    """What lies in the buffer beside batches: a buffer that may not be claimed so is never swept."""
+    found = world.buffer
+    return Adopted(found.unrelated, found.unrelated_names) if isinstance(found, BufferDigest) else Adopted()
+
+
+def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:
+    """Delete what was promoted long ago, from a buffer that is the Dataset's own. What is left is found again next time."""
     try:
         properties = catalogs.properties(dataset.spec.table.catalog)
         spec = dataset.spec
+        claim = take_claim(spec.buffer.uri, properties, owner, spec.buffer.layout, adopted)
+        if holder_of(claim, owner) is not Holder.OURS:
+            log.warning("%s: %s", dataset.meta.full_name, rejected(claim, spec.buffer.uri))
+            return
         buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
         gone = buffer.delete(objects)
         log.info("%s: %d of %d objects deleted from the buffer", dataset.meta.full_name, gone, len(objects))

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from lethe.ledger.ledger import BufferedObject
+from lethe.plan.claims import Owner
 from lethe.run import RunSpec
 
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, Place
@@ -52,7 +53,8 @@ class Actions:
     launches: tuple[Launch, ...] = ()
     remind: tuple[Attempt, ...] = ()
     withdraw: tuple[str, ...] = ()
-    sweep: tuple[BufferedObject, ...] = ()
+    sweep: tuple[BufferedObject, ...] = ()  # to be deleted from the buffer, if `owner` holds its claim
+    owner: Owner | None = None  # as whom the Dataset claims its buffer; None: nothing is to be deleted
     delete_jobs: tuple[str, ...] = ()
     drop_keys: tuple[str, ...] = ()
     delete_restatements: tuple[str, ...] = ()

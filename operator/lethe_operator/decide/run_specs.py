@@ -162,7 +162,9 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
             else None,
         ),
         batch_column=spec.batch_column,
-        buffer=BufferRef(uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout),
+        buffer=BufferRef(
+            uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout, adopt=spec.buffer.adopt
+        ),
         schema_evolution=spec.schema_evolution,
         snapshots=limits_of(dataset),
         batch_tracking=spec.batch_tracking.enabled,

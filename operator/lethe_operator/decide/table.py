@@ -16,6 +16,7 @@ from lethe.plan.retention import Sweep, plan_sweep
 from lethe.run import RunKind
 
 from lethe_operator.decide import (
+    buffer_guard,
     committer,
     conditions,
     dataset_status,
@@ -82,7 +83,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
     asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
     groups = ((queued, group), (quick, asked))
-    turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, may_start, now)
+    turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, may_start, now, settings.cluster)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -113,6 +114,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         remind=committer.forgotten(world) if may_start else (),
         withdraw=committer.withdrawn(world),
         sweep=sweep.delete,
+        owner=buffer_guard.owner(dataset, world, settings),
         delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
         delete_restatements=over.names,
@@ -171,6 +173,7 @@ def _turns(
     reanchor: ConsolidationVerdict,
     may_start: bool,
     now: datetime,
+    cluster: str,
 ) -> _Turns:
     if not may_start:
         return _Turns((), None)
@@ -198,7 +201,8 @@ def _turns(
         launches.append(reanchor.launch)
     verdicts = (consolidation, vacuum, erasures, reanchor)
     times = (earliest(collecting, gathering) or pause, *(v.look_again for v in verdicts))
-    return _Turns(tuple(_after_failures(world, _seeing(world, x)) for x in launches), earliest(*times), pause)
+    known = tuple(_in_cluster(_after_failures(world, _seeing(world, x)), cluster) for x in launches)
+    return _Turns(known, earliest(*times), pause)
 
 
 def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
@@ -253,6 +257,12 @@ def _seeing(world: World, launch: Launch) -> Launch:
         return launch
     seen = {"seen_snapshot_id": view.head_id, "seen_sequence_number": view.head_sequence_number}
     return replace(launch, run=launch.run.model_copy(update=seen))
+
+
+def _in_cluster(launch: Launch, cluster: str) -> Launch:
+    """With what tells this cluster from others, for the claim of the buffer."""
+    of = launch.run.dataset.model_copy(update={"cluster": cluster})
+    return replace(launch, run=launch.run.model_copy(update={"dataset": of}))
 
 
 def _after_failures(world: World, launch: Launch) -> Launch:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from lethe import names
 from lethe.uri import overlap
 
-from lethe_operator.decide import native_deletes, rollback
+from lethe_operator.decide import buffer_guard, native_deletes, rollback
+from lethe_operator.decide.buffer_guard import age
 from lethe_operator.decide.pod_template import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -36,6 +37,12 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
     shared = _sharing(dataset, world)
     if shared is not None:
         return shared
+    rejected = buffer_guard.rejection(dataset, world, settings)
+    if rejected is not None:
+        return Blocker(*rejected, transient=False)
+    inside = buffer_guard.table_in_another(dataset, world)
+    if inside is not None:
+        return Blocker(Reason.TABLE_IN_OTHER_TABLE, inside, transient=False)
     match world.table:
         case Unavailable(reason, message, transient):
             return Blocker(reason, message, transient)
@@ -53,14 +60,16 @@ def _deletes(dataset: Dataset, table: TableView | NoTable) -> Blocker | None:
 def _sharing(dataset: Dataset, world: World) -> Blocker | None:
     """Of Datasets that share a buffer the oldest acts: the retention of one would delete what another has yet to read."""
     uri = dataset.spec.buffer.uri
-    older = [n for n in world.neighbours if overlap(n.spec.buffer.uri, uri) and _age(n) < _age(dataset)]
+    others = (*world.neighbours, *buffer_guard.in_same_store(dataset, world, world.elsewhere))
+    older = [n for n in others if overlap(n.spec.buffer.uri, uri) and age(n) < age(dataset)]
     if not older:
         return None
-    first = min(older, key=_age)
+    first = min(older, key=age)
+    name = first.meta.name if first.meta.namespace == dataset.meta.namespace else first.meta.full_name
     return Blocker(
         Reason.BUFFER_SHARED,
         f"Dataset {dataset.meta.name}: spec.buffer.uri {uri} overlaps the buffer {first.spec.buffer.uri} of the older Dataset "
-        f"{first.meta.name}, whose retention would delete batches that this one has yet to read. Create a Dataset with a "
+        f"{name}, whose retention would delete batches that this one has yet to read. Create a Dataset with a "
         "buffer of its own.",
         transient=False,
     )
@@ -70,13 +79,8 @@ def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | N
     """The oldest of the Datasets that read the same queue, unless it is this one. Of two readers each would hear of half."""
     own = dataset.spec.buffer.events
     same = [n for n in neighbours if own and (e := n.spec.buffer.events) and e.queue_url == own.queue_url]
-    first = min((dataset, *same), key=_age)
+    first = min((dataset, *same), key=age)
     return None if first is dataset else first
-
-
-def _age(dataset: Dataset) -> tuple[str, str]:
-    created = dataset.meta.creation_timestamp
-    return (created.isoformat() if created else "", dataset.meta.name)
 
 
 def unsupported_field(dataset: Dataset) -> str | None:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from lethe import surroundings
 from lethe.buffer import open_buffer
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
 from lethe.plan.arrivals import Folders, with_folders
 from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.digest import BufferDigest, digest
+from lethe.plan.guards import Around
 
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.time_limit import TookTooLong
@@ -38,6 +40,8 @@ REST_AT_LEAST_SECONDS: Final = 5.0
 SWEEP_WITHIN_SECONDS: Final = 60.0
 # A store that gives no object for so long hangs.
 SILENCE_SECONDS: Final = 60.0
+# Whether a table lies above a buffer is looked at so often: it costs a request or two for each folder above.
+AROUND_AGAIN_SECONDS: Final = 600.0
 
 
 class _Stopped(Exception):
@@ -66,6 +70,8 @@ class _Buffer:
     under_way: _Listing | None = None
     asked_again: bool = False
     taken: tuple[float, int] | None = None
+    around: Around | None = None  # as it was looked at last, but for the claim
+    around_until: float = 0.0  # that look is good until then
     meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
 
     def rests(self, at_least_seconds: float) -> float:
@@ -209,7 +215,7 @@ class Listings:
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
             )
-            found = replace(found, head_id=head_id)
+            found = replace(found, head_id=head_id, around=self._around(dataset, buffer, properties))
         except _Stopped:
             log.info("%s: the listing of %s was stopped", dataset.meta.full_name, spec.buffer.uri)
         except Exception as e:
@@ -230,6 +236,16 @@ class Listings:
         listing.done.set()
         if took > self._patience_seconds and not listing.stop.is_set():
             self.told(dataset.meta)
+
+    def _around(self, dataset: Dataset, buffer: _Buffer, properties: Mapping[str, str]) -> Around:
+        """The claim as it is now; tables above are looked for from time to time, and while there are some. Raises: what the store
+        raises."""
+        uri = dataset.spec.buffer.uri
+        if buffer.around is not None and not buffer.around.tables and self._clock() < buffer.around_until:
+            return replace(buffer.around, claim=surroundings.read_claim(uri, properties))
+        buffer.around = surroundings.around(uri, properties)
+        buffer.around_until = self._clock() + AROUND_AGAIN_SECONDS
+        return buffer.around
 
     def _heard(self, listing: _Listing) -> None:
         if listing.stop.is_set():

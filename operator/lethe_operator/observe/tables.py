@@ -17,6 +17,7 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot, shows_again
 from lethe.ledger.parts import apart
+from lethe.plan import guards
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunPointer
 from lethe.table import catalogs, facts, ledger_store, run_documents, tracking
@@ -29,13 +30,16 @@ from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.ledgers import Asked, Lookup
 from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.neighbourhood import Neighbourhood
 from lethe_operator.observe.time_limit import Limiter
+from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, NotListed, TableView, Unavailable
 
 log = logging.getLogger(__name__)
 
 TABLE_SECONDS: Final = 25.0
+_PATHS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Tables:
         # What the table of batches shows, with the table's UUID, head and ledger version that it was right for.
         self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
         self.listings = listings or Listings()
+        self.neighbourhood = Neighbourhood()
         self.events = events or EventSources(self.listings)
         self.documents = Documents(self._read)
 
@@ -145,6 +150,15 @@ class Tables:
             properties = catalogs.properties(dataset.spec.table.catalog)
         except Exception as e:
             return unavailable(e, f"Buffer {dataset.spec.buffer.uri}", {}, storage=True)
+        spec = dataset.spec
+        local = guards.local(
+            f"Dataset {dataset.meta.name}: spec.buffer.uri",
+            spec.buffer.uri,
+            spec.table.catalog,
+            catalogs.is_local(properties),
+        )
+        if local is not None:
+            return Unavailable(Reason.BUFFER_LOCAL, local, transient=False)
         head_id = table.head_id if isinstance(table, TableView) else None
         return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds, head_id)
 
@@ -231,6 +245,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         holds_batches=names.TRACKS in found.properties,
         refs=found.refs,
         snapshot_ids=frozenset(found.snapshots),
+        places=tuple(found.properties[k] for k in _PATHS if k in found.properties),
     )
 
 

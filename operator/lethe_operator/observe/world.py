@@ -31,6 +31,7 @@ from lethe_operator.observe.committers import committer
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.ledgers import asked_by
+from lethe_operator.observe.neighbourhood import catalog_places, parsed
 from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
@@ -52,7 +53,7 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
-from lethe_operator.settings import Committer
+from lethe_operator.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def observe(
     namespace: str,
     name: str,
     now: datetime,
-    asked: Committer,
+    settings: Settings,
 ) -> Observed:
     """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
     known = store.of(kube, namespace, name, now)
@@ -89,6 +90,7 @@ def observe(
         return Observed(None, invalid=tuple(invalid), restatements=())
     restatements = lists.attached(kube, namespace, name, restatements, now)
     policies, unreadable = _policies(kube, namespace)
+    asked = settings.committer
     quick = committer(kube, namespace, asked.name, now) if asked.enabled else None
     found = _runs(kube, tables, dataset, quick)
     if isinstance(found, Unavailable):
@@ -134,7 +136,9 @@ def observe(
         events,
         quick,
         known.next_expiry,
-        _vacuums(kube, dataset, policies),
+        elsewhere=tables.neighbourhood.elsewhere(kube, settings.watch_namespaces, namespace),
+        catalogs=catalog_places(),
+        vacuums=_vacuums(kube, dataset, policies),
     )
     return Observed(dataset, world, (*invalid, *unreadable))
 
@@ -168,15 +172,7 @@ def _vacuums(kube: Kube, dataset: Dataset, policies: tuple[VacuumPolicy, ...]) -
 
 
 def _neighbours(kube: Kube, of: Meta) -> tuple[Dataset, ...]:
-    found: list[Dataset] = []
-    for body in kube.list(DATASETS, of.namespace):
-        try:
-            other = parse_dataset(body)
-        except InvalidSpec:
-            continue  # told when its own turn comes; it starts nothing until then
-        if other.meta.name != of.name and not other.meta.deleting:
-            found.append(other)
-    return tuple(found)
+    return tuple(d for d in parsed(kube, of.namespace) if d.meta.name != of.name and not d.meta.deleting)
 
 
 def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], list[Invalid]]:

@@ -41,6 +41,7 @@ class BufferSpec(Spec):
     uri: str
     format: FileFormat = "parquet"
     layout: str = "Directory"
+    adopt: bool = False  # claim the buffer although it holds objects that are no batches
     retention_seconds: int = 86_400
     events: EventsSpec | None = None
 

@@ -78,6 +78,7 @@ class TableView:
     holds_batches: bool = False
     refs: Mapping[str, int] = field(default_factory=dict)
     snapshot_ids: frozenset[int] = frozenset()
+    places: tuple[str, ...] = ()  # URIs of folders outside of `location` that its writers use
 
     def has_committed(self, run: "Run") -> bool:
         """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell. Of a
@@ -93,6 +94,14 @@ class TableView:
         batches = run.intent.consolidation.batch_ids if run.intent.consolidation else ()
         known = (*map(self.ledger.batches.get, batches), *(self.ledger.requests.get(r.key) for r in run.requests))
         return any(entry is not None and entry.run == run.run_id for entry in known)
+
+
+@dataclass(frozen=True)
+class CatalogPlace:
+    """Where a catalog keeps its tables."""
+
+    store: str  # endpoint of its S3 server, "" for the default one
+    warehouse: str  # URI of the folder of its tables; "": only its service knows
 
 
 @dataclass(frozen=True)
@@ -269,6 +278,8 @@ class World:
     events: EventsView | None = None  # None: the Dataset asks for none
     committer: CommitterView | None = None  # None: there is none, or nothing to ask it for
     next_expiry: datetime | None = None  # when the time to live of a Restatement is over that is not among these
+    elsewhere: tuple[Dataset, ...] = ()  # the Datasets of the other watched namespaces
+    catalogs: Mapping[str, CatalogPlace] = field(default_factory=dict)  # of the operator, by their names
     vacuums: tuple[VacuumJob, ...] = ()  # of all Datasets, if a VacuumPolicy says how many there may be at once
 
     @cached_property

@@ -41,10 +41,11 @@ class BufferedBatch:
 
 @dataclass(frozen=True)
 class NoBatch:
-    """A folder or file of the buffer that is no batch: its name below the buffer, and why."""
+    """A folder or file of the buffer that is no batch. Nothing ever moves or deletes it."""
 
-    folder: str
-    message: str
+    folder: str  # its name below the buffer
+    message: str  # why
+    table: bool = False  # its files have names that only Iceberg gives
 
 
 def file_etag(size: int, modified_ns: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.plan.batches import BufferedBatch, NoBatch, fingerprint, is_data, same_id
+from lethe.plan.guards import Around
 from lethe.plan.retention import sweep_of
 from lethe.run_result import LISTED_AT_MOST
 
@@ -73,6 +74,10 @@ class BufferDigest:
     unexpected_keys: tuple[str, ...] = ()
     invalid: int = 0
     invalid_folders: tuple[tuple[str, str], ...] = ()
+    unrelated: int = 0  # of the invalid ones those whose names are no batches
+    unrelated_names: tuple[str, ...] = ()  # the first of them
+    tables: tuple[str, ...] = ()  # the first of those that are part of an Iceberg table
+    around: Around | None = None  # what surrounds the buffer; None: nobody looked
     objects: int = 0
     began: datetime | None = field(default=None, compare=False)
     head_id: int | None = field(default=None, compare=False)
@@ -156,7 +161,7 @@ def digest(
         entries = look_up([f.id for f in piece if isinstance(f, BufferedBatch)])
         for found in piece:
             if isinstance(found, NoBatch):
-                made.invalid.add((found.folder, found.message))
+                made.add_unrelated(found)
             else:
                 made.add(found, entries.get(found.id))
     return made.result()
@@ -192,6 +197,8 @@ class _First:
 class _Fold:
     def __init__(self, run_takes: int, retention_seconds: int, now: datetime) -> None:
         self.invalid = _First()
+        self._unrelated = _First()
+        self._tables = _First()
         self._run_takes = run_takes
         self._retention_seconds = retention_seconds
         self._now = now
@@ -228,6 +235,12 @@ class _Fold:
             elif sweep.delete:
                 self._more_expired = True
 
+    def add_unrelated(self, found: NoBatch) -> None:
+        self.invalid.add((found.folder, found.message))
+        self._unrelated.add(found.folder)
+        if found.table:
+            self._tables.add(found.folder)
+
     def result(self) -> BufferDigest:
         self._drop_younger()
         twins = self._take_twins()
@@ -246,6 +259,9 @@ class _Fold:
             unexpected_keys=tuple(self._unexpected.listed),
             invalid=self.invalid.count,
             invalid_folders=tuple(self.invalid.listed),
+            unrelated=self._unrelated.count,
+            unrelated_names=tuple(self._unrelated.listed),
+            tables=tuple(self._tables.listed),
             objects=self._objects,
             began=self._now,
         )

@@ -11,9 +11,11 @@ from lethe.errors import InputError
 from lethe.ids import batch_id_of_file, batch_id_of_folder
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, ListedObject, NoBatch, is_data
+from lethe.plan.table_files import is_table_data, is_table_metadata
 
 DIRECTORY: Final = "Directory"
 FILE: Final = "File"
+_TABLE: Final = "is no batch: it is part of an Iceberg table"
 
 
 class Layout(Protocol):
@@ -38,6 +40,10 @@ class Layout(Protocol):
         """What is of that name, and has that URI. `listed` are its objects, at least one."""
         ...
 
+    def stray(self, path: str) -> NoBatch | None:
+        """What an object is that `name_of` passes over; None for a hidden one."""
+        ...
+
 
 @dataclass(frozen=True)
 class Directories:
@@ -60,8 +66,10 @@ class Directories:
         try:
             batch_id = self.id_of(name)
         except InputError as e:
-            return NoBatch(name, e.message)
+            return NoBatch(name, e.message, table=any(is_table_metadata(o.key) for o in listed))
         objects = sorted(listed, key=lambda o: o.key)
+        if any(is_table_metadata(o.key) for o in objects):
+            return NoBatch(name, f"the folder {name[:80]!r} {_TABLE}", table=True)
         return BufferedBatch(
             id=batch_id,
             folder=uri,
@@ -70,6 +78,12 @@ class Directories:
             bytes=sum(o.size for o in objects if is_data(o.key, uri)),
             oldest_time=min(o.modified for o in objects).astimezone(UTC),
         )
+
+    def stray(self, path: str) -> NoBatch | None:
+        if _is_hidden(path) or not path or "/" in path:
+            return None
+        text = f"the file {path[:80]!r} is no batch: with spec.buffer.layout {DIRECTORY}, each folder is one"
+        return NoBatch(path, text, table=is_table_metadata(path))
 
 
 @dataclass(frozen=True)
@@ -88,10 +102,11 @@ class Files:
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
         if name.endswith("/"):
-            return NoBatch(
-                name, f"the folder {name[:80]!r} is no batch: with spec.buffer.layout {FILE}, each file is one"
-            )
+            text = f"the folder {name[:80]!r} is no batch: with spec.buffer.layout {FILE}, each file is one"
+            return NoBatch(name, text, table=any(is_table_metadata(o.key) for o in listed))
         (found,) = listed
+        if is_table_metadata(name) or is_table_data(name):
+            return NoBatch(name, f"the file {name[:80]!r} {_TABLE}", table=True)
         try:
             batch_id = self.id_of(name)
         except InputError as e:
@@ -104,6 +119,9 @@ class Files:
             bytes=found.size,
             oldest_time=found.modified.astimezone(UTC),
         )
+
+    def stray(self, path: str) -> NoBatch | None:  # noqa: ARG002
+        return None
 
 
 def layout_of(name: str, batch_column: str) -> Layout:
@@ -120,12 +138,26 @@ def folders_of(objects: Iterable[ListedObject], root: str, layout: Layout) -> It
 
     Args:
         objects: The objects of a folder one after the other, as a listing in the order of the keys has them.
-    Folders and files of the buffer that start with `_` or `.` are passed over.
+    Folders and files of the buffer that start with `_` or `.` are passed over. What has no name of a batch is no batch.
     """
     prefix = root.rstrip("/") + "/"
     for name, listed in groupby(objects, lambda o: layout.name_of(o.key.removeprefix(prefix))):
         if name:
             yield layout.batch(name, prefix + name, listed)
+        else:
+            yield from filter(None, (layout.stray(o.key.removeprefix(prefix)) for o in listed))
+
+
+def is_of_batch(key: str, root: str, layout: Layout) -> bool:
+    """Whether an object below the buffer `root` has a name that only an object of a batch has."""
+    prefix = root.rstrip("/") + "/"
+    name = layout.name_of(key.removeprefix(prefix)) if key.startswith(prefix) else ""
+    if not name or name.endswith("/") or is_table_metadata(key) or (layout.of_files and is_table_data(key)):
+        return False
+    try:
+        return bool(layout.id_of(name))
+    except InputError:
+        return False
 
 
 def _is_hidden(name: str) -> bool:

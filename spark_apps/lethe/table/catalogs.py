@@ -15,8 +15,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from lethe.errors import InputError
 from lethe.table import folder_catalog
+from lethe.uri import is_local as is_local_uri
 
 CONFIG_FILE = ".pyiceberg.yaml"
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+_STORES = ("s3.", "gcs.", "adls.")
 # A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
 # as each documents.
 _PATIENCE = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
@@ -66,6 +69,17 @@ def load(name: str, path: Path | None = None) -> Catalog:
 def is_folder(catalog_properties: Mapping[str, str]) -> bool:
     """Whether the catalog is of type hadoop: tables in folders, and no service that says which version is theirs."""
     return catalog_properties.get("type") == folder_catalog.TYPE
+
+
+def is_local(catalog_properties: Mapping[str, str]) -> bool:
+    """Whether the catalog is on this machine, so that a folder of it means the same to everybody who uses the catalog: SQLite, a
+    folder, or a service of this machine that keeps its tables in local folders."""
+    warehouse, service = catalog_properties.get("warehouse", ""), catalog_properties.get("uri", "")
+    if service.startswith("sqlite"):
+        return True
+    if (warehouse and not is_local_uri(warehouse)) or any(k.startswith(_STORES) for k in catalog_properties):
+        return False
+    return is_folder(catalog_properties) or urlsplit(service).hostname in _THIS_MACHINE
 
 
 def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:

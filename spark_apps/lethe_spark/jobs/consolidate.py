@@ -25,6 +25,7 @@ from lethe_spark.base import Base, observe_base
 from lethe_spark.context import RunContext
 from lethe_spark.evolving import write_into
 from lethe_spark.ingest import BatchSource, check_some_were_read, why_unread
+from lethe_spark.jobs.claiming import claim_buffer
 from lethe_spark.jobs.gathering import Written, gather
 from lethe_spark.jobs.reanchor import anchored, reanchor
 from lethe_spark.jobs.refusing import set_aside
@@ -53,6 +54,7 @@ def run(context: RunContext) -> RunResult:
     table = open_table(context)
     if not spec.batch_ids:
         return finished(context, table, anchored(context, reanchor(context, table)))
+    claim_buffer(context, table)
     return finished(context, table, *_promote(context, table, spec.batch_ids))
 
 

@@ -1,6 +1,6 @@
 """What a consolidation finds of its batches in the buffer, and what it makes of them before it commits. I/O: lists."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -8,7 +8,7 @@ from lethe import names
 from lethe.ledger.ledger import BatchEntry, BufferedObject
 from lethe.ledger.parts import apart, get_many
 from lethe.mover import open_mover
-from lethe.plan.batches import BufferedBatch
+from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.consolidation import WrittenBatch
 from lethe.plan.finding import Found, find
 from lethe.plan.refusals import is_mixed, mixed_message, reason_uri
@@ -17,6 +17,7 @@ from lethe.run_result import Phase
 
 from lethe_spark.base import Base
 from lethe_spark.context import RunContext
+from lethe_spark.jobs.claiming import table_found
 from lethe_spark.jobs.listing import list_buffer
 from lethe_spark.jvm.commit import Append, Register
 from lethe_spark.jvm.data_files import DataFile
@@ -70,13 +71,21 @@ def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> Gathere
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
     entries = apart(base.ledger.batches)
-    found = find(list_buffer(context), wanted, lambda ids: get_many(entries, ids))
+    found = find(_without_tables(context), wanted, lambda ids: get_many(entries, ids))
     whole = {i: b for i, b in found.batches.items() if b.data_objects}
     missing = {i: NO_DATA if i in found.batches else NOT_THERE for i in sorted(wanted - whole.keys())}
     context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
     mixed = _mixed(context, whole, found.entries)
     context.step("after-list")
     return Gathered({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
+
+
+def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
+    """The listing. Raises: InputError (BufferHoldsTable), as `list_buffer`."""
+    for found in list_buffer(context):
+        if isinstance(found, NoBatch) and found.table:
+            raise table_found(context, found)
+        yield found
 
 
 def _mixed(

@@ -1,6 +1,7 @@
 """The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from botocore.exceptions import ClientError
@@ -26,15 +27,23 @@ def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
     uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
     asked = context.spec.consolidation
     seen = {o.key: o for o in asked.seen_objects} if asked else {}
-    try:
+    with words_of(context):
         buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
         for found in buffer.folders(heard=lambda: None):
             yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
+
+
+@contextmanager
+def words_of(context: Run) -> Iterator[None]:
+    """What a store says of the run's buffer, in words. Raises: TransientError (BufferNotFound, AccessDenied)."""
+    try:
+        yield
     except ClientError as e:
         reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
         if not reason:
             raise
-        raise TransientError(reason, f"the buffer {uri}: {text}. Nothing was changed.") from e
+        message = f"the buffer {context.spec.buffer.uri}: {text}. Nothing was changed."
+        raise TransientError(reason, message) from e
 
 
 def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:

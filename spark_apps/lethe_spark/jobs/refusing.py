@@ -7,10 +7,12 @@ from lethe.buffer import Store, open_store
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
 from lethe.mover import Mover, open_mover
+from lethe.plan.layouts import is_of_batch, layout_of
 from lethe.plan.refusals import folder_of, is_file, plan_removal
 
 from lethe_spark.base import observe_base
 from lethe_spark.context import Cancelled, RunContext
+from lethe_spark.jobs.claiming import require_claim
 from lethe_spark.jvm.table import IcebergTable
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ def set_aside(context: RunContext, table: IcebergTable, judged: Iterable[str], l
     try:
         entries = get_many(observe_base(context, table).ledger.batches, (*mine, *others))
         uri = context.spec.buffer.uri
+        require_claim(context, table)
         store, mover = open_store(uri, context.catalog_properties), open_mover(uri, context.catalog_properties)
         for entry in entries.values():
             set_one_aside(context, store, mover, entry, was_judged=entry.id in mine)
@@ -44,6 +47,9 @@ def set_one_aside(context: RunContext, store: Store, mover: Mover, entry: BatchE
     if not entry.objects:
         return
     uri = context.spec.buffer.uri
+    layout = layout_of(context.spec.buffer.layout, context.spec.batch_column)
+    if not all(is_of_batch(o.key, uri, layout) for o in entry.objects):
+        return  # an earlier version took it for a batch
     place = folder_of(uri, entry)
     listed = filter(None, [store.find(place)]) if is_file(uri, entry) else store.list(place)
     removal = plan_removal(uri, entry, listed, until=None if was_judged else entry.time)

@@ -14,7 +14,7 @@ from lethe.plan.batches import BufferedBatch, NoBatch
 from lethe.plan.layouts import Directories, folders_of
 
 from tests.buffers import Listing, batches_in, listing_of
-from tests.builders import NOW
+from tests.builders import NOW, listed
 
 
 def put(root: Path, batch_id: str, *files: str) -> None:
@@ -192,14 +192,17 @@ def test_hidden_folders_are_listed_when_they_are_asked_for(tmp_path: Path) -> No
     assert keys(hidden=False) == ["batch_id=A/p"]
 
 
-def test_objects_are_deleted_in_their_own_buckets_and_only_deleted_ones_are_counted() -> None:
+def test_objects_are_deleted_in_their_own_buckets_if_they_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written over since it was listed stays; only deleted ones are counted."""
     store, stub = s3_store()
     answer = {"Errors": [{"Key": "b?#", "Code": "AccessDenied"}]}
     wanted = {"Objects": [{"Key": "a"}, {"Key": "b?#"}], "Quiet": True}
     stub.add_response("delete_objects", answer, {"Bucket": "lake", "Delete": wanted})
+    objects = [BufferedObject(f"s3://lake/{key}", 1, "e") for key in ("a", "b?#", "changed")]
+    monkeypatch.setattr(store, "find", lambda uri: listed(uri, 1, "later" if uri.endswith("changed") else "e"))
 
     with stub:
-        gone = store.delete([BufferedObject("s3://lake/a", 1, "e"), BufferedObject("s3://lake/b?#", 1, "e")])
+        gone = store.delete(objects)
 
     assert gone == 1
 

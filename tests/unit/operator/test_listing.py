@@ -11,6 +11,7 @@ from lethe.buffer import Buffer
 from lethe.ledger.ledger import BufferedObject
 from lethe.plan.batches import BufferedBatch, ListedObject
 from lethe.plan.digest import BufferDigest
+from lethe.plan.guards import Around
 from lethe.plan.layouts import layout_of
 from lethe_operator.observe import listing as module
 from lethe_operator.observe.listing import REST_AT_LEAST_SECONDS, SILENCE_SECONDS, SWEEP_WITHIN_SECONDS, Listings
@@ -76,6 +77,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(
         module, "open_buffer", lambda uri, column, _, layout: Buffer(uri, layout_of(layout, column), gate)
     )
+    monkeypatch.setattr(module.surroundings, "around", lambda _uri, _properties: Around())
+    monkeypatch.setattr(module.surroundings, "read_claim", lambda _uri, _properties: None)
     return gate
 
 

@@ -22,7 +22,7 @@ from lethe_operator.observe.world import observe
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
-from lethe_operator.settings import Committer
+from lethe_operator.settings import Settings
 
 from tests.builders import NOW, a_batch
 from tests.unit.operator.builders import a_restatement, a_restatement_body
@@ -47,7 +47,7 @@ def lake(bare: SmallLake) -> SmallLake:
 
 
 def seen(lake: SmallLake, tables: Tables) -> World:
-    found = observe(lake.cluster, tables, Restatements(), IdLists(), "ns", "flights", utc_now(), Committer())  # type: ignore[arg-type]
+    found = observe(lake.cluster, tables, Restatements(), IdLists(), "ns", "flights", utc_now(), Settings())  # type: ignore[arg-type]
     return found.world
 
 
@@ -123,7 +123,7 @@ def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(lake: SmallL
 
     reconcile(FLIGHTS)
 
-    assert sorted(p.name for p in (tmp_path / "buffer").iterdir()) == ["batch_id=B"]
+    assert sorted(p.name for p in (tmp_path / "buffer").iterdir()) == ["_lethe.json", "batch_id=B"]
     assert len(lake.cluster.list(JOBS, "ns")) == 1
     assert lake.runs()[0].consolidation.batch_ids == ("B",)  # type: ignore[union-attr]
     assert lake.status()["consolidation"] == {
@@ -156,7 +156,7 @@ def test_each_file_of_a_buffer_of_files_is_promoted_and_goes_when_its_time_has_c
     lake.operator()(FLIGHTS)
 
     assert {p.name for p in (tmp_path / "files").iterdir()} == {
-        *("changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"),
+        *("_lethe.json", "changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"),
     }
     (run,) = lake.runs()
     assert run.buffer.layout == "File"

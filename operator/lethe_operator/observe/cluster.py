@@ -1,0 +1,26 @@
+"""What tells this cluster from others, for the claim of a buffer. I/O."""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Final
+
+from lethe_operator.kube import NAMESPACES, ApiError, Kube
+
+log = logging.getLogger(__name__)
+
+# The certificate of the cluster's own authority, which every pod finds here.
+AUTHORITY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+
+
+def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
+    """The UID of the namespace kube-system, which lives as long as the cluster; where it may not be read, a digest of the
+    cluster's certificate authority; "" where neither can be had."""
+    try:
+        return str(kube.get(NAMESPACES, "", "kube-system")["metadata"]["uid"])
+    except ApiError as e:
+        log.info("the UID of the namespace kube-system: %s", e)
+    try:
+        return f"ca-{hashlib.sha256(authority.read_bytes()).hexdigest()[:32]}"
+    except OSError:
+        return ""

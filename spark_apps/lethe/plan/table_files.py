@@ -1,0 +1,23 @@
+"""Names that only Iceberg gives: by them a folder is known to belong to a table, without reading it. Pure."""
+
+import re
+from typing import Final
+
+VERSION_HINT: Final = "version-hint.text"
+_UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TABLE: Final = (".metadata.json", ".metadata.json.gz")
+_METADATA: Final = re.compile(rf"snap-\d+-\d+-{_UUID}\.avro|{_UUID}-m\d+\.avro|optimized-m-{_UUID}\.avro")
+_DATA: Final = re.compile(rf"\d{{5}}-\d+-{_UUID}(-\d{{5}})?(-deletes)?\.(parquet|orc|avro|puffin)")
+
+
+def is_table_metadata(key: str) -> bool:
+    """Whether a key names a metadata file, a version hint, a manifest or a manifest list."""
+    if key.endswith(".parquet"):
+        return False  # most are: say so at once
+    name = key.rpartition("/")[2]
+    return name.endswith(_TABLE) or name == VERSION_HINT or _METADATA.fullmatch(name) is not None
+
+
+def is_table_data(key: str) -> bool:
+    """Whether a key names a data or delete file as Iceberg's writers name theirs."""
+    return _DATA.fullmatch(key.rpartition("/")[2]) is not None
