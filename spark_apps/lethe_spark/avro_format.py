@@ -34,14 +34,15 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
 }
 
 
-def open_avro(file: Any, _: pa.Schema) -> OpenedFile:
+def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
     """Raises: BadFile, if its schema is no record, or a column is of a type that Arrow does not have."""
     reader = fastavro.reader(file)
     written: Any = reader.writer_schema
     if not isinstance(written, dict) or written.get("type") != "record":
         raise BadFile("SchemaMismatch", "its Avro schema is no record, expected one with the table's columns as fields")
     known: dict[str, Any] = {}
-    schema = pa.schema([_field(f, known, f["name"]) for f in written["fields"]])
+    fields = enumerate(written["fields"], 1)
+    schema = pa.schema([_field(f, known, f["name"] if f["name"] in table.names else f"number {n}") for n, f in fields])
     uuids = [f["name"] for f in written["fields"] if _is_uuid(f["type"])]
     return OpenedFile(schema, _tables(reader, schema, uuids))
 
@@ -70,7 +71,7 @@ def _type(avro: Any, known: dict[str, Any], column: str) -> pa.DataType:
         return _type(others[0], known, column) if others else pa.null()
     if isinstance(avro, str):
         if avro not in _PRIMITIVE and known.get(avro) is None:
-            raise BadFile("SchemaMismatch", f"column {column} is of the Avro type {avro}, which holds itself")
+            raise BadFile("SchemaMismatch", f"column {column} is of an Avro type that holds itself")
         return _PRIMITIVE.get(avro) or known[avro]
     return _complex(avro, known, column)
 

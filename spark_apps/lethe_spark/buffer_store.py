@@ -21,6 +21,11 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
 WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024  # up to here a file is fetched in one request
+_CAUSES: Final = {
+    "crypt": "it is encrypted",
+    "out of range": "a value is out of range",
+    "overflow": "a value is out of range",
+}
 PREFETCH: Final = 8  # files fetched at once by one task: small files are all latency
 
 
@@ -138,6 +143,12 @@ def _etag(files: FileSystem, path: str, file: Any) -> str:
     return str((file.metadata().get("ETag") or b"").decode()).strip('"')
 
 
+def _why(error: Exception) -> str:
+    """In our own words: what a library says may repeat what the file contains."""
+    text = str(error).lower()
+    return next((said for found, said in _CAUSES.items() if found in text), type(error).__name__)
+
+
 class Watched:
     """A file that remembers whether the store failed: pyarrow reports that and a corrupt file alike, as OSError."""
 
@@ -203,5 +214,4 @@ class Bytes:
         if isinstance(error, Exception) and not isinstance(error, BadFile | MemoryError | pa.ArrowMemoryError):
             if self.watched and self.watched.failure:
                 raise BufferAway(self._uri, self.watched.failure) from None
-            first = (str(error).splitlines() or [""])[0]
-            raise BadFile("UnreadableFile", f"it is not readable as {self._format} ({first[:200]})") from error
+            raise BadFile("UnreadableFile", f"it is not readable as {self._format} ({_why(error)})") from error

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lethe_spark import calendar_limits
 from lethe_spark.buffer_store import BadFile, FileTask
+from lethe_spark.schema_fit import kind_of
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ class Fitting:
         try:
             return self._fitted(pa.concat_tables(p.rows for p in pieces), _ids(pieces), pieces[0].task.batch_id)
         except pa.ArrowInvalid as e:
-            first = (str(e).splitlines() or [""])[0]
-            raise BadFile("UnreadableFile", f"its values cannot be read ({first[:200]})") from e
+            raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e
 
     def _fitted(self, rows: pa.Table, ids: pa.ChunkedArray, first_id: str) -> pa.Table:
         if self.batch_column in rows.column_names:
@@ -73,7 +73,7 @@ class Fitting:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise BadFile(
                 "SchemaMismatch",
-                f"column {field.name} is {values.type} and holds a value that {field.type} cannot hold as it is",
+                f"column {field.name} is {kind_of(values.type)} and holds a value that {field.type} cannot hold as it is",
             ) from e
         if not _within_calendar(fitting):
             raise BadFile("SchemaMismatch", f"column {field.name} holds a {field.type} outside the years 1 to 9999")

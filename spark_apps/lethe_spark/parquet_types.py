@@ -56,11 +56,11 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
     if len(leaves) < len(file):
         return "two of its columns have one name"
     known = {f.name for f in table.fields}
-    for path in leaves:
+    for number, path in enumerate(leaves, 1):
         if path not in wanted and not any(_is_of(path, name) for name in known):
             return (
-                f"column {path.partition('.')[0]} is not in the table, which has {', '.join(sorted(known))}; add it to the "
-                "table first, or leave it out"
+                f"the file has a column that the table does not have (number {number} of {len(leaves)}, counting the parts of "
+                f"nested ones); the table has {', '.join(sorted(known))}; add it to the table first, or leave it out"
             )
     for field in table.fields:
         here = {path for path in leaves if _is_of(path, field.name)}
@@ -73,10 +73,11 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
             continue
         paths = {path: i for path, i in wanted.items() if _is_of(path, field.name)}
         if here != paths.keys():
-            odd = min(here ^ paths.keys())
+            lacking, more = sorted(paths.keys() - here), len(here - paths.keys())
+            odd = f"{lacking[0]} is in the table only" if lacking else f"{more} parts of it are in the file only"
             return (
-                f"column {field.name} is not a {field.field_type}: {odd} is {'in the file' if odd in here else 'in the table'} "
-                "only (lists and maps have the three levels of the Parquet specification)"
+                f"column {field.name} is not a {field.field_type}: {odd} (lists and maps have the three levels of the Parquet "
+                "specification)"
             )
         for path, field_id in paths.items():
             if problem := _type_misfit(leaves[path], table.find_type(field_id)):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from lethe.plan.partitions import partition_text
 from pyiceberg.conversions import to_json
@@ -37,8 +37,6 @@ from pyiceberg.types import (
 from lethe_spark import calendar_limits
 from lethe_spark.buffer_store import BadFile
 from lethe_spark.parquet_types import misfit
-
-_SHOWN: Final = 40  # characters of a value
 
 
 @dataclass(frozen=True)
@@ -230,17 +228,11 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
     if lower != upper or (not ordered and column.lower != column.upper):
         raise BadFile(
             "SpansPartitions",
-            f"the file spans partitions by {by}: its values go from {_shown(column.lower, kind)} to "
-            f"{_shown(column.upper, kind)}"
+            f"the file spans partitions by {by}: its least and its greatest value are not of one partition"
             + ("" if ordered else ", and only one value for all rows proves one bucket")
             + "; write one file for each partition",
         )
     return lower
-
-
-def _shown(value: Any, kind: IcebergType) -> str:
-    text = str(to_json(kind, value))  # type: ignore[arg-type]
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
 def _document(

@@ -1,8 +1,8 @@
 """Whether a file's columns fit a table's, and what the table would have to take over for them to fit. Pure: Arrow schemas
-in, a sentence or the wanted columns out.
+in, a sentence or the wanted columns out. A sentence names columns of the table only: what a file calls its own is its content.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -68,7 +68,7 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
         if fits(actual, column.type):
             continue
         wider = as_column(actual)
-        text = f"column {column.name} is {actual}, expected {column.type}"
+        text = f"column {column.name} is {kind_of(actual)}, expected {column.type}"
         if wider is None or not promotes(column.type, wider) or column.name == rules.batch_column:
             return Misfit(f"{text}, which {OPTION} cannot change either")
         if not rules.add_columns:
@@ -87,21 +87,21 @@ def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
     required = column.name in rules.required
     if column.name == rules.batch_column or (rules.add_columns and not required):
         return ""
-    has = _listed(file.names) if rules.headed else f"{len(file.names)} others"
     why = "the table requires it" if required else f"{OPTION} would read it as null"
-    return f"column {column.name} ({column.type}) is missing; the file has {has}; {why}"
+    return f"column {column.name} ({column.type}) is missing; the file has {len(file.names)} columns; {why}"
 
 
 def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> list[pa.Field] | str:
     """A column that the table does not have as one it could have, none if it has no values; or why it cannot."""
-    if file.names.count(name) > 1:
-        return f"column {name} is there {file.names.count(name)} times"
+    at = f"number {file.names.index(name) + 1} of {len(file.names)}"
+    if (count := file.names.count(name)) > 1:
+        return f"a column that the table does not have ({at}) is there {count} times"
     actual = file.field(name).type
-    text = f"column {name} is not in the table, which has {_listed(table.names)}"
+    text = f"the file has a column that the table does not have ({at}); the table has {_listed(table.names)}"
     if not rules.typed:
         return f"{text}; add it to the table first, since files of this format do not say of which type it is"
     if not rules.add_columns:
-        return f"{text}; {OPTION} would add it ({actual})"
+        return f"{text}; {OPTION} would add it ({kind_of(actual)})"
     if pa.types.is_null(actual):
         return []
     if clash := _clash(name, table.names):
@@ -110,13 +110,22 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
         return f"{text}; it cannot be added, since its name is empty, has a dot in it or is reserved"
     column = as_column(actual)
     if column is None:
-        return f"{text}; {OPTION} cannot add a column of type {actual}"
+        return f"{text}; {OPTION} cannot add a column of type {kind_of(actual)}"
     return [pa.field(name, column)]
 
 
 def _clash(name: str, known: Sequence[str]) -> str | None:
     """Spark does not tell names apart by case."""
     return next((k for k in known if k != name and k.lower() == name.lower()), None)
+
+
+def kind_of(actual: pa.DataType) -> str:
+    """A type as a file has it, without the names of fields within it."""
+    if pa.types.is_struct(actual):
+        return "a struct"
+    if pa.types.is_map(actual):
+        return "a map"
+    return "a list" if pa.types.is_nested(actual) else str(actual)
 
 
 def _listed(names: list[str]) -> str:
@@ -148,25 +157,29 @@ def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa
         here = dict(taken)
         for uri, columns in sorted(wanted[batch_id], key=lambda f: f[0]):
             for column in columns:
-                if problem := _unite({**types, **here}, here, column):
+                if problem := _unite({**types, **here}, here, column, types.keys()):
                     refused.setdefault(batch_id, (uri, problem))
         if batch_id not in refused:
             taken = here
     return Evolution(pa.schema(list(taken.items())), refused)
 
 
-def _unite(known: Mapping[str, pa.DataType], taken: dict[str, pa.DataType], column: pa.Field) -> str | None:
-    """Put a column into `taken` if it is new or wider. Returns: why it cannot be."""
+def _unite(
+    known: Mapping[str, pa.DataType], taken: dict[str, pa.DataType], column: pa.Field, table: Collection[str]
+) -> str | None:
+    """Put a column into `taken` if it is new or wider. `table`: the columns that may be named. Returns: why it cannot be."""
     current = known.get(column.name)
     if current is None:
         if clash := _clash(column.name, list(known)):
-            return f"column {column.name} cannot be added beside {clash} of another batch: they differ only in case"
+            beside = f"the column {clash}" if clash in table else "a column of another batch of this run"
+            return f"a column that the table does not have cannot be added beside {beside}: their names differ only in case"
     elif fits(column.type, current):
         return None
     elif not promotes(current, column.type):
+        which = f"column {column.name}" if column.name in table else "a column that the table does not have"
         return (
-            f"column {column.name} is {column.type}, and {current} in another batch of this run; {OPTION} adds it once, "
-            "and Iceberg has no promotion between the two"
+            f"{which} is {kind_of(column.type)}, and {kind_of(current)} in another batch of this run; {OPTION} adds it once, and "
+            "Iceberg has no promotion between the two"
         )
     taken[column.name] = column.type
     return None

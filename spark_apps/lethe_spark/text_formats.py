@@ -1,7 +1,7 @@
 """JSON (one object per line) and CSV as Arrow tables, every column read as the table's type of it.
 
 Invariants: a time without its zone offset is no instant, and one with it no wall clock's; the text of an error names
-line, column and type, and never repeats a value.
+line, a column of the table and a type, and never repeats a value, nor a name that only the file has.
 """
 
 import csv
@@ -18,6 +18,7 @@ from lethe_spark.opened_file import OpenedFile
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; a line must fit in
 _HEAD_BYTES: Final = 64 * 1024
+_UNKNOWN: Final = "a column that the table does not have"
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 
@@ -84,8 +85,10 @@ def _parsed(values: pa.ChunkedArray, column: str, wanted: pa.DataType) -> pa.Chu
 def _of_json(error: pa.ArrowInvalid, told: pa.Schema) -> BadFile:
     text = str(error)
     if changed := re.search(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)", text):
-        column, expected, found = changed.groups()
-        return BadFile("SchemaMismatch", f"column {column} holds a {found}, expected a {expected} throughout")
+        path, expected, found = changed.groups()
+        column = path.partition("/")[0]
+        which = f"column {column}" if column in told.names else _UNKNOWN
+        return BadFile("SchemaMismatch", f"{which} holds a {found}, expected a {expected} throughout")
     if failed := re.search(r"Failed to convert JSON to (.+?)(?:, couldn't|: )", text):
         columns = [f.name for f in told if str(f.type) == failed[1]]
         which = f"column {columns[0]}" if len(columns) == 1 else f"one of the columns {', '.join(columns) or 'within'}"
@@ -96,7 +99,9 @@ def _of_json(error: pa.ArrowInvalid, told: pa.Schema) -> BadFile:
         )
     if "straddling" in text:
         return BadFile("UnreadableFile", f"it is not readable as JSON (a line is longer than {BLOCK_BYTES} bytes)")
-    return BadFile("UnreadableFile", f"it is not readable as JSON, one object per line ({text.splitlines()[0][:200]})")
+    row = re.search(r"in row (\d+)", text)
+    where = f" (row {row[1]})" if row else ""
+    return BadFile("UnreadableFile", f"it is not readable as JSON, one object per line{where}")
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
@@ -159,9 +164,9 @@ class _Quotes:
     def close(self) -> None: ...
 
     def column(self, number: int) -> str:
-        """The name of a column by its number, as the header says it."""
+        """The name of a column by its number, as the first line says it, be that a header or not; "" if it says none."""
         header = next(csv.reader(self.head.decode("utf-8-sig", errors="replace").splitlines(keepends=True)), [])
-        return f"column {header[number]}" if number < len(header) else f"column number {number + 1}"
+        return header[number] if number < len(header) else ""
 
 
 def _of_csv(error: pa.ArrowInvalid, watched: _Quotes, table: pa.Schema) -> BadFile:
@@ -169,10 +174,11 @@ def _of_csv(error: pa.ArrowInvalid, watched: _Quotes, table: pa.Schema) -> BadFi
     row = re.search(r"Row #(\d+)", text)
     where = f"row {row[1]}: " if row else ""
     if (where_ := re.search(r"In CSV column #(\d+)", text)) and "UTF8" not in text:
-        column = watched.column(int(where_[1]))
-        name = column.removeprefix("column ")
-        wanted = table.field(name).type if name in table.names else "the type that it began with"
-        return _not_of_type(name, wanted, where, text)
+        number = int(where_[1])
+        name = watched.column(number)
+        if name not in table.names:
+            return _not_of_type(f"number {number + 1}", "the type that it began with", where, text)
+        return _not_of_type(name, table.field(name).type, where, text)
     if counted := re.search(r"Expected (\d+) columns, got (\d+)", text):
         return BadFile(
             "UnreadableFile", f"{where}it has {counted[2]} fields, the header {counted[1]}; expected CSV (RFC 4180)"

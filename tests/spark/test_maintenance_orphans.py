@@ -1,5 +1,6 @@
 """Files that nobody needs go; whatever somebody may need stays, whoever is at work beside it and wherever it dies."""
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -263,3 +264,39 @@ def test_a_bucket_is_swept_as_a_folder_is(spark: SparkSession, lake: Lake, s3: S
     assert result.orphan_files_removed == len(LITTER)
     assert before - set(s3.keys(bucket)) == {f"{below_bucket}/{path}" for path in LITTER}
     assert lethe.scan(story.full_name).to_arrow().num_rows == 4
+
+
+def test_a_folder_that_another_tables_metadata_is_in_loses_nothing(story: Story, spark: SparkSession) -> None:
+    """By a rename, after which the old name was made again: to each of the two the other's files look like litter."""
+    other = f"{story.name}_renamed"
+    mine, theirs = f"{story.catalog}.{story.name}", f"{story.catalog}.{other}"
+    spark.sql(f"CREATE TABLE {theirs} (v BIGINT) USING iceberg LOCATION '{story.table().location()}'")
+    spark.sql(f"INSERT INTO {theirs} VALUES (1), (2)")
+    put(story, *LITTER)
+    grow_old(*below(story).values())
+    before = set(below(story))
+
+    result = maintain(story, key="shared", remove_orphan_files=True, max_bytes=0, expire_snapshots=False)
+
+    assert "not alone in its folder" in result.message
+    assert result.orphan_files_removed == 0
+    assert before <= set(below(story))
+    assert spark.table(theirs).count() == 2
+    assert mine != theirs
+
+
+def test_ledgers_of_another_table_in_the_folder_are_not_cleaned_up(story: Story) -> None:
+    """Its root, and parts that are older: nothing says that they are nobody's."""
+    ledgers = root(story) / "_tombstones"
+    ours = next(p for p in ledgers.glob("*-root.json"))
+    document = json.loads(ours.read_text())
+    stranger = ledgers / "00000099-stranger-root.json"
+    stranger.write_text(json.dumps({**document, "table-uuid": "11111111-2222-3333-4444-555555555555"}))
+    part = ledgers / "00000099-stranger-part.avro"
+    part.write_bytes(b"part")
+    grow_old(stranger, part)
+
+    maintain(story, key="shared", limits=ALL_GONE)
+
+    assert stranger.exists()
+    assert part.exists()

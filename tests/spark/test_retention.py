@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from lethe import names
 from lethe.run import BufferRef
 from lethe_operator.kube import DATASETS
 from lethe_operator.observe.tables import Tables
@@ -38,7 +39,8 @@ def reconcile(story: Story, layout: str = "Directory") -> list[str]:
 
 
 def there(story: Story) -> set[str]:
-    return _names(story.buffer.path, story.buffer.path.rglob("*"))
+    """Without the claim."""
+    return _names(story.buffer.path, story.buffer.path.rglob("*")) - {names.CLAIM_FILE}
 
 
 def _names(root: Path, paths: Iterable[Path]) -> set[str]:

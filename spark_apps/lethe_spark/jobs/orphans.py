@@ -12,6 +12,7 @@ from lethe.plan.batches import ListedObject
 from lethe.plan.orphans import Folders, Orphans, plan_orphans, shown
 from lethe.run_result import Phase
 from lethe.table.reachable import reachable
+from lethe.table.tenants import other_table
 from lethe.uri import contains
 
 from lethe_spark.base import observe_base
@@ -58,9 +59,18 @@ def remove_orphan_files(
     context.step("after-listing")
     # Looked at after the listing: whatever was committed before now is seen, and what came since is not in the listing.
     base = observe_base(context, table)
+    needed = reachable(base.iceberg)
+    if (other := other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid)) is not None:
+        why = (
+            f"{table.full_name} is not alone in its folder: {other} is not this table's metadata. No orphan file was removed, "
+            "since files of the other table would look like orphans. Move one of the tables; or, if the other was dropped, "
+            "delete its metadata files."
+        )
+        log.warning("%s", why)
+        return Swept(why=why)
     found = plan_orphans(
         listed,
-        reachable(base.iceberg),
+        needed,
         folders,
         datetime.now(UTC),
         older_than,

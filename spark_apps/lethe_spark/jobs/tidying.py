@@ -23,6 +23,7 @@ from lethe.run import SnapshotLimits
 from lethe.run_result import Phase, RunResult
 from lethe.table import ledger_store
 from lethe.table.history import Manifests
+from lethe.table.tenants import other_ledger
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Run
@@ -140,6 +141,11 @@ def _clean_up(context: Run, table: IcebergTable) -> int:
     needed = named_files(base.facts.snapshots.values()) | _needed(base)
     needed |= _names(_roots(base, just_superseded(listed, now), must=False))
     plan = plan_cleanup(listed, needed, now)
+    if (found := other_ledger(base.iceberg.io, listed, needed, plan.roots, base.facts.uuid)) is not None:
+        raise LedgerError(
+            "FolderHoldsTable",
+            f"{found} is a ledger of another table, which shares this one's folder: nothing is removed.",
+        )
     context.step("before-cleanup")
     removed = remove_files(table, plan.roots)
     context.step("between-cleanups")

@@ -79,7 +79,9 @@ def test_a_column_that_the_table_does_not_have_is_named(tmp_path: Path, format_n
     _, [(reason, message)] = read(tmp_path, format_name, written(format_name, some_rows(extra=1)))
 
     assert reason == "SchemaMismatch"
-    assert "column extra is not in the table, which has v, day, batch_id" in message
+    assert "a column that the table does not have (number " in message
+    assert "the table has v, day, batch_id" in message
+    assert "extra" not in message
 
 
 @pytest.mark.parametrize("format_name", ["parquet", "orc", "avro", "csv"])
@@ -87,7 +89,7 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, format_name: str) -> 
     _, [(reason, message)] = read(tmp_path, format_name, written(format_name, some_rows().select(["v"])))
 
     assert reason == "SchemaMismatch"
-    assert f"column day (int32) is missing; the file has {'1 others' if format_name == 'csv' else 'v'}" in message
+    assert "column day (int32) is missing; the file has 1 columns" in message
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -192,10 +194,10 @@ def test_dates_outside_the_calendar_are_refused_and_its_ends_are_not(tmp_path: P
         (["int", "string"], "column x is a union of several Avro types"),
         ({"type": "enum", "name": "E", "symbols": ["a"]}, "column x is string, expected int64"),
         ({"type": "fixed", "name": "F", "size": 2}, "column x is fixed_size_binary[2], expected int64"),
-        ({"type": "map", "values": "int"}, "column x is map<string, int32"),
+        ({"type": "map", "values": "int"}, "column x is a map, expected int64"),
         (
             {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
-            "column x is of the Avro type N, which holds itself",
+            "column x is of an Avro type that holds itself",
         ),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_column_that_iceberg_reads_as_it_is_fits(wanted: IcebergType, file: pa
         (UUIDType(), pa.binary(16), "files with columns of that type cannot be registered"),
         (LIST, pa.list_(pa.string()), "column c.list.element is BYTE_ARRAY STRING"),
         (LIST, pa.int64(), "column c is not a list<long>"),
-        (STRUCT, pa.struct([("x", pa.int64()), ("y", pa.int64())]), "c.y is in the file only"),
+        (STRUCT, pa.struct([("x", pa.int64()), ("y", pa.int64())]), "1 parts of it are in the file only"),
         (STRUCT, pa.struct([("y", pa.int64())]), "c.x is in the table only"),
     ],
 )
@@ -160,7 +160,7 @@ def test_columns_are_those_of_the_table() -> None:
     lacking = refused(a_target(LongType()), {"batch_id": ["A"]})
     required = refused(a_target(LongType(), required=True, may_lack=True), {"batch_id": ["A"]})
 
-    assert extra[1].startswith("column d is not in the table, which has batch_id, c; add it to the table first")
+    assert extra[1].startswith("the file has a column that the table does not have (number 2 of 3,")
     assert lacking[1] == "column c (long) is missing; spec.schemaEvolution: AddColumns would read it as null"
     assert required[1] == "column c (long) is missing; the table requires it"
     assert judged(a_target(LongType(), may_lack=True), {"batch_id": ["A"]}).records == 1
@@ -260,13 +260,13 @@ def test_the_partition_follows_from_the_bounds(
 @pytest.mark.parametrize(
     ("wanted", "file", "values", "transform", "said"),
     [
-        (IntegerType(), pa.int32(), [1, 2], "identity", "by c: its values go from '1' to '2'; write one file for each"),
+        (IntegerType(), pa.int32(), [1, 2], "identity", "are not of one partition; write one file for each"),
         (IntegerType(), pa.int32(), [1, None], "identity", "some rows are null, and others are not"),
-        (DateType(), pa.date32(), [DAY, date(2020, 3, 1)], "month", "month of c: its values go from '2020-02-03'"),
-        (TimestampType(), US, [NOON, NOON.replace(day=4)], "day", "to '2020-02-04T12:30:00'"),
+        (DateType(), pa.date32(), [DAY, date(2020, 3, 1)], "month", "month of c: its least and its greatest"),
+        (TimestampType(), US, [NOON, NOON.replace(day=4)], "day", "day of c: its least and its greatest"),
         (IntegerType(), pa.int32(), [34, 35], "bucket[1]", "only one value for all rows proves one bucket"),
         (StringType(), pa.string(), ["ab", "b"], "truncate[1]", "truncate[1] of c"),
-        (StringType(), pa.string(), ["a" * 99, "b" * 99], "identity", "'" + "a" * 40 + "…'"),
+        (StringType(), pa.string(), ["a" * 99, "b" * 99], "identity", "by c: its least"),
     ],
 )
 def test_a_file_of_several_partitions_is_refused(
@@ -276,6 +276,7 @@ def test_a_file_of_several_partitions_is_refused(
 
     assert reason == "SpansPartitions"
     assert said in message
+    assert not {repr(str(v)) for v in values if v is not None} & set(message.split())
 
 
 def test_a_partition_that_the_footer_does_not_prove_is_refused() -> None:

@@ -1,0 +1,169 @@
+"""A run does not trust the operator: told to consolidate a buffer that is not its Dataset's, it stops before it reads, moves or
+deletes anything. On local files with a real table, and on a real S3 server."""
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe import names
+from lethe.errors import InputError, TransientError
+from lethe.plan.claims import Claim, Owner
+from lethe.run import BufferRef
+from lethe.surroundings import read_claim, tables_around, take_claim
+from lethe.table import folders
+from lethe_spark.app import job_of
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import Story, local, of_batches
+from tests.spark.lake import Lake
+from tests.spark.s3 import S3, running
+
+A, B = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in ("a", "b"))
+TABLE = (
+    "metadata/00000-1b671a64-40d5-491e-99b0-da01ff1f3341.metadata.json",
+    "metadata/snap-1-1-x.avro",
+    "data/f.parquet",
+)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3) -> str:
+    """A lake with one table in it."""
+    name = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+    for key in TABLE:
+        s3.put(name, f"warehouse/sales/orders/{key}", b"content")
+    return name
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*") if p.is_file()}
+
+
+def refused(story: Story, place: str, layout: str = "File", **properties: str) -> InputError:
+    spec = story.consolidation("A", buffer=BufferRef(uri=place, layout=layout, format="avro"))
+    context: Any = story.context(spec)
+    context = replace(context, catalog_properties={**context.catalog_properties, **properties})
+    with pytest.raises(InputError) as found:
+        job_of(spec.kind)(context)
+    return found.value
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    story = Story.begin(spark, lake)
+    story.put("own")
+    story.consolidate("own")
+    return story
+
+
+@pytest.mark.parametrize("layout", ["File", "Directory"])
+@pytest.mark.parametrize(
+    "below", ["", "/", "/metadata", "/data", "/data/x", "/metadata/../data", "//metadata/", "/%2e/metadata"]
+)
+def test_a_run_moves_nothing_of_a_table_that_it_is_told_is_its_buffer(
+    spark: SparkSession, lake: Lake, story: Story, below: str, layout: str
+) -> None:
+    victim = Story.begin(spark, lake)
+    victim.put("A")
+    victim.consolidate("A")
+    location = victim.table().location()
+    before = contents(Path(local(location)))
+
+    error = refused(story, f"{location}{below}", layout)
+
+    assert error.reason == "BufferHoldsTable"
+    assert before == contents(Path(local(location)))
+    victim.check_reads(of_batches("A"))
+
+
+def test_a_run_stops_at_another_datasets_claim_and_at_objects_that_are_no_batches(story: Story, tmp_path: Path) -> None:
+    (tmp_path / "claimed").mkdir()
+    take_claim(f"file://{tmp_path}/claimed", {}, A, "Directory")
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed/token").write_text("s3cr3t")
+
+    claimed = refused(story, f"file://{tmp_path}/claimed", "Directory")
+    mixed = refused(story, f"file://{tmp_path}/mixed", "Directory")
+
+    assert (claimed.reason, "ns/a" in claimed.message) == ("BufferClaimed", True)
+    assert (mixed.reason, "s3cr3t" in mixed.message) == ("BufferHoldsOtherObjects", False)
+    assert not (tmp_path / "mixed" / names.CLAIM_FILE).exists()
+
+
+def test_the_buffer_of_a_dataset_is_claimed_by_its_first_run(story: Story) -> None:
+    claim = read_claim(story.buffer.uri, {})
+
+    assert claim is not None
+    assert claim.owner is not None
+    assert (claim.owner.name, claim.owner.table_uuid) == (story.name, str(story.table().metadata.table_uuid))
+
+
+@pytest.mark.parametrize("uri", ["file:///etc", "file:/var/run/secrets"])
+def test_a_run_reads_no_local_folder_for_a_catalog_that_is_elsewhere(story: Story, uri: str) -> None:
+    error = refused(story, uri, "Directory", uri="https://catalog.example", warehouse="s3://lake/warehouse")
+
+    assert error.reason == "BufferLocal"
+    assert "passwd" not in error.message
+
+
+def test_a_run_finds_a_table_on_s3_and_says_when_there_is_no_bucket(story: Story, s3: S3, bucket: str) -> None:
+    before = s3.keys(bucket)
+
+    error = refused(story, f"s3a://{bucket}/warehouse/sales/orders/metadata", **s3.properties())
+
+    assert error.reason == "BufferHoldsTable"
+    assert before == s3.keys(bucket)
+    spec = story.consolidation("A", buffer=BufferRef(uri="s3://nowhere-at-all/buffer"))
+    context: Any = story.context(spec)
+    context = replace(context, catalog_properties={**context.catalog_properties, **s3.properties()})
+    with pytest.raises(TransientError, match="BufferNotFound"):
+        job_of(spec.kind)(context)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://{b}/warehouse/sales/orders",
+        "s3://{b}/warehouse/sales/orders/",
+        "s3a://{b}/warehouse/sales/orders/data",
+        "s3n://{b}/warehouse/sales/orders/metadata/",
+        "s3://{b}//warehouse//sales/orders/data",
+        "s3://{b}/warehouse/sales/other/../orders/data",
+        "s3://{b}/warehouse/sales%2Forders/data",
+        "s3://{b}/warehouse/sales/orders/data#x",
+    ],
+)
+def test_a_table_on_s3_is_seen_from_inside_in_every_spelling(s3: S3, bucket: str, place: str) -> None:
+    assert tables_around(place.format(b=bucket), s3.properties())
+    assert tables_around(f"s3://{bucket}/buffer/flights", s3.properties()) == ()
+
+
+def test_of_two_datasets_that_race_for_a_buffer_on_s3_one_gets_it(
+    s3: S3, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have looked and found no claim before either writes."""
+    uri, both_looked = f"s3://{bucket}/buffer", threading.Barrier(2, timeout=20)
+    create = folders.S3Folder.create
+
+    def at_once(folder: folders.S3Folder, name: str, content: bytes) -> bool:
+        both_looked.wait()
+        return create(folder, name, content)
+
+    monkeypatch.setattr(folders.S3Folder, "create", at_once)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda owner: take_claim(uri, s3.properties(), owner, "Directory"), (A, B))
+
+    assert first == second == read_claim(uri, s3.properties())
+    assert first in (Claim(A), Claim(B))
