@@ -5,7 +5,7 @@ fails on is raised.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,8 @@ from typing import Any, Final
 from botocore.exceptions import ClientError
 
 from lethe import names
-from lethe.plan import claims
+from lethe.errors import InputError
+from lethe.plan import claims, guards
 from lethe.plan.claims import Claim, Holder, Owner, holder_of
 from lethe.plan.guards import Around
 from lethe.plan.table_files import is_table_metadata
@@ -24,6 +25,7 @@ from lethe.s3 import s3_client
 from lethe.table.folders import open_folder
 from lethe.uri import is_local, is_s3, local_path, parents, spellings
 
+PLACE_IN_TABLE: Final = "PlaceInTable"
 _NAMES_AT_MOST: Final = 1000  # of one folder
 _LOOKS_AT_ONCE: Final = 8
 _METADATA: Final = "metadata"
@@ -48,6 +50,20 @@ def tables_around(uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
     with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lethe-around") as pool:
         found = list(pool.map(partial(_holds_table, listed), places))
     return tuple(place for place, holds in zip(places, found, strict=True) if holds)
+
+
+def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -> None:
+    """Make sure that a replacement or a list does not lie in a table.
+
+    Args:
+        what: The subject of the message.
+        around: `tables_around` of a folder, remembered or not.
+    Raises: InputError (PlaceInTable), what the store raises.
+    """
+    above = uri.rstrip("/").rpartition("/")[0]
+    inside = guards.found_in(what, uri, around(above)) if above.strip("/") not in ("", "file:", "s3:") else None
+    if inside is not None:
+        raise InputError(PLACE_IN_TABLE, inside)
 
 
 def read_claim(uri: str, properties: Mapping[str, str]) -> Claim | None:

@@ -13,6 +13,7 @@ from lethe.plan.group import set_aside
 from lethe.plan.id_lists import LIST_BYTES_AT_MOST, IdList, changed, parse_ids
 from lethe.run import RestatementRequest
 from lethe.run_result import RequestResult
+from lethe.surroundings import check_place, tables_around
 from pyiceberg.io import load_file_io
 
 READ_AT_ONCE: Final = 4
@@ -53,6 +54,7 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
         raise InputError(
             "InvalidIdList", f"{where}: a local file belongs to the driver. Put the list where the table lies."
         )
+    check_place(where, uri, lambda folder: tables_around(folder, properties))
     try:
         with load_file_io(dict(properties), uri).new_input(uri).open() as stream:
             content = stream.read(LIST_BYTES_AT_MOST + 1)

@@ -14,12 +14,14 @@ import pytest
 from lethe import names
 from lethe.errors import InputError, TransientError
 from lethe.plan.claims import Claim, Owner
-from lethe.run import BufferRef
+from lethe.run import BufferRef, Replacement
 from lethe.surroundings import read_claim, tables_around, take_claim
-from lethe.table import folders
+from lethe.table import catalogs, folders
 from lethe_spark.app import job_of
+from lethe_spark.id_lists import with_ids
 from pyspark.sql import SparkSession
 
+from tests.builders import a_request
 from tests.spark.jobs_support import Story, local, of_batches
 from tests.spark.lake import Lake
 from tests.spark.s3 import S3, running
@@ -167,3 +169,24 @@ def test_of_two_datasets_that_race_for_a_buffer_on_s3_one_gets_it(
 
     assert first == second == read_claim(uri, s3.properties())
     assert first in (Claim(A), Claim(B))
+
+
+@pytest.mark.parametrize("below", ["data", "metadata", "data/../metadata", "data/deeper"])
+def test_a_replacement_and_a_list_in_a_table_are_refused(
+    spark: SparkSession, lake: Lake, story: Story, below: str
+) -> None:
+    """They are only read, and what they are read into is another table."""
+    victim = Story.begin(spark, lake)
+    victim.put("A")
+    victim.consolidate("A")
+    place = f"{victim.table().location()}/{below}"
+    replay = a_request(
+        "replay", "Replay", batch_ids=["own"], replacement=Replacement(batch_id="new", uri=f"{place}/new")
+    )
+    revert = a_request("listed", batch_ids=[], batch_ids_uri=f"{place}/ids.txt")
+
+    found = story.restate(replay)
+    _, aside = with_ids([revert], catalogs.properties(story.catalog), story.table().location())
+
+    assert (found.succeeded, found.reason) == (False, "PlaceInTable")
+    assert aside[revert.key].reason == "PlaceInTable"

@@ -5,11 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from lethe.cli.diagnosis import Level, diagnose, is_healthy
+from lethe.cli import set_aside
+from lethe.cli.diagnosis import Finding, Level, diagnose, is_healthy
 from lethe.cli.examination import examine
 from lethe.cli.opening import open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
 from lethe.cli.output import print_json, working
+from lethe.table import catalogs
 
 
 @click.command()
@@ -29,11 +31,11 @@ def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool
 
     Looks for bare heads, lost ledgers, missing and orphaned ledger files, a batch column that was dropped or renamed,
     files out of order or without exact bounds, and too many snapshots; and says what to do. `lethe ledger verify` reads
-    the ledgers themselves.
+    the ledgers themselves. Files of the table that an earlier version moved to `_refused/` are found, too, with the commands that
+    copy them back.
     """
     with working(f"examining {table}"):
-        opened = open_table(table, batch_column)
-        findings = diagnose(examine(opened, batch_column), datetime.now(UTC), timedelta(hours=grace_hours))
+        findings = _findings(table, batch_column, timedelta(hours=grace_hours))
     if as_json:
         print_json({"table": table, "healthy": is_healthy(findings), "findings": [asdict(f) for f in findings]})
     else:
@@ -43,3 +45,18 @@ def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool
             if f.do:
                 click.echo(f"    {f.do}")
     context.exit(0 if is_healthy(findings) else 1)
+
+
+def _findings(table: str, batch_column: str, grace: timedelta) -> tuple[Finding, ...]:
+    """Raises what the catalog or the storage raises, unless it is known why the table cannot be opened."""
+    try:
+        opened = open_table(table, batch_column)
+    except FileNotFoundError as e:
+        location = set_aside.location_of(e)
+        properties = catalogs.properties(table.partition(".")[0])
+        moved = set_aside.finding(set_aside.moved_files(location, properties)) if location is not None else ()
+        if not moved:
+            raise
+        return moved
+    found = diagnose(examine(opened, batch_column), datetime.now(UTC), grace)
+    return (*set_aside.finding(set_aside.moved_files(opened.facts.location, opened.properties)), *found)

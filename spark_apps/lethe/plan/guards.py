@@ -65,7 +65,15 @@ def in_table(field: str, uri: str, tables: Iterable[str]) -> str | None:
     Args:
         tables: URIs of folders that belong to tables.
     """
-    found = [t for t in tables if overlap(t, uri)]
+    return found_in(field, uri, [t for t in tables if overlap(t, uri)])
+
+
+def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
+    """Why a place may not be used, or None.
+
+    Args:
+        found: URIs of tables' folders at the place, above or below it; a symbolic link may hide that they are.
+    """
     if not found:
         return None
     return (
@@ -92,7 +100,7 @@ def buffer_rejection(
         adopt: Take it although it holds objects that are no batches, if nobody has claimed it.
         warehouses: URIs below which catalogs keep their tables.
     """
-    held = above_warehouse("spec.buffer.uri", uri, warehouses) or in_table("spec.buffer.uri", uri, around.tables)
+    held = above_warehouse("spec.buffer.uri", uri, warehouses) or found_in("spec.buffer.uri", uri, around.tables)
     if held is None and contents.tables:
         held = (
             f"spec.buffer.uri {uri} holds files of an Iceberg table ({_some(contents.tables)}). Use a place that has nothing "

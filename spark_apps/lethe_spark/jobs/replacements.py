@@ -14,11 +14,15 @@ from lethe import names
 from lethe.buffer import Store, open_store
 from lethe.errors import InputError, LedgerError, TableError, TransientError
 from lethe.ledger.ledger import BufferedObject
+from lethe.plan import guards
 from lethe.plan.batches import is_data
 from lethe.plan.group import set_aside
 from lethe.plan.restatement import ReplacementRows
+from lethe.plan.table_files import is_table_metadata
 from lethe.run import RestatementRequest
 from lethe.run_result import Phase, RequestResult
+from lethe.surroundings import PLACE_IN_TABLE, check_place, tables_around
+from lethe.table import catalogs
 from lethe.uri import overlap
 
 from lethe_spark.base import Base
@@ -80,6 +84,10 @@ def find_replacements(
     """Replays, each with what its batches are to be replaced by, or why that cannot be used."""
 
     @cache
+    def around(folder: str) -> tuple[str, ...]:
+        return tables_around(folder, context.catalog_properties)
+
+    @cache
     def store(scheme: str) -> Store:
         return open_store(f"{scheme}:///", context.catalog_properties)
 
@@ -87,6 +95,10 @@ def find_replacements(
         assert request.replacement is not None
         uri = request.replacement.uri
         try:
+            local = guards.local("it", uri, context.spec.table.catalog, catalogs.is_local(context.catalog_properties))
+            if local is not None:
+                raise InputError("PlaceLocal", local)
+            check_place("it", uri, around)
             return request, _source(context, request, store(urlsplit(uri).scheme or "file"))
         except InputError as e:
             return request, _refused(request, e.reason, e.message)
@@ -110,6 +122,8 @@ def _source(context: RunContext, request: RestatementRequest, store: Store) -> B
             f"it lies in the buffer {buffer}, so consolidation would load it a second time. Put it elsewhere.",
         )
     listed = list(store.list(uri))
+    if any(is_table_metadata(o.key) for o in listed):
+        raise InputError(PLACE_IN_TABLE, "it holds files of an Iceberg table. Put the replacement elsewhere.")
     if f"{uri.rstrip('/')}/{names.SUCCESS_MARKER}" not in {o.key for o in listed}:
         raise InputError(
             "ReplacementIncomplete",

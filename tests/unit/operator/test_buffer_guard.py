@@ -84,10 +84,14 @@ def test_a_buffer_at_above_or_inside_a_table_is_rejected_whatever_its_spelling(
     assert "spec.buffer.uri" in message
 
 
-def test_a_symbolic_link_to_a_table_is_followed(lake: SmallLake, tmp_path: Path) -> None:
-    (tmp_path / "linked").symlink_to(tmp_path / "wh/air/victim/metadata")
+@pytest.mark.parametrize("below", ["metadata", "data"])
+def test_a_symbolic_link_to_a_table_is_followed(lake: SmallLake, tmp_path: Path, below: str) -> None:
+    (tmp_path / "linked").symlink_to(tmp_path / "wh/air/victim" / below)
 
-    assert judged(lake, f"file://{tmp_path}/linked", layout="File", format="avro")[0] == "BufferHoldsTable"
+    reason, message = judged(lake, f"file://{tmp_path}/linked", layout="Directory", format="avro")
+
+    assert reason == "BufferHoldsTable"
+    assert f"{tmp_path}/wh/air/victim" in message or below == "metadata"
 
 
 def test_a_table_that_lies_below_the_buffer_is_found_by_its_files(lake: SmallLake, tmp_path: Path) -> None:

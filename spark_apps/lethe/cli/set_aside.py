@@ -1,0 +1,85 @@
+"""Files of a table that an earlier version of Lethe took for refused batches and moved to `_refused/`. I/O: lists.
+
+It happened where a Dataset named a folder of a table as its buffer. The files are whole; copied back, the table is as it was.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lethe import names
+from lethe.buffer import open_store
+from lethe.cli.diagnosis import Finding, Level
+from lethe.plan.table_files import is_table_data, is_table_metadata
+from lethe.uri import is_local, local_path
+
+_FOLDERS: Final = ("", "/metadata", "/data")
+_METADATA_FILE: Final = re.compile(r"([^\s'\"]+)/[^/\s'\"]+\.metadata\.json(\.gz)?")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A file of a table: where it is, and where it belongs."""
+
+    uri: str
+    home: str
+
+    @property
+    def command(self) -> str:
+        """Copies it back, and replaces nothing."""
+        if is_local(self.uri):
+            return f"cp -n {shlex.quote(local_path(self.uri))} {shlex.quote(local_path(self.home))}"
+        return f"aws s3 cp {shlex.quote(self.uri)} {shlex.quote(self.home)}"
+
+
+def location_of(error: BaseException) -> str | None:
+    """The table's location, from an error that names a metadata file which is not there; None if it names none."""
+    found = _METADATA_FILE.search(str(error))
+    if found is None:
+        return None
+    location = found[1].removesuffix("/metadata")
+    # Arrow names an object by bucket and key.
+    return location if location.startswith("/") or "://" in location else f"s3://{location}"
+
+
+def moved_files(location: str, properties: Mapping[str, str]) -> tuple[Moved, ...]:
+    """What of a table lies in an area for refused batches within its folders. Raises: what the store raises."""
+    found: list[Moved] = []
+    for below in _FOLDERS:
+        buffer = location.rstrip("/") + below
+        area = f"{buffer}/{names.REFUSED_FOLDER}"
+        keys = [o.key for o in open_store(area, properties).list(area)]
+        found += (Moved(key, home) for key in keys if (home := _home(key, buffer, area)) is not None)
+    return tuple(found)
+
+
+def finding(moved: Iterable[Moved]) -> tuple[Finding, ...]:
+    """What to do about them."""
+    files = sorted(moved, key=lambda m: m.home)
+    if not files:
+        return ()
+    return (
+        Finding(
+            Level.ERROR,
+            "TableFilesSetAside",
+            f"{len(files)} files of the table lie in {names.REFUSED_FOLDER}/ within its own folders: an earlier version took "
+            "them for refused batches of a Dataset whose spec.buffer.uri was wrong.",
+            "\n    ".join(
+                (
+                    "Delete or pause that Dataset. Copy the files back, look again, and then delete the copies:",
+                    *(m.command for m in files),
+                )
+            ),
+        ),
+    )
+
+
+def _home(key: str, buffer: str, area: str) -> str | None:
+    """Where a file was: `<area>/<folder or file>/<12 digits>/<the rest>`."""
+    judged, _, rest = key.removeprefix(f"{area}/").partition("/")
+    rest = rest.partition("/")[2]
+    if not rest or not (is_table_metadata(rest) or is_table_data(rest)):
+        return None
+    return f"{buffer}/{rest}" if rest == judged else f"{buffer}/{judged}/{rest}"
