@@ -11,6 +11,7 @@ from lethe.plan.tracking import Totals
 
 from lethe_operator.apply import events, status
 from lethe_operator.apply.carry_out import carry_out, delete_restatement, to_delete, write_statuses
+from lethe_operator.apply.launch import delete_shared
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.places import Places
 from lethe_operator.apply.share import start_gathered
@@ -21,7 +22,6 @@ from lethe_operator.decide.policy_match import selects
 from lethe_operator.decide.table import decide, without_dataset
 from lethe_operator.kube import (
     DATASETS,
-    JOBS,
     RESTATEMENTS,
     VACUUM_POLICIES,
     Kind,
@@ -82,7 +82,7 @@ class Reconciler:
         if any(j.over for j in jobs):
             uids = {d["metadata"]["uid"] for d in self.kube.list(DATASETS, key.namespace)}
             for name in forgotten(jobs, uids):
-                self.kube.delete(JOBS, key.namespace, name, policy="Foreground")
+                delete_shared(self.kube, key.namespace, name)
         return start_gathered(self.kube, key.namespace, self.offers, jobs, self.clock(), self.settings)
 
     def dataset(self, key: Key) -> datetime | None:

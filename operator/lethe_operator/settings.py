@@ -25,14 +25,12 @@ class InvalidSettings(ValueError):
 
 
 class SharedRuns(Spec):
-    """When small Datasets share a driver. `gather_seconds`: how long the first that is due waits for others;
-    `max_bytes_per_dataset`: up to how much a run reads that may share; `service_account`: the drivers', in each namespace."""
+    """When small Datasets share a driver."""
 
     enabled: bool = False
-    gather_seconds: float = Field(default=5, gt=0)
+    gather_seconds: float = Field(default=5, gt=0)  # how long the first that is due waits for others
     max_datasets: int = Field(default=20, ge=2, le=100)
-    max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)
-    service_account: str = "lethe-shared-runs"
+    max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)  # a run that reads more gets a driver of its own
 
 
 class Committer(Spec):

@@ -20,9 +20,9 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Of the drivers that several Datasets share, in each watched namespace. */ -}}
-{{- define "lethe.sharedRunsAccount" -}}
-lethe-shared-runs
+{{- /* The Role of drivers with executors, in each watched namespace; the operator binds it by this name. */ -}}
+{{- define "lethe.scaledRuns" -}}
+lethe-scaled-runs
 {{- end -}}
 
 {{- /* All that belongs to the committer of a watched namespace. */ -}}

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,19 @@ from lethe.run import DatasetRef, RunSpec
 from lethe_operator.apply import intent
 from lethe_operator.build import job as build
 from lethe_operator.build import names, pod
-from lethe_operator.build.dataset_objects import dataset_objects
+from lethe_operator.build.dataset_objects import dataset_objects, shared_job_objects
 from lethe_operator.build.sizing import Size, merged, size
 from lethe_operator.decide.actions import Launch
-from lethe_operator.kube import BY_NAME, CONFIG_MAPS, JOBS, AlreadyExists, Kube
+from lethe_operator.kube import (
+    BY_NAME,
+    CONFIG_MAPS,
+    JOBS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    AlreadyExists,
+    Kube,
+)
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY
 from lethe_operator.resources.dataset import Dataset, RunTemplate
@@ -53,9 +62,10 @@ def prepare(
     """Let rights and intent of a run be there; safe to repeat. Raises: NameTaken, NoPlaceForRun, ApiError."""
     run = wanted.run
     template = merged(settings.run_template, dataset.spec.run_template)
-    ensure_dataset_objects(kube, run.dataset, settings)
+    chosen = size(wanted.bytes, template)
+    ensure_dataset_objects(kube, run.dataset, settings, with_executors=chosen.executors > 0)
     _store_intent(kube, run, intent.document(run, table), pod.executor(run, template.pod_template))
-    return Prepared(wanted, size(wanted.bytes, template), template)
+    return Prepared(wanted, chosen, template)
 
 
 def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
@@ -82,8 +92,10 @@ def launch_shared(kube: Kube, together: Sequence[Prepared], settings: Settings) 
     """The same for runs of several Datasets of one company, in one Job."""
     first = together[0]
     runs = [(p.wanted.run, p.wanted.generation) for p in together]
+    datasets = [r.dataset for r, _ in runs]
+    _ensure(kube, shared_job_objects([r for r, _ in runs]), datasets)
     document = build.shared_job(runs, first.size, first.template.pod_template, settings)
-    launched = _create(kube, document, [r.dataset for r, _ in runs])
+    launched = _create(kube, document, datasets)
     if launched.created:
         log.info("%s for %s", launched.job, ", ".join(r.dataset.claim for r, _ in runs))
     return launched
@@ -101,19 +113,38 @@ def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetR
     return Launched(name, created=True)
 
 
-def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings) -> None:
-    """ConfigMap, ServiceAccount, Role and RoleBinding of a Dataset, each made once and put right when it was changed."""
-    for document in dataset_objects(dataset, settings.shared_runs, settings.committer):
+def delete_shared(kube: Kube, namespace: str, job: str) -> None:
+    """Delete a Job that several Datasets shared. Its driver's rights go first, so that none are left when this is cut off.
+
+    Raises: ApiError.
+    """
+    for kind in (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS):
+        kube.delete(kind, namespace, job)
+    kube.delete(JOBS, namespace, job, policy="Foreground")
+
+
+def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings, with_executors: bool = False) -> None:
+    """ConfigMap, ServiceAccounts, Roles and RoleBindings of a Dataset, each made once and put right when it was changed.
+
+    Raises: NameTaken, ApiError.
+    """
+    _ensure(kube, dataset_objects(dataset, settings.committer, with_executors), [dataset])
+
+
+def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], datasets: Sequence[DatasetRef]) -> None:
+    for document in documents:
         kind, name = BY_NAME[document["kind"]], document["metadata"]["name"]
+        namespace = document["metadata"]["namespace"]
         try:
-            kube.create(kind, dataset.namespace, document)
+            kube.create(kind, namespace, document)
             continue
         except AlreadyExists:
-            found = kube.get(kind, dataset.namespace, name)
-        _ours(found, dataset)
-        for field in ("rules", "subjects"):
+            found = kube.get(kind, namespace, name)
+        for dataset in datasets:
+            _ours(found, dataset)
+        for field in ("rules", "subjects", "automountServiceAccountToken"):
             if field in document and not _same(found.get(field), document[field]):
-                kube.patch(kind, dataset.namespace, name, {field: document[field]})
+                kube.patch(kind, namespace, name, {field: document[field]})
 
 
 def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str, Any]) -> None:

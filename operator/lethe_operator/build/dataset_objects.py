@@ -1,58 +1,88 @@
-"""What each Dataset gets before its first run: ConfigMap, ServiceAccount, Roles, RoleBindings. Pure."""
+"""The rights of runs: what each Dataset gets before its first run, and what a driver gets that several Datasets share. Pure.
+
+A driver may read and write the ConfigMaps of its own Datasets. One with executors may start their pods, too; no other can.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from lethe.run import DatasetRef
+from lethe.run import DatasetRef, RunSpec
 
 from lethe_operator.build import names
-from lethe_operator.settings import Committer, SharedRuns
+from lethe_operator.settings import Committer
 
 _RBAC = "rbac.authorization.k8s.io"
+# The chart makes it in each watched namespace: pods of executors, and the Secret by which they and their driver know each other.
+# The operator may bind it to a ServiceAccount, and holds none of its rights.
+SCALED_RUNS_ROLE: Final = "lethe-scaled-runs"
 
 
-def dataset_objects(dataset: DatasetRef, shared_runs: SharedRuns, committer: Committer) -> tuple[dict[str, Any], ...]:
-    """In the order in which they are needed. Where runs are shared, their drivers may do here what the Dataset's own may; the
-    committer may only report."""
-    name, reports = names.shared(dataset.name), names.reports(dataset.name)
-    drivers = [name, shared_runs.service_account] if shared_runs.enabled else [name]
+def dataset_objects(dataset: DatasetRef, committer: Committer, with_executors: bool) -> tuple[dict[str, Any], ...]:
+    """In the order in which they are needed.
 
-    def document(api_version: str, kind: str, called: str = name, **fields: Any) -> dict[str, Any]:
-        return {
-            "apiVersion": api_version,
-            "kind": kind,
-            "metadata": {
-                "name": called,
-                "namespace": dataset.namespace,
-                "labels": names.dataset_labels(dataset.name, dataset.uid),
-                "ownerReferences": names.owners(dataset),
-            },
-            **fields,
-        }
-
-    def rights(role: str, rules: list[dict[str, Any]], accounts: Sequence[str]) -> tuple[dict[str, Any], ...]:
-        subjects = [{"kind": "ServiceAccount", "name": a, "namespace": dataset.namespace} for a in accounts]
-        reference = {"apiGroup": _RBAC, "kind": "Role", "name": role}
-        return (
-            document(f"{_RBAC}/v1", "Role", role, rules=rules),
-            document(f"{_RBAC}/v1", "RoleBinding", role, roleRef=reference, subjects=subjects),
-        )
-
+    Args:
+        with_executors: Whether the run that is about to start has executors; only then is there an account that may start pods.
+    """
+    name, reports, scaled = names.shared(dataset.name), names.reports(dataset.name), names.scaled(dataset.name)
+    of = _Maker((dataset,), names.dataset_labels(dataset.name, dataset.uid))
     return (
-        document("v1", "ConfigMap", data={}),
-        document("v1", "ServiceAccount"),
-        *rights(name, [_executors(), _reports(name)], drivers),
-        *(rights(reports, [_reports(name)], [committer.name]) if committer.enabled else ()),
+        of.object("v1", "ConfigMap", name, data={}),
+        of.account(name),
+        of.role(name, [name]),
+        of.binding(name, name, name),
+        *((of.role(reports, [name]), of.binding(reports, reports, committer.name)) if committer.enabled else ()),
+        *(
+            (
+                of.account(scaled),
+                of.binding(scaled, name, scaled),
+                of.binding(names.executor_pods(dataset.name), SCALED_RUNS_ROLE, scaled),
+            )
+            if with_executors
+            else ()
+        ),
     )
 
 
-def _executors() -> dict[str, Any]:
-    """A driver handles its executors' pods."""
-    verbs = ["get", "list", "watch", "create", "delete", "deletecollection"]
-    return {"apiGroups": [""], "resources": ["pods"], "verbs": verbs}
+def shared_job_objects(runs: Sequence[RunSpec]) -> tuple[dict[str, Any], ...]:
+    """Of one Job that several Datasets share, under its name: its driver may report into their ConfigMaps and no others."""
+    name = names.shared_job(runs)
+    of = _Maker([r.dataset for r in runs], names.shared_labels(runs))
+    return (
+        of.account(name),
+        of.role(name, [names.shared(r.dataset.name) for r in runs]),
+        of.binding(name, name, name),
+    )
 
 
-def _reports(config_map: str) -> dict[str, Any]:
-    """And it reports into one ConfigMap. Nothing else."""
-    verbs = ["get", "patch"]
-    return {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [config_map], "verbs": verbs}
+class _Maker:
+    """Makes objects that go with the last of their Datasets."""
+
+    def __init__(self, datasets: Sequence[DatasetRef], labels: dict[str, str]) -> None:
+        self.namespace = datasets[0].namespace
+        self._metadata = {
+            "namespace": self.namespace,
+            "labels": labels,
+            "ownerReferences": names.owners(*datasets),
+        }
+
+    def object(self, api_version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
+        return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **self._metadata}, **fields}
+
+    def account(self, name: str) -> dict[str, Any]:
+        """Only a pod that asks for a token of it gets one."""
+        return self.object("v1", "ServiceAccount", name, automountServiceAccountToken=False)
+
+    def role(self, name: str, config_maps: Sequence[str]) -> dict[str, Any]:
+        """Of whoever reports into these ConfigMaps, and does nothing else."""
+        rule = {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [*config_maps],
+            "verbs": ["get", "patch"],
+        }
+        return self.object(f"{_RBAC}/v1", "Role", name, rules=[rule])
+
+    def binding(self, name: str, role: str, account: str) -> dict[str, Any]:
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": self.namespace}
+        reference = {"apiGroup": _RBAC, "kind": "Role", "name": role}
+        return self.object(f"{_RBAC}/v1", "RoleBinding", name, roleRef=reference, subjects=[subject])

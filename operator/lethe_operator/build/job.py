@@ -79,7 +79,7 @@ def shared_job(
         "annotations": {members.ANNOTATION_MEMBERS: named},
         "ownerReferences": names.owners(*(r.dataset for r in specs)),
     }
-    return _job(metadata, pod.driver(pod.shared_runs(specs, named, size, settings), size, template, settings), settings)
+    return _job(metadata, pod.driver(pod.shared_runs(specs, named, size), size, template, settings), settings)
 
 
 def _job(metadata: dict[str, Any], template: dict[str, Any], settings: Settings) -> dict[str, Any]:

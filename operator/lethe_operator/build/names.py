@@ -25,8 +25,18 @@ EXECUTOR_PREFIX_AT_MOST = 45
 
 
 def shared(dataset: str) -> str:
-    """The one name of a Dataset's ServiceAccount, Role, RoleBinding and ConfigMap."""
+    """The one name of a Dataset's ConfigMap, and of ServiceAccount, Role and RoleBinding of its drivers without executors."""
     return kube_name(dataset, "runs")
+
+
+def scaled(dataset: str) -> str:
+    """The ServiceAccount of a Dataset's drivers with executors, and the RoleBinding by which they report."""
+    return kube_name(dataset, "scaled-runs")
+
+
+def executor_pods(dataset: str) -> str:
+    """The RoleBinding by which a Dataset's drivers with executors start these."""
+    return kube_name(dataset, "executor-pods")
 
 
 def reports(dataset: str) -> str:

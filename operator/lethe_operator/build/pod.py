@@ -39,13 +39,13 @@ class Assignment:
 
 
 def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[SecretFile] = ()) -> Assignment:
-    """The Dataset's own ServiceAccount, and of its ConfigMap the keys of this run."""
+    """One of the Dataset's own ServiceAccounts, and of its ConfigMap the keys of this run."""
     prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
     items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
     if size.executors:
         items.append({"key": f"{prefix}{EXECUTOR_KEY}", "path": "executor.yaml"})
     return Assignment(
-        account=config_map,
+        account=names.scaled(run.dataset.name) if size.executors else config_map,
         labels=names.run_labels(run),
         annotations={ANNOTATION_DATASET: run.dataset.name},
         confs=spark_conf.confs(run, size, settings),
@@ -59,7 +59,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
     )
 
 
-def shared_runs(runs: Sequence[RunSpec], members: str, size: Size, settings: Settings) -> Assignment:
+def shared_runs(runs: Sequence[RunSpec], members: str, size: Size) -> Assignment:
     """Runs of several Datasets, one after the other. One whose Dataset is gone has no file any more, and keeps none of the
     others from starting.
 
@@ -75,7 +75,7 @@ def shared_runs(runs: Sequence[RunSpec], members: str, size: Size, settings: Set
         items = [{"key": f"{prefix}{RUN_KEY}", "path": path}]
         sources.append({"configMap": {"name": config_map, "items": items, "optional": True}})
     return Assignment(
-        account=settings.shared_runs.service_account,
+        account=names.shared_job(runs),
         labels=names.shared_labels(runs),
         annotations={ANNOTATION_MEMBERS: members},
         confs=spark_conf.alone(names.shared_job(runs), size),
@@ -128,6 +128,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": told.account,
+        "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
     }
     return _pod(told.labels, told.annotations, spec, container, volumes, template)

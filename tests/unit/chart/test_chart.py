@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
 from lethe_operator.settings import BackOff, Settings, SharedRuns, from_environment
 
 ROOT = Path(__file__).parents[3]
@@ -95,19 +96,13 @@ def test_numbers_reach_the_operator_as_numbers() -> None:
     assert settings.infrastructure_retry == BackOff(0.25, 2_000_000)
 
 
-def test_shared_runs_have_an_account_in_each_namespace_when_asked_for() -> None:
-    """It has no rights of its own here; the operator is told its name."""
-    wanted = {"watchNamespaces": ["a", "b"], "sharedRuns": {"enabled": True, "maxBytesPerDataset": 200_000_000}}
-    documents = render(wanted)
+def test_runs_are_shared_when_asked_for_and_no_account_waits_for_them() -> None:
+    """Each shared Job has an account of its own, which the operator makes."""
+    documents = render({"sharedRuns": {"enabled": True, "maxBytesPerDataset": 200_000_000}})
 
     settings = from_environment(environment(documents)).shared_runs
-    accounts = [d["metadata"] for d in of_kind(documents, "ServiceAccount")]
-    drivers = [(a["namespace"], a["name"]) for a in accounts if a["namespace"] != "lethe-system"]
-    assert drivers == [("a", settings.service_account), ("b", settings.service_account)]
     assert (settings.enabled, settings.max_bytes_per_dataset, settings.max_datasets) == (True, 200_000_000, 20)
-    bound = [s["name"] for binding in of_kind(documents, "RoleBinding") for s in binding["subjects"]]
-    assert settings.service_account not in bound
-    (only,) = of_kind(render(), "ServiceAccount")
+    (only,) = of_kind(documents, "ServiceAccount")
     assert only["metadata"]["namespace"] == "lethe-system"
     assert from_environment(environment(render())).shared_runs == SharedRuns()
 
@@ -239,13 +234,13 @@ def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], named: str) ->
 def test_rights_end_at_the_watched_namespaces() -> None:
     documents = render({"watchNamespaces": ["a", "b"]})
 
-    assert [role["metadata"]["namespace"] for role in of_kind(documents, "Role")] == ["a", "b"]
+    assert [role["metadata"]["namespace"] for role in of_kind(documents, "Role")] == ["a", "a", "b", "b"]
     assert of_kind(documents, "ClusterRole") + of_kind(documents, "ClusterRoleBinding") == []
 
 
-def test_the_operator_reads_no_secrets_and_writes_no_specs() -> None:
-    (role, *_) = of_kind(render(), "Role")
-    rights = {
+def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+    """Group, resource and verb."""
+    return {
         (group, resource, verb)
         for rule in role["rules"]
         for group in rule["apiGroups"]
@@ -253,26 +248,49 @@ def test_the_operator_reads_no_secrets_and_writes_no_specs() -> None:
         for verb in rule["verbs"]
     }
 
-    assert not [right for right in rights if right[1] == "secrets" or "*" in right]
-    written = {right for right in rights if right[0] == "lethe.dev" and right[2] in ("create", "update", "patch")}
+
+def the_role(name: str) -> dict[str, Any]:
+    (found,) = [r for r in of_kind(render({"watchNamespaces": ["a"]}), "Role") if r["metadata"]["name"] == name]
+    return found
+
+
+def test_the_operator_reads_no_secrets_and_writes_no_specs() -> None:
+    held = rights(the_role("lethe-operator"))
+
+    assert not [right for right in held if right[1] == "secrets" or "*" in right]
+    written = {right for right in held if right[0] == "lethe.dev" and right[2] in ("create", "update", "patch")}
     assert {"datasets/status", "restatements/status", "vacuumpolicies/status", "datasets/finalizers"} == {
         resource for _, resource, _ in written
     }
 
 
-def test_the_operator_holds_what_it_grants_to_drivers() -> None:
-    """The API server refuses a Role with rights that its creator does not have."""
-    (role, *_) = of_kind(render(), "Role")
-    held = {
-        (resource, verb)
-        for rule in role["rules"]
-        if "" in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+def test_the_operator_holds_what_it_grants_to_drivers_and_starts_no_pods() -> None:
+    """The API server refuses a Role with rights that its creator does not have. The Role of drivers with executors is made by
+    the chart, so the operator binds it and holds none of it."""
+    role = the_role("lethe-operator")
 
-    pods = {("pods", verb) for verb in ("get", "list", "watch", "create", "delete", "deletecollection")}
-    assert pods | {("configmaps", "get"), ("configmaps", "patch")} <= held
+    held = rights(role)
+    assert {("", "configmaps", "get"), ("", "configmaps", "patch")} <= held
+    assert {verb for _, resource, verb in held if resource == "pods"} == {"get", "list", "watch"}
+    (bind,) = [rule for rule in role["rules"] if "bind" in rule["verbs"]]
+    assert (bind["resources"], bind["resourceNames"], bind["verbs"]) == (["roles"], [SCALED_RUNS_ROLE], ["bind"])
+
+
+def test_a_driver_with_executors_has_what_spark_needs() -> None:
+    """It may make a Secret and read none."""
+    pods = {("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete", "deletecollection")}
+
+    assert rights(the_role(SCALED_RUNS_ROLE)) == {*pods, ("", "secrets", "create")}
+
+
+def test_tokens_are_mounted_only_where_they_are_used() -> None:
+    documents = render()
+
+    for component in ("operator", "committer"):
+        (account,) = of_kind(documents, "ServiceAccount", component)
+        (deployment,) = of_kind(documents, "Deployment", component)
+        assert account["automountServiceAccountToken"] is False
+        assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
 
 
 def test_definitions_outlive_the_release_unless_told_otherwise() -> None:

@@ -11,7 +11,7 @@ from lethe_operator.build.job import job
 from lethe_operator.build.sizing import Size, size
 from lethe_operator.decide import run_specs
 from lethe_operator.resources.dataset import GIB, RunTemplate
-from lethe_operator.settings import Committer, Settings, SharedRuns
+from lethe_operator.settings import Committer, Settings
 
 from tests.unit.operator.builders import a_buffered, a_consolidation, a_dataset
 
@@ -193,19 +193,60 @@ def test_a_pod_template_adds_and_never_takes_away() -> None:
         assert "ca" in {v["name"] for v in spec["volumes"]}
 
 
-def test_a_dataset_gets_rights_over_pods_and_its_own_config_map_only() -> None:
-    objects = dataset_objects(DatasetRef(namespace="ns", name="flights", uid="u"), SharedRuns(), Committer())
+DATASET = DatasetRef(namespace="ns", name="flights", uid="u")
+ITS_CONFIG_MAP = {
+    "apiGroups": [""],
+    "resources": ["configmaps"],
+    "resourceNames": ["flights-runs"],
+    "verbs": ["get", "patch"],
+}
+
+
+def bindings(objects: tuple[dict[str, Any], ...]) -> dict[str, list[str]]:
+    """Account -> the Roles that it has."""
+    found: dict[str, list[str]] = {}
+    for one in objects:
+        if one["kind"] == "RoleBinding":
+            (subject,) = one["subjects"]
+            found.setdefault(subject["name"], []).append(one["roleRef"]["name"])
+    return found
+
+
+def test_a_driver_without_executors_may_touch_its_own_config_map_and_no_pod() -> None:
+    objects = dataset_objects(DATASET, Committer(), with_executors=False)
 
     assert [o["kind"] for o in objects] == ["ConfigMap", "ServiceAccount", "Role", "RoleBinding"]
     assert {"flights-runs"} == {o["metadata"]["name"] for o in objects}
     assert {"u"} == {o["metadata"]["ownerReferences"][0]["uid"] for o in objects}
-    pods, config_maps = objects[2]["rules"]
-    assert (
-        pods["resources"],
-        config_maps["resources"],
-        config_maps["resourceNames"],
-    ) == (["pods"], ["configmaps"], ["flights-runs"])
-    assert {"get", "patch"} == set(config_maps["verbs"])
+    assert objects[2]["rules"] == [ITS_CONFIG_MAP]
+    assert a_job(ALONE)["spec"]["template"]["spec"]["serviceAccountName"] == "flights-runs"
+
+
+def test_a_driver_with_executors_has_an_account_of_its_own() -> None:
+    objects = dataset_objects(DATASET, Committer(), with_executors=True)
+
+    assert bindings(objects) == {
+        "flights-runs": ["flights-runs"],
+        "flights-scaled-runs": ["flights-runs", "lethe-scaled-runs"],
+    }
+    assert [o["rules"] for o in objects if o["kind"] == "Role"] == [[ITS_CONFIG_MAP]]
+    assert a_job(WIDE)["spec"]["template"]["spec"]["serviceAccountName"] == "flights-scaled-runs"
+
+
+def test_the_committer_may_report_and_nothing_else() -> None:
+    objects = dataset_objects(DATASET, Committer(enabled=True), with_executors=False)
+
+    assert bindings(objects)["lethe-committer"] == ["flights-reports"]
+    assert [o["rules"] for o in objects if o["kind"] == "Role"] == [[ITS_CONFIG_MAP]] * 2
+
+
+@pytest.mark.parametrize("chosen", [ALONE, WIDE], ids=["alone", "with executors"])
+def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
+    accounts = [o for o in dataset_objects(DATASET, Committer(), True) if o["kind"] == "ServiceAccount"]
+
+    assert [a["automountServiceAccountToken"] for a in accounts] == [False, False]
+    assert True is a_job(chosen)["spec"]["template"]["spec"]["automountServiceAccountToken"]
+    assert False is pod.executor(RUN, {})["spec"]["automountServiceAccountToken"]
 
 
 def test_no_secret_of_a_catalog_is_part_of_any_object() -> None:

@@ -80,6 +80,18 @@ def test_rights_that_somebody_widened_are_put_right_before_the_next_run(kind: An
     assert server.get(kind, "ns", "flights-runs")[field] == before
 
 
+def test_rights_over_pods_come_with_the_first_run_that_has_executors() -> None:
+    def after(dataset: Dataset) -> tuple[str, list[str]]:
+        server = Cluster()
+        job = server.get(JOBS, "ns", start(server, dataset))
+        bound = [b["metadata"]["name"] for b in server.list(ROLE_BINDINGS, "ns")]
+        return job["spec"]["template"]["spec"]["serviceAccountName"], bound
+
+    scaled = a_dataset("flights", runTemplate={"executors": {"min": 1}})
+    assert after(FLIGHTS) == ("flights-runs", ["flights-runs"])
+    assert after(scaled) == ("flights-scaled-runs", ["flights-runs", "flights-scaled-runs", "flights-executor-pods"])
+
+
 def test_two_datasets_of_a_namespace_share_no_account_no_rights_and_no_config_map() -> None:
     server = Cluster()
 

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from lethe.run import DatasetRef, RunMember, RunPointer, RunSpec
+from lethe.run import RunMember, RunPointer, RunSpec
 from lethe.run_result import Phase, Progress
 from lethe_operator.build import names
-from lethe_operator.build.dataset_objects import dataset_objects
+from lethe_operator.build.dataset_objects import shared_job_objects
 from lethe_operator.build.job import shared_job
 from lethe_operator.build.sizing import size
 from lethe_operator.decide.retry import failure
@@ -18,12 +18,12 @@ from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.members import member_label, members_of, needed_by
 from lethe_operator.resources.observed import Attempt, AttemptState
-from lethe_operator.settings import Committer, Settings, SharedRuns
+from lethe_operator.settings import Settings, SharedRuns
 
 from tests.builders import NOW, ago
 from tests.unit.operator.builders import a_consolidation, a_dataset, a_result
 
-SETTINGS = Settings(shared_runs=SharedRuns(enabled=True, service_account="sharers"))
+SETTINGS = Settings(shared_runs=SharedRuns(enabled=True))
 LONG = "x" * 63
 RUNS = {name: a_consolidation(dataset=a_dataset(name)) for name in ("a", "b", LONG)}
 A, B = RUNS["a"], RUNS["b"]
@@ -91,17 +91,28 @@ def test_the_driver_is_told_each_run_and_starts_without_one_whose_dataset_is_gon
     (runs,) = [v["projected"]["sources"] for v in spec["volumes"] if v["name"] == "run"]
     assert [(s["configMap"]["name"], s["configMap"]["optional"]) for s in runs] == [("a-runs", True), ("b-runs", True)]
     assert runs[1]["configMap"]["items"] == [{"key": f"{B.run_id[:12]}.run.json", "path": "1.run.json"}]
-    assert spec["serviceAccountName"] == "sharers"
+    assert spec["serviceAccountName"] == names.shared_job([A, B])
     assert "spark.master=local[2]" in container["args"]
 
 
-def test_sharing_adds_its_account_to_each_datasets_binding_only_where_it_is_wished_for() -> None:
-    def subjects(shared_runs: SharedRuns) -> list[str]:
-        binding = dataset_objects(DatasetRef(namespace="ns", name="a", uid="u"), shared_runs, Committer())[-1]
-        return [s["name"] for s in binding["subjects"]]
+def test_its_driver_may_touch_the_config_maps_of_its_members_and_nothing_else() -> None:
+    account, role, binding = shared_job_objects([A, B])
 
-    assert subjects(SETTINGS.shared_runs) == ["a-runs", "sharers"]
-    assert subjects(SharedRuns()) == ["a-runs"]
+    name = names.shared_job([A, B])
+    assert {name} == {o["metadata"]["name"] for o in (account, role, binding)}
+    assert [[owner["uid"] for owner in o["metadata"]["ownerReferences"]] for o in (account, role, binding)] == [
+        ["uid-a", "uid-b"]
+    ] * 3
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["a-runs", "b-runs"],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    assert (binding["roleRef"]["name"], [s["name"] for s in binding["subjects"]]) == (name, [name])
+    assert account["automountServiceAccountToken"] is False
 
 
 @pytest.mark.parametrize(

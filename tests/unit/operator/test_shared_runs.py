@@ -4,11 +4,24 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from lethe_operator.apply.launch import delete_shared
 from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, ROLE_BINDINGS, Away, Document, Kind, Refused
+from lethe_operator.kube import (
+    CONFIG_MAPS,
+    DATASETS,
+    JOBS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Away,
+    Document,
+    Kind,
+    Refused,
+)
 from lethe_operator.resources.members import ANNOTATION_MEMBERS, member_label, members_of, needed_by
 from pyiceberg.catalog import Catalog
 
+from tests.unit.operator.cluster import Client, Cluster
 from tests.unit.operator.tenant import Tenant
 
 
@@ -49,11 +62,38 @@ def test_two_that_are_due_together_get_one_job(two: Tenant) -> None:
     assert "RunStarted" in two.reasons("a") & two.reasons("b")
 
 
-def test_the_shared_driver_may_report_into_its_members_config_maps_and_no_others(two: Tenant) -> None:
-    """By a second subject of the Datasets' own RoleBindings: it has no rights of its own."""
+def rights_of(tenant: Tenant, account: str) -> list[str]:
+    """The ConfigMaps that a ServiceAccount may touch; every rule names some."""
+    bindings = [b for b in tenant.cluster.list(ROLE_BINDINGS, "ns") if account in {s["name"] for s in b["subjects"]}]
+    rules = [r for b in bindings for r in tenant.cluster.get(ROLES, "ns", b["roleRef"]["name"])["rules"]]
+    return [name for rule in rules for name in rule["resourceNames"]]
+
+
+def test_a_shared_driver_has_rights_in_its_members_config_maps_for_as_long_as_its_job_is_there(two: Tenant) -> None:
+    two.gather(after_seconds=5)
+    job = two.job()["metadata"]["name"]
+
+    assert rights_of(two, job) == ["a-runs", "b-runs"]
+    assert rights_of(two, "a-runs") == ["a-runs"]
+
     for name in "ab":
-        subjects = two.cluster.get(ROLE_BINDINGS, "ns", f"{name}-runs")["subjects"]
-        assert [s["name"] for s in subjects] == [f"{name}-runs", "lethe-shared-runs"]
+        two.finish(name)
+    two.end_job()
+    two.cluster.objects = {k: v for k, v in two.cluster.objects.items() if k[0] != "Dataset"}
+    two.gather()
+
+    assert job not in {j["metadata"]["name"] for j in two.jobs()}
+    for kind in (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
+        assert job not in {o["metadata"]["name"] for o in two.cluster.list(kind, "ns")}
+
+
+def test_an_operator_that_dies_while_it_deletes_a_shared_job_deletes_the_rights_first() -> None:
+    """What is left then is the Job, which the next one finds and deletes."""
+    client = Client(Cluster())
+
+    delete_shared(client, "ns", "shared-1")  # type: ignore[arg-type]
+
+    assert client.requests == ["delete RoleBinding", "delete Role", "delete ServiceAccount", "delete Job"]
 
 
 def test_one_that_stays_alone_gets_a_job_of_its_own(tenant: Tenant) -> None:
