@@ -41,6 +41,21 @@ class Committer(Spec):
     name: str = "lethe-committer"
 
 
+class PodTemplateAllowed(Spec):
+    """What spec.runTemplate.podTemplate of a Dataset may name. Entries are patterns, in which * stands for any characters; an
+    empty list allows nothing."""
+
+    env: tuple[str, ...] = ("APP_*",)  # names of environment variables
+    labels: tuple[str, ...] = ()  # keys
+    annotations: tuple[str, ...] = ()  # keys
+    priority_classes: tuple[str, ...] = ()  # names of PriorityClasses
+    schedulers: tuple[str, ...] = ()  # names
+    tolerations: tuple[str, ...] = ()  # keys of taints; a toleration without a key needs the entry *
+    config_maps: tuple[str, ...] = ()  # names of ConfigMaps, as volumes and in variables
+    volume_claims: tuple[str, ...] = ()  # names of PersistentVolumeClaims
+    mount_paths: tuple[str, ...] = ("/mnt",)  # paths below which additional volumes are mounted; no patterns
+
+
 @dataclass(frozen=True)
 class BackOff:
     """The pause after a first failure, and the longest."""
@@ -51,8 +66,9 @@ class BackOff:
 
 @dataclass(frozen=True)
 class Settings:
-    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `erase_secrets`: patterns of the names of
-    those that a Restatement may; `boundaries`: what each namespace may touch; `metrics_port`: None for no metrics;
+    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `pod_template`: what else it may name;
+    `erase_secrets`: patterns of the names of those that a Restatement may; `boundaries`: what each namespace may touch;
+    `metrics_port`: None for no metrics;
     `retry`: after a run that failed by itself, `infrastructure_retry`: after one that failed for what lies outside of it."""
 
     watch_namespaces: tuple[str, ...] = ("default",)
@@ -63,6 +79,7 @@ class Settings:
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
     committer: Committer = field(default_factory=Committer)
     allowed_secrets: tuple[str, ...] = ()
+    pod_template: PodTemplateAllowed = field(default_factory=PodTemplateAllowed)
     erase_secrets: tuple[str, ...] = ("erase-*",)
     boundaries: Boundaries = UNLIMITED
     resync_seconds: float = 15
@@ -86,6 +103,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
     shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
     committer = _document(Committer, env, "LETHE_COMMITTER", "the chart's value committer")
+    allowed = _document(PodTemplateAllowed, env, "LETHE_POD_TEMPLATE_ALLOWED", "the chart's value podTemplate.allowed")
     default = Settings()
     return Settings(
         watch_namespaces=namespaces,
@@ -96,6 +114,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         shared_runs=shared_runs,
         committer=committer,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
+        pod_template=allowed,
         erase_secrets=_names(env.get("LETHE_ERASE_ALLOWED_SECRETS", ",".join(default.erase_secrets))),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         retry=_back_off(env, "LETHE_RETRY", default.retry),

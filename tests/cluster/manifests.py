@@ -54,9 +54,16 @@ FROM_A_MAP = {"configMapKeyRef": {"name": "lists", "key": "ids"}}
 A_KEY = {"name": "s", "key": "k"}
 
 
+def container(**fields: Any) -> Object:
+    return {"podTemplate": {"spec": {"containers": [{"name": "spark", **fields}]}}}
+
+
 def env(**variable: Any) -> Object:
-    container = {"name": "spark", "env": [{"name": "X", **variable}]}
-    return {"podTemplate": {"spec": {"containers": [container]}}}
+    return container(env=[{"name": "X", **variable}])
+
+
+def mount(path: str) -> Object:
+    return container(volumeMounts=[{"name": "v", "mountPath": path}])
 
 
 def volume(**source: Any) -> Object:
@@ -92,6 +99,7 @@ ACCEPTED = {
     "executors with only a minimum": a_dataset(runTemplate={"executors": {"min": 2}}),
     "a driver's size": a_dataset(runTemplate={"driver": {"cpu": 1, "memory": "2Gi", "scratch": "10Gi"}}),
     "a variable with a value": a_dataset(runTemplate=env(value="1")),
+    "a mount": a_dataset(runTemplate=mount("/mnt/a.b/c/")),
     "a variable from a Secret": a_dataset(runTemplate=env(valueFrom={"secretKeyRef": A_KEY})),
     "a volume of one kind": a_dataset(runTemplate=volume(emptyDir={})),
     "a Revert": a_restatement("Revert"),
@@ -225,6 +233,23 @@ REFUSED = {
     "a variable from two places": (
         a_dataset(runTemplate=env(valueFrom={"secretKeyRef": A_KEY, "configMapKeyRef": A_KEY})),
         "exactly one of secretKeyRef and configMapKeyRef is required",
+    ),
+    "a variable that Lethe sets": (
+        a_dataset(runTemplate=env(name="LETHE_RUN_FILE")),
+        "Lethe, Spark or Kubernetes set this variable",
+    ),
+    "a variable that Spark sets": (
+        a_dataset(runTemplate=env(name="_SPARK_AUTH_SECRET")),
+        "Lethe, Spark or Kubernetes set this variable",
+    ),
+    "a function of the shell": (
+        a_dataset(runTemplate=env(name="BASH_FUNC_exec%%")),
+        "should match '^[A-Za-z_][A-Za-z0-9_]*$'",
+    ),
+    "a mount that climbs": (a_dataset(runTemplate=mount("/mnt/../etc")), "volumeMounts[0].mountPath"),
+    "an image": (
+        a_dataset(runTemplate=container(image="evil")),
+        'unknown field "spec.runTemplate.podTemplate.spec.containers[0].image"',
     ),
     "an unknown operation": (a_restatement("Delete"), 'supported values: "Replay", "Revert", "Erase", "Undo"'),
     "a Revert of nothing": (a_restatement(batchIds=None), EXACTLY_ONE_LIST),

@@ -29,7 +29,7 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
     unsupported = unsupported_field(dataset)
     if unsupported:
         return Blocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
-    forbidden = violations(dataset.spec.run_template.pod_template, settings.allowed_secrets)
+    forbidden = violations(dataset.spec.run_template.pod_template, settings.pod_template, settings.allowed_secrets)
     if forbidden:
         text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
         more = f" And {len(forbidden) - 1} more." if len(forbidden) > 1 else ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
-from lethe_operator.settings import BackOff, Settings, SharedRuns, from_environment
+from lethe_operator.settings import BackOff, PodTemplateAllowed, Settings, SharedRuns, from_environment
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm/lethe"
@@ -78,7 +78,20 @@ def test_the_operator_is_told_everything_by_its_environment() -> None:
     assert json.loads(told["LETHE_RUN_TEMPLATE"])["driver"] == {"cpu": "500m", "memory": "2Gi"}
     assert {"LETHE_SPARK_IMAGE", "LETHE_IMAGE_PULL_POLICY", "LETHE_RESYNC_SECONDS"} <= told.keys()
     settings = from_environment(told)
+    assert settings.pod_template == PodTemplateAllowed()
     assert (settings.retry, settings.infrastructure_retry) == (Settings().retry, Settings().infrastructure_retry)
+
+
+def test_what_a_pod_template_may_name_reaches_the_operator() -> None:
+    """Each list of the chart is one of the operator's, and one that is left out keeps its default."""
+    lists = {field.alias: [f"a-{field.alias}"] for field in PodTemplateAllowed.model_fields.values()}
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())["podTemplate"]["allowed"]
+    allowed = {**lists, "env": ["A_*"], "mountPaths": ["/a"]}
+
+    settings = from_environment(environment(render({"podTemplate": {"allowed": allowed}})))
+
+    assert chart.keys() == lists.keys()
+    assert settings.pod_template.model_dump(mode="json", by_alias=True) == allowed
 
 
 def test_numbers_reach_the_operator_as_numbers() -> None:
@@ -220,6 +233,10 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"resyncSeconds": 0}, "resyncSeconds"),
         ({"sharedRuns": {"maxDatasets": 1}}, "maxDatasets"),
         ({"sharedRuns": {"maxBytes": "1Mi"}}, "maxBytes"),
+        ({"podTemplate": {"allowed": {"env": ["*"]}}}, "env"),
+        ({"podTemplate": {"allowed": {"env": ["J*"]}}}, "env"),
+        ({"podTemplate": {"allowed": {"mountPaths": ["/"]}}}, "mountPaths"),
+        ({"podTemplate": {"allowed": {"variables": []}}}, "variables"),
         ({"committer": {"replicas": 2}}, "replicas"),
         ({"metrics": {"podMonitor": {"intervalSeconds": 0}}}, "intervalSeconds"),
         ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
