@@ -14,7 +14,7 @@ DEPENDENCIES=(constraints.txt dev/requirements.py)
 # The inputs of each image: first those of its base, which takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile "${DEPENDENCIES[@]}")
 SPARK_BASE=(spark_apps/Dockerfile "${DEPENDENCIES[@]}" spark_apps/jars.txt spark_apps/fetch_jars.py
-  spark_apps/archive_classes.py spark_apps/lethe_spark/launching.py spark_apps/entrypoint.sh)
+  spark_apps/archive_classes.py spark_apps/lethe_spark/launching.py)
 # Of pyproject.toml only the dependencies count: a linter's setting must not rebuild an image.
 wanted_by() { python3 "$ROOT/dev/requirements.py" "$ROOT/pyproject.toml" "$@" | sha256sum | cut -c1-6; }
 operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")$(wanted_by operator)

@@ -33,5 +33,5 @@ check "layers" "$BIN/lint-imports" --no-cache
 check "helm lint" helm lint --strict helm/lethe
 check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
 mapfile -t files < <(scripts)
-check "shellcheck" "$BIN/shellcheck" -x -P dev "${files[@]}" spark_apps/entrypoint.sh
+check "shellcheck" "$BIN/shellcheck" -x -P dev "${files[@]}"
 [ ${#failed[@]} = 0 ] || die "lint: ${failed[*]}"

@@ -1,7 +1,7 @@
-"""As much of a Kubernetes API server as runs talk to: ConfigMaps and Leases of one namespace, over TLS and with a token.
+"""As much of a Kubernetes API server as runs talk to: ConfigMaps, Leases and Secrets of one namespace, over TLS and with a token.
 
-Get, list and watch by a field selector, merge patches. Versions only ever grow, a patch that changes nothing makes none, and
-whoever asks for what came after a version that was forgotten is told 410.
+Get, list and watch by a field selector, create, merge patches. Versions only ever grow, a patch that changes nothing makes none,
+and whoever asks for what came after a version that was forgotten is told 410.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from lethe_spark.kube import MERGE_PATCH, Api
+from lethe_spark.kube import CONTENT_TYPES, Api
 
 TOKEN = "the-token"
 NAMESPACE = "air"
@@ -56,6 +56,7 @@ class ApiServer:
     version: int = 100
     oldest: int = 100
     refusals: list[tuple[str, str, int]] = field(default_factory=list)
+    lost_answers: list[tuple[str, str]] = field(default_factory=list)  # requests that are carried out and not answered
     requests: list[tuple[str, str]] = field(default_factory=list)
     watches: int = 0
     news: threading.Condition = field(default_factory=threading.Condition)
@@ -195,12 +196,30 @@ def _handler_of(server: ApiServer) -> type[BaseHTTPRequestHandler]:
                 version = {"resourceVersion": str(server.version)}
             return self._send(200, {"metadata": version, "items": [one] if one else []})
 
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            collection = urlsplit(self.path).path
+            path = f"{collection}/{body['metadata']['name']}"
+            if self._is_refused(collection):
+                return None
+            with server.news:
+                taken = path in server.objects
+                if not taken:
+                    server._store("ADDED", path, body)
+            if taken:
+                return self._send(409, {"code": 409})
+            if ("POST", collection) in server.lost_answers:
+                server.lost_answers.remove(("POST", collection))
+                self.close_connection = True
+                return None
+            return self._send(201, body)
+
         def do_PATCH(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             path = urlsplit(self.path).path
             if self._is_refused(path):
                 return None
-            if self.headers["Content-Type"] != MERGE_PATCH:
+            if self.headers["Content-Type"] != CONTENT_TYPES["PATCH"]:
                 return self._send(415, {"code": 415})
             with server.news:
                 found = path in server.objects

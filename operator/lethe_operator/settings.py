@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
 from lethe_operator.resources.common import Spec
-from lethe_operator.resources.dataset import MIB, RunTemplate
+from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 from lethe_operator.resources.quantity import Bytes
 
 S = TypeVar("S", bound=Spec)
@@ -39,6 +39,13 @@ class Committer(Spec):
 
     enabled: bool = False
     name: str = "lethe-committer"
+
+
+class RunLimits(Spec):
+    """What a pod of a run may use at most, beside its memory."""
+
+    cpu_factor: float = Field(default=4, ge=0)  # times the CPUs that it asks for; 0: no limit
+    scratch: Bytes = Field(default=64 * GIB, gt=0)  # bytes on the node's disk, where the run template sets no scratch
 
 
 class PodTemplateAllowed(Spec):
@@ -76,6 +83,7 @@ class Settings:
     image_pull_policy: str = "IfNotPresent"
     catalogs_secret: str = "lethe-catalogs"
     run_template: RunTemplate = field(default_factory=RunTemplate)
+    run_limits: RunLimits = field(default_factory=RunLimits)
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
     committer: Committer = field(default_factory=Committer)
     allowed_secrets: tuple[str, ...] = ()
@@ -101,6 +109,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
             "LETHE_WATCH_NAMESPACES must name at least one namespace, separated by commas, found none"
         )
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
+    limits = _document(RunLimits, env, "LETHE_RUN_LIMITS", "the chart's value runLimits")
     shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
     committer = _document(Committer, env, "LETHE_COMMITTER", "the chart's value committer")
     allowed = _document(PodTemplateAllowed, env, "LETHE_POD_TEMPLATE_ALLOWED", "the chart's value podTemplate.allowed")
@@ -111,6 +120,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         image_pull_policy=env.get("LETHE_IMAGE_PULL_POLICY") or default.image_pull_policy,
         catalogs_secret=env.get("LETHE_CATALOGS_SECRET") or default.catalogs_secret,
         run_template=template,
+        run_limits=limits,
         shared_runs=shared_runs,
         committer=committer,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_SECONDS: Final = 5
-MERGE_PATCH: Final = "application/merge-patch+json"
+CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
 
 
 class ApiError(OSError):
@@ -46,6 +46,10 @@ class Api:
         """The path of a ConfigMap of the namespace, or of all."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps" + (f"/{name}" if name else "")
 
+    def secrets(self) -> str:
+        """The path of the namespace's Secrets."""
+        return f"/api/v1/namespaces/{self.namespace}/secrets"
+
     def get(self, path: str, **query: str) -> Any:
         """What lies there. Raises: ApiError (404 for nothing), OSError, HTTPException."""
         with self._asked("GET", path, query, None, TIMEOUT_SECONDS) as response:
@@ -58,6 +62,12 @@ class Api:
         """
         query = {"fieldManager": manager}
         with self._asked("PATCH", path, query, json.dumps(patch), TIMEOUT_SECONDS) as response:
+            response.read()
+
+    def create(self, path: str, document: Mapping[str, Any], manager: str) -> None:
+        """Make an object in the collection `path`. Raises: ApiError (409 if its name is taken), OSError, HTTPException."""
+        query = {"fieldManager": manager}
+        with self._asked("POST", path, query, json.dumps(document), TIMEOUT_SECONDS) as response:
             response.read()
 
     @contextmanager
@@ -85,7 +95,7 @@ class Api:
                 method,
                 f"{path}?{urlencode(query)}" if query else path,
                 body=body,
-                headers=headers | ({"Content-Type": MERGE_PATCH} if body is not None else {}),
+                headers=headers | ({"Content-Type": CONTENT_TYPES[method]} if body is not None else {}),
             )
             response = connection.getresponse()
             if response.status >= 300:

@@ -41,6 +41,8 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        # What connects to a port of Spark's can run code. With this, Spark draws a secret that no other process knows.
+        wanted.setdefault("spark.authenticate", "true")
     folders = jar_folders(environ)
     wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
     # user.home: with a uid that has no passwd entry Java says "?", and libraries then write to a folder of that name.

@@ -15,7 +15,7 @@ from lethe.table import catalogs
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from lethe_spark import folder_server
+from lethe_spark import folder_server, rpc_secret
 from lethe_spark.launching import launch_confs
 
 
@@ -30,7 +30,7 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None) -> SparkS
     """
     properties = catalogs.properties(catalog)
     settings = {} if catalogs.is_folder(properties) else catalogs.spark_properties(catalog, properties)
-    context = SparkContext._active_spark_context or _start(launch_confs(dict(confs or {}), os.environ))
+    context = SparkContext._active_spark_context or _start(launch_confs(_with_secret(confs or {}), os.environ))
     context.setLogLevel("WARN")
     session = SparkSession.builder.getOrCreate()
     if catalogs.is_folder(properties):
@@ -38,6 +38,10 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None) -> SparkS
     for key, value in settings.items():
         session.conf.set(key, value)
     return session
+
+
+def _with_secret(confs: Mapping[str, str]) -> dict[str, str]:
+    return {**confs, **rpc_secret.provide(os.environ)}
 
 
 def _start(confs: Mapping[str, str]) -> SparkContext:

@@ -30,6 +30,7 @@ def install(cluster: Cluster, services: Services) -> None:
         "watchNamespaces": [NAMESPACE],
         "catalogs": {CATALOG: services.catalog_properties(inside=True)},
         "runTemplate": {"driver": {"cpu": "200m", "memory": "1536Mi"}, "executors": {"cpu": "200m", "memory": "1Gi"}},
+        "runLimits": {"cpuFactor": 10},
         "podTemplate": {"allowedSecrets": ["allowed"]},
         "resyncSeconds": 3,
         "retry": {"baseSeconds": 1, "maxSeconds": 10},

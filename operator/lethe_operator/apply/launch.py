@@ -64,7 +64,7 @@ def prepare(
     template = merged(settings.run_template, dataset.spec.run_template)
     chosen = size(wanted.bytes, template)
     ensure_dataset_objects(kube, run.dataset, settings, with_executors=chosen.executors > 0)
-    _store_intent(kube, run, intent.document(run, table), pod.executor(run, template.pod_template))
+    _store_intent(kube, run, intent.document(run, table), pod.executor(run, chosen, template.pod_template, settings))
     return Prepared(wanted, chosen, template)
 
 

@@ -58,6 +58,11 @@ def executor_prefix(run: RunSpec) -> str:
     return kube_name(run.dataset.name, run.run_id[:8], str(run.attempt), limit=EXECUTOR_PREFIX_AT_MOST)
 
 
+def rpc_secret(run: RunSpec) -> str:
+    """The Secret by which the driver and the executors of an attempt know each other."""
+    return f"{executor_prefix(run)}-rpc"
+
+
 def key_prefix(run_id: str) -> str:
     """How the keys of a run in the Dataset's ConfigMap begin."""
     return run_id[:KEY_PREFIX_LENGTH]

@@ -13,14 +13,17 @@ from lethe.run import RunMember, RunSpec
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
 from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, ERASE_PATH, EXECUTOR_KEY, POD_FIELDS, RUN_KEY
-from lethe_operator.resources.dataset import MIB
+from lethe_operator.resources.dataset import GIB, MIB
 from lethe_operator.resources.members import ANNOTATION_MEMBERS
 from lethe_operator.resources.restatement import SecretFile
-from lethe_operator.settings import Settings
+from lethe_operator.settings import RunLimits, Settings
 
 UID = 185
 CATALOGS_PATH = "/etc/lethe/catalogs"
 RUN_PATH = "/etc/lethe/run"
+TMP_BYTES = GIB
+LOG_BYTES = 256 * MIB
+EPHEMERAL = "ephemeral-storage"
 # A driver that is asked to stop cancels its jobs and says so.
 GRACE_SECONDS = 30
 
@@ -42,8 +45,10 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
     """One of the Dataset's own ServiceAccounts, and of its ConfigMap the keys of this run."""
     prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
     items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
+    spark: list[dict[str, Any]] = []
     if size.executors:
         items.append({"key": f"{prefix}{EXECUTOR_KEY}", "path": "executor.yaml"})
+        spark = [{"name": "LETHE_RPC_SECRET", "value": names.rpc_secret(run)}, _field("POD_UID", "metadata.uid")]
     return Assignment(
         account=names.scaled(run.dataset.name) if size.executors else config_map,
         labels=names.run_labels(run),
@@ -53,6 +58,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
             {"name": "LETHE_RUN_FILE", "value": f"{RUN_PATH}/run.json"},
             {"name": "LETHE_STATUS_CONFIGMAP", "value": config_map},
             {"name": "LETHE_STATUS_PREFIX", "value": prefix},
+            *spark,
         ],
         runs={"configMap": {"name": config_map, "items": items}},
         secrets=secrets,
@@ -90,7 +96,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     Args:
         template: The allowed additions of chart and Dataset, merged.
     """
-    scratch: dict[str, Any] = {} if size.driver.scratch is None else {"sizeLimit": str(size.driver.scratch)}
+    scratch = size.driver.scratch or settings.run_limits.scratch
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": settings.spark_image,
@@ -105,7 +111,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
             {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
         ],
-        "resources": _resources(size.driver),
+        "resources": _resources(size.driver, settings.run_limits),
         "securityContext": _container_security(),
         # A log's last lines could hold what a status must not: only what the run itself writes is read.
         "terminationMessagePolicy": "File",
@@ -119,8 +125,8 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     volumes: list[dict[str, Any]] = [
         {"name": "run", **told.runs},
         {"name": "catalogs", "secret": {"secretName": settings.catalogs_secret, "defaultMode": 0o440}},
-        {"name": "tmp", "emptyDir": {}},
-        {"name": "scratch", "emptyDir": scratch},
+        {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
+        {"name": "scratch", "emptyDir": {"sizeLimit": str(scratch)}},
     ]
     if told.secrets:
         container["volumeMounts"].append({"name": "erase", "mountPath": ERASE_PATH, "readOnly": True})
@@ -134,14 +140,23 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     return _pod(told.labels, told.annotations, spec, container, volumes, template)
 
 
-def executor(run: RunSpec, template: Mapping[str, Any]) -> dict[str, Any]:
-    """The template that Spark fills in. No token: an executor has nothing to ask of the API server."""
+def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The template that Spark fills in; it sets memory and CPUs. No token: an executor has nothing to ask of the API server."""
     container = {
         "name": CONTAINER,
+        "resources": _storage(size.executor, settings.run_limits),
         "securityContext": _container_security(),
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "rpc", "mountPath": spark_conf.RPC_PATH, "readOnly": True},
+        ],
     }
-    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    key = spark_conf.RPC_SECRET_KEY
+    secret = {"secretName": names.rpc_secret(run), "defaultMode": 0o440, "items": [{"key": key, "path": key}]}
+    volumes: list[dict[str, Any]] = [
+        {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
+        {"name": "rpc", "secret": secret},
+    ]
     spec = {"automountServiceAccountToken": False}
     annotations = {ANNOTATION_DATASET: run.dataset.name}
     pod = _pod(names.run_labels(run), annotations, spec, container, volumes, template)
@@ -202,11 +217,18 @@ def _container_security() -> dict[str, Any]:
     }
 
 
-def _resources(pod: Pod) -> dict[str, Any]:
+def _resources(pod: Pod, limits: RunLimits) -> dict[str, Any]:
+    storage, most = _storage(pod, limits), spark_conf.cpu_limit(pod, limits)
     return {
-        "requests": {"cpu": f"{round(pod.cpu * 1000)}m", "memory": str(pod.memory)},
-        "limits": {"memory": str(pod.memory)},
+        "requests": {"cpu": f"{round(pod.cpu * 1000)}m", "memory": str(pod.memory), **storage["requests"]},
+        "limits": {**({"cpu": most} if most else {}), "memory": str(pod.memory), **storage["limits"]},
     }
+
+
+def _storage(pod: Pod, limits: RunLimits) -> dict[str, Any]:
+    """On the node's disk: the folders of the pod, and its log. The kubelet evicts a pod that uses more."""
+    most = (pod.scratch or limits.scratch) + TMP_BYTES + LOG_BYTES
+    return {"requests": {EPHEMERAL: str(LOG_BYTES)}, "limits": {EPHEMERAL: str(most)}}
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

@@ -9,14 +9,28 @@ from collections.abc import Mapping
 from lethe.run import RunSpec
 
 from lethe_operator.build import names
-from lethe_operator.build.sizing import Size
+from lethe_operator.build.sizing import Pod, Size
 from lethe_operator.resources.dataset import MIB
-from lethe_operator.settings import Settings
+from lethe_operator.settings import RunLimits, Settings
 
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 EXECUTOR_TEMPLATE_PATH = "/etc/lethe/run/executor.yaml"
 SCRATCH = "/scratch"
+RPC_PATH = "/etc/lethe/rpc"
+RPC_SECRET_KEY = "secret"
+# Driver and executors know each other by a secret of the run, and encrypt what they send and what they spill to disks. The driver
+# sets the file of its own side (lethe_spark.rpc_secret): without it Spark refuses to start rather than to go on unprotected.
+AUTHENTICATED: Mapping[str, str] = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret.executor.file": f"{RPC_PATH}/{RPC_SECRET_KEY}",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+    "spark.io.encryption.keySizeBits": "256",
+}
 API_TIMEOUT_MS = 60_000
 
 
@@ -34,6 +48,7 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         "spark.app.name": names.executor_prefix(run),
         "spark.master": f"k8s://{settings.api_server}",
         "spark.kubernetes.namespace": run.dataset.namespace,
+        **AUTHENTICATED,
         "spark.kubernetes.container.image": settings.spark_image,
         "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
         # The pod's address, expanded by the kubelet: no Service, and no wait for its DNS name.
@@ -63,11 +78,18 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         "spark.executor.maxNumFailures": str(max(10, 2 * size.executors)),
         "spark.executor.failuresValidityInterval": "10m",
     }
-    if executor.scratch is not None:
-        volume = "spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1"
-        document[f"{volume}.mount.path"] = SCRATCH
-        document[f"{volume}.options.sizeLimit"] = str(executor.scratch)
+    volume = "spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1"
+    document[f"{volume}.mount.path"] = SCRATCH
+    document[f"{volume}.options.sizeLimit"] = str(executor.scratch or settings.run_limits.scratch)
+    most = cpu_limit(executor, settings.run_limits)
+    if most:
+        document["spark.kubernetes.executor.limit.cores"] = most
     return document
+
+
+def cpu_limit(pod: Pod, limits: RunLimits) -> str | None:
+    """As a quantity; None for no limit."""
+    return f"{round(pod.cpu * limits.cpu_factor * 1000)}m" if limits.cpu_factor else None
 
 
 def arguments(document: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
-from lethe_operator.settings import BackOff, PodTemplateAllowed, Settings, SharedRuns, from_environment
+from lethe_operator.settings import BackOff, PodTemplateAllowed, RunLimits, Settings, SharedRuns, from_environment
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm/lethe"
@@ -79,6 +79,7 @@ def test_the_operator_is_told_everything_by_its_environment() -> None:
     assert {"LETHE_SPARK_IMAGE", "LETHE_IMAGE_PULL_POLICY", "LETHE_RESYNC_SECONDS"} <= told.keys()
     settings = from_environment(told)
     assert settings.pod_template == PodTemplateAllowed()
+    assert settings.run_limits == RunLimits()
     assert (settings.retry, settings.infrastructure_retry) == (Settings().retry, Settings().infrastructure_retry)
 
 
@@ -237,6 +238,7 @@ def test_the_operators_namespace_cannot_be_watched() -> None:
         ({"podTemplate": {"allowed": {"env": ["J*"]}}}, "env"),
         ({"podTemplate": {"allowed": {"mountPaths": ["/"]}}}, "mountPaths"),
         ({"podTemplate": {"allowed": {"variables": []}}}, "variables"),
+        ({"runLimits": {"cpuFactor": 0.5}}, "cpuFactor"),
         ({"committer": {"replicas": 2}}, "replicas"),
         ({"metrics": {"podMonitor": {"intervalSeconds": 0}}}, "intervalSeconds"),
         ({"catalogsSecret": {"create": False}, **CATALOGS}, "catalogsSecret.create is false"),
@@ -298,6 +300,17 @@ def test_a_driver_with_executors_has_what_spark_needs() -> None:
     pods = {("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete", "deletecollection")}
 
     assert rights(the_role(SCALED_RUNS_ROLE)) == {*pods, ("", "secrets", "create")}
+
+
+def test_every_container_has_requests_and_limits() -> None:
+    for component in ("operator", "committer"):
+        resources = container(render(), component)["resources"]
+        for part in ("requests", "limits"):
+            assert resources[part].keys() == {"cpu", "memory", "ephemeral-storage"}
+
+
+def test_runs_can_go_without_a_limit_of_cpus() -> None:
+    assert from_environment(environment(render({"runLimits": {"cpuFactor": 0}}))).run_limits.cpu_factor == 0
 
 
 def test_tokens_are_mounted_only_where_they_are_used() -> None:

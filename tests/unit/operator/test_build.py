@@ -10,8 +10,9 @@ from lethe_operator.build.dataset_objects import dataset_objects
 from lethe_operator.build.job import job
 from lethe_operator.build.sizing import Size, size
 from lethe_operator.decide import run_specs
-from lethe_operator.resources.dataset import GIB, RunTemplate
-from lethe_operator.settings import Committer, Settings
+from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
+from lethe_operator.settings import Committer, RunLimits, Settings
+from lethe_spark import rpc_secret
 
 from tests.unit.operator.builders import a_buffered, a_consolidation, a_dataset
 
@@ -75,7 +76,7 @@ def test_a_job_goes_with_its_dataset_and_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("chosen", [ALONE, WIDE], ids=["alone", "with executors"])
 def test_every_pod_meets_pod_security_restricted_with_a_read_only_root(chosen: Size) -> None:
-    for template in (a_job(chosen)["spec"]["template"], pod.executor(RUN, {})):
+    for template in (a_job(chosen)["spec"]["template"], pod.executor(RUN, WIDE, {}, SETTINGS)):
         spec = template["spec"]
         security = spec["securityContext"]
         assert (
@@ -155,7 +156,7 @@ def test_with_executors_the_driver_needs_rights_on_pods_only() -> None:
 
 
 def test_an_executor_has_no_token_and_the_labels_of_its_run() -> None:
-    template = pod.executor(RUN, {})
+    template = pod.executor(RUN, WIDE, {}, SETTINGS)
 
     assert False is template["spec"]["automountServiceAccountToken"]
     assert "serviceAccountName" not in template["spec"]
@@ -180,7 +181,7 @@ def test_a_pod_template_adds_and_never_takes_away() -> None:
         },
     }
 
-    for made in (a_job(ALONE, template)["spec"]["template"], pod.executor(RUN, template)):
+    for made in (a_job(ALONE, template)["spec"]["template"], pod.executor(RUN, WIDE, template, SETTINGS)):
         spec = made["spec"]
         assert ("air", RUN.run_id) == (
             made["metadata"]["labels"]["team"],
@@ -246,9 +247,64 @@ def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
 
     assert [a["automountServiceAccountToken"] for a in accounts] == [False, False]
     assert True is a_job(chosen)["spec"]["template"]["spec"]["automountServiceAccountToken"]
-    assert False is pod.executor(RUN, {})["spec"]["automountServiceAccountToken"]
+    assert False is pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["automountServiceAccountToken"]
 
 
-def test_no_secret_of_a_catalog_is_part_of_any_object() -> None:
-    """They come from a mounted Secret; the confs hold sizes and addresses."""
-    assert not [k for k in spark_conf.confs(RUN, WIDE, SETTINGS) if "catalog" in k or "secret" in k]
+def test_no_secret_is_part_of_any_object() -> None:
+    """They come from mounted Secrets; the confs hold sizes, addresses and paths."""
+    told = {k: v for k, v in spark_conf.confs(RUN, WIDE, SETTINGS).items() if "catalog" in k or "secret" in k}
+
+    assert told == {"spark.authenticate.secret.executor.file": "/etc/lethe/rpc/secret"}
+
+
+def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> None:
+    """Spark refuses to start a driver that has not named its own file."""
+    confs = spark_conf.confs(RUN, WIDE, SETTINGS)
+    assert {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+        "spark.network.crypto.saslFallback": "false",
+        "spark.io.encryption.enabled": "true",
+    }.items() <= confs.items()
+    name = names.rpc_secret(RUN)
+    assert name != names.rpc_secret(RUN.model_copy(update={"attempt": 2}))
+
+    env = {e["name"]: e for e in container(a_job(WIDE))["env"]}
+    assert env["LETHE_RPC_SECRET"]["value"] == name
+    assert env["POD_UID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+    assert "LETHE_RPC_SECRET" not in {e["name"] for e in container(a_job(ALONE))["env"]}
+    template = pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]
+    (volume,) = [v for v in template["volumes"] if v["name"] == "rpc"]
+    assert volume["secret"] == {
+        "secretName": name,
+        "defaultMode": 0o440,
+        "items": [{"key": rpc_secret.KEY, "path": "secret"}],
+    }
+    assert {"name": "rpc", "mountPath": "/etc/lethe/rpc", "readOnly": True} in template["containers"][0]["volumeMounts"]
+
+
+def test_every_pod_has_limits() -> None:
+    """Memory is limited to what is asked for, CPUs to a multiple of it, and the disk to what its folders may hold."""
+    driver, confs = container(a_job(WIDE))["resources"], spark_conf.confs(RUN, WIDE, SETTINGS)
+    (executor,) = pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["containers"]
+
+    assert driver["limits"] == {"cpu": "4000m", "memory": str(2 * GIB), "ephemeral-storage": str(65 * GIB + 256 * MIB)}
+    assert driver["requests"] == {"cpu": "1000m", "memory": str(2 * GIB), "ephemeral-storage": str(256 * MIB)}
+    assert confs["spark.kubernetes.executor.limit.cores"] == "2000m"
+    assert executor["resources"] == {
+        "requests": {"ephemeral-storage": str(256 * MIB)},
+        "limits": {"ephemeral-storage": str(6 * GIB + 256 * MIB)},
+    }
+    volumes = (
+        a_job(WIDE)["spec"]["template"]["spec"]["volumes"] + pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["volumes"]
+    )
+    assert all(v["emptyDir"].get("sizeLimit") for v in volumes if "emptyDir" in v)
+
+
+def test_the_limit_of_cpus_can_be_left_out() -> None:
+    free = Settings(run_limits=RunLimits(cpu_factor=0))
+
+    assert "spark.kubernetes.executor.limit.cores" not in spark_conf.confs(RUN, WIDE, free)
+    made = job(RUN, WIDE, {}, generation=3, for_uid="", settings=free)
+    assert container(made)["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}
