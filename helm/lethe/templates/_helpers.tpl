@@ -61,6 +61,40 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ dict "catalog" .Values.catalogs | toYaml }}
 {{- end -}}
 
+{{- /* Pods of runs in the same namespace, by their roles. */ -}}
+{{- define "lethe.sparkPeers" -}}
+from:
+- podSelector:
+    matchExpressions:
+    - {key: lethe.dev/role, operator: In, values: [{{ . }}]}
+{{- end -}}
+
+{{- /* As the operator sets them: a driver's RPC, and everybody's blocks. */ -}}
+{{- define "lethe.sparkPorts" -}}
+- {port: 7078}
+- {port: 7079}
+{{- end -}}
+
+{{- /* Where all of Lethe's pods may go, when that is restricted. */ -}}
+{{- define "lethe.egress" -}}
+- to: {{- toYaml .egress.dns | nindent 2 }}
+  ports:
+  - {port: 53, protocol: UDP}
+  - {port: 53, protocol: TCP}
+{{- if .apiServer }}
+- ports:
+  {{- range .egress.apiServer.ports }}
+  - {port: {{ . }}}
+  {{- end }}
+  {{- with .egress.apiServer.to }}
+  to: {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- with .egress.rules }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- /* What cannot work is said here, once, rather than by a pod that does not start. */ -}}
 {{- define "lethe.check" -}}
 {{- if has .Release.Namespace .Values.watchNamespaces -}}

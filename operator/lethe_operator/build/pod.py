@@ -12,7 +12,15 @@ from lethe.run import RunMember, RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
-from lethe_operator.resources.common import ANNOTATION_DATASET, CONTAINER, ERASE_PATH, EXECUTOR_KEY, POD_FIELDS, RUN_KEY
+from lethe_operator.resources.common import (
+    ANNOTATION_DATASET,
+    CONTAINER,
+    ERASE_PATH,
+    EXECUTOR_KEY,
+    LABEL_ROLE,
+    POD_FIELDS,
+    RUN_KEY,
+)
 from lethe_operator.resources.dataset import GIB, MIB
 from lethe_operator.resources.members import ANNOTATION_MEMBERS
 from lethe_operator.resources.restatement import SecretFile
@@ -137,7 +145,8 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
         "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
     }
-    return _pod(told.labels, told.annotations, spec, container, volumes, template)
+    role = "scaled-driver" if size.executors else "driver"
+    return _pod({**told.labels, LABEL_ROLE: role}, told.annotations, spec, container, volumes, template)
 
 
 def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
@@ -159,7 +168,8 @@ def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Se
     ]
     spec = {"automountServiceAccountToken": False}
     annotations = {ANNOTATION_DATASET: run.dataset.name}
-    pod = _pod(names.run_labels(run), annotations, spec, container, volumes, template)
+    labels = {**names.run_labels(run), LABEL_ROLE: "executor"}
+    pod = _pod(labels, annotations, spec, container, volumes, template)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 

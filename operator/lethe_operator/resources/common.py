@@ -23,6 +23,9 @@ LABEL_DATASET_UID: Final = "lethe.dev/dataset-uid"
 LABEL_KIND: Final = "lethe.dev/kind"
 LABEL_RUN_ID: Final = "lethe.dev/run-id"
 LABEL_ATTEMPT: Final = "lethe.dev/attempt"
+# On a pod of a run: `driver` works alone, `scaled-driver` with pods that are `executor`. The chart's NetworkPolicies select by
+# it.
+LABEL_ROLE: Final = "lethe.dev/role"
 # On a Job: whole names, which may be too long for a label, and what a verdict on the Job must be compared with.
 ANNOTATION_DATASET: Final = "lethe.dev/dataset"
 ANNOTATION_GENERATION: Final = "lethe.dev/dataset-generation"

@@ -302,6 +302,20 @@ def test_every_pod_has_limits() -> None:
     assert all(v["emptyDir"].get("sizeLimit") for v in volumes if "emptyDir" in v)
 
 
+def test_the_network_knows_a_pod_by_its_role_and_no_template_can_lie_about_it() -> None:
+    lie = {"metadata": {"labels": {"lethe.dev/role": "executor"}}}
+
+    roles = [
+        made["metadata"]["labels"]["lethe.dev/role"]
+        for made in (
+            a_job(ALONE, lie)["spec"]["template"],
+            a_job(WIDE, lie)["spec"]["template"],
+            pod.executor(RUN, WIDE, lie, SETTINGS),
+        )
+    ]
+    assert roles == ["driver", "scaled-driver", "executor"]
+
+
 def test_the_limit_of_cpus_can_be_left_out() -> None:
     free = Settings(run_limits=RunLimits(cpu_factor=0))
 
