@@ -1,6 +1,6 @@
 """The JVM behind a py4j gateway, mostly that of a Spark session: collections to and fro, and callbacks into Python."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from py4j.java_gateway import JavaMember
@@ -29,6 +29,13 @@ def java_list(jvm: Any, values: Iterable[Any]) -> Any:
     result = jvm.java.util.ArrayList()
     for value in values:
         result.add(value)
+    return result
+
+
+def java_map(jvm: Any, values: Mapping[str, str]) -> Any:
+    result = jvm.java.util.HashMap()
+    for key, value in values.items():
+        result.put(key, value)
     return result
 
 

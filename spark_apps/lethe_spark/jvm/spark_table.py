@@ -1,19 +1,21 @@
 """A table of a Spark session: loading and making one, and its columns as Spark sees them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from lethe.errors import ConflictError, InputError
+from lethe.plan.transforms import Transform, TransformKind, check_properties, parse_transforms
 from lethe.run import CreateTable
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, says_no_such_table, transient
-from lethe_spark.jvm.gateway import gateway, jvm
+from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_message, says_no_such_table, transient
+from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.sql_names import quoted_path
+from lethe_spark.table_definition import columns_of
 
 # Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
 NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
@@ -47,33 +49,40 @@ class SparkTable(IcebergTable):
         name: str,
         create: CreateTable,
         properties: Mapping[str, str] | None = None,
+        batch_column: str = "",
     ) -> "SparkTable":
-        """Make the table, and its namespace, unless it is there; then load it.
+        """Make the table, and its namespace, unless it is there; then load it. Iceberg's catalog makes it: no text of the
+        definition becomes part of a statement.
 
         Args:
-            create: Columns and partitioning in Spark's SQL; its properties win over Lethe's defaults for a new table, and
-                give way to `properties`.
+            create: Columns as a column list of Spark SQL, and partition fields as `lethe.plan.transforms` reads them; its
+                properties win over Lethe's defaults for a new table, and give way to `properties`.
+            batch_column: Added to the columns when it is not among them; "": no column is added.
         Raises: InputError (`InvalidTableDefinition`), TransientError.
         """
+        columns, transforms = columns_of(create, batch_column), parse_transforms(create.partition_by)
+        check_properties(create.properties)
         wanted = {**NEW_TABLE, **create.properties, **(properties or {}), "format-version": str(create.format_version)}
-        namespace = name.rpartition(".")[0]
-        partitioned = f"PARTITIONED BY ({', '.join(create.partition_by)})" if create.partition_by else ""
-        pairs = ", ".join(f"{_literal(k)} = {_literal(v)}" for k, v in wanted.items())
+        java = jvm(spark).org.apache.iceberg
         try:
-            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, namespace)}")
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {quoted_path(catalog, name)} ({create.table_schema}) "
-                f"USING iceberg {partitioned} TBLPROPERTIES ({pairs})"
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, name.rpartition('.')[0])}")
+            schema = java.spark.SparkSchemaUtil.convert(spark._jsparkSession.parseDataType(columns.json()))
+            spec = java.PartitionSpec.builderFor(schema).caseSensitive(False)
+            for transform in transforms:
+                _partition_by(spec, transform)
+            made = java.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, catalog).buildTable(
+                java.catalog.TableIdentifier.parse(name), schema
             )
+            made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), wanted)).create()
         except JvmError as e:
-            if isinstance(e, (AnalysisException, ParseException, IllegalArgumentException)):
-                first = str(e).strip().splitlines()[0][:300]
+            if _says_wrong(spark, e):
                 raise InputError(
                     "InvalidTableDefinition",
-                    f"{catalog}.{name} could not be created from spec.table.create: {first}. Correct its schema "
-                    "(a Spark SQL column list) or partitionBy.",
+                    f"{catalog}.{name} could not be created from spec.table.create: {java_message(e).strip()[:300]}. Correct "
+                    "its schema (a Spark SQL column list) or partitionBy.",
                 ) from e
-            raise transient(e, f"creating the table {catalog}.{name}") from e
+            if not is_a(jvm(spark), e, ICEBERG + "AlreadyExistsException"):
+                raise transient(e, f"creating the table {catalog}.{name}") from e
         table = cls.load(spark, catalog, name)
         if table is None:
             raise transient(RuntimeError("NotThereAfterCreation"), f"creating the table {catalog}.{name}")
@@ -111,6 +120,35 @@ class SparkTable(IcebergTable):
         self.refresh()
 
 
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _partition_by(spec: Any, transform: Transform) -> None:
+    """Add a field to Iceberg's builder of partition specs."""
+    column = ".".join(transform.column)
+    match transform.kind:
+        case TransformKind.IDENTITY:
+            spec.identity(column)
+        case TransformKind.YEARS:
+            spec.year(column)
+        case TransformKind.MONTHS:
+            spec.month(column)
+        case TransformKind.DAYS:
+            spec.day(column)
+        case TransformKind.HOURS:
+            spec.hour(column)
+        case TransformKind.BUCKET:
+            spec.bucket(column, transform.number)
+        case TransformKind.TRUNCATE:
+            spec.truncate(column, transform.number)
+        case _:
+            assert_never(transform.kind)
+
+
+def _says_wrong(spark: SparkSession, error: BaseException) -> bool:
+    """Whether the definition cannot be made a table of, by Spark, Iceberg or the catalog."""
+    if isinstance(error, (AnalysisException, ParseException, IllegalArgumentException)):
+        return True
+    wrong = (
+        ICEBERG + "ValidationException",
+        ICEBERG + "BadRequestException",
+        "java.lang.UnsupportedOperationException",
+    )
+    return any(is_a(jvm(spark), error, name) for name in wrong)
