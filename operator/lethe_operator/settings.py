@@ -101,6 +101,12 @@ class Settings:
     cluster: str = ""  # an id of the cluster, by which a buffer's claim names it; "": not known
 
 
+def pod_template_of(settings: Settings, namespace: str) -> PodTemplateAllowed:
+    """What the podTemplates of a namespace may name: a list of its boundary replaces the chart's."""
+    lists = settings.boundaries.of(namespace).pod_template.model_dump(exclude_none=True)
+    return settings.pod_template.model_copy(update=lists)
+
+
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     """All settings but those of files. Raises: InvalidSettings."""
     namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))

@@ -12,7 +12,7 @@ from lethe_operator.decide.pod_template import violations
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
-from lethe_operator.settings import Settings
+from lethe_operator.settings import Settings, pod_template_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,11 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
     unsupported = unsupported_field(dataset)
     if unsupported:
         return Blocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
-    forbidden = violations(dataset.spec.run_template.pod_template, settings.pod_template, settings.allowed_secrets)
+    forbidden = violations(
+        dataset.spec.run_template.pod_template,
+        pod_template_of(settings, dataset.meta.namespace),
+        settings.allowed_secrets,
+    )
     if forbidden:
         text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
         more = f" And {len(forbidden) - 1} more." if len(forbidden) > 1 else ""

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from lethe_operator.decide.validation import blocker
+from lethe_operator.resources.boundaries import parse_boundaries
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
-from lethe_operator.settings import Settings
+from lethe_operator.settings import Settings, pod_template_of
 
 from tests.builders import ago
 from tests.unit.operator.builders import SETTINGS, a_dataset, a_table, a_world
@@ -87,6 +88,18 @@ def test_a_secret_on_the_chart_s_list_is_allowed() -> None:
 
     assert blocker(dataset, a_world(), SETTINGS).reason == "PodTemplateNotAllowed"  # type: ignore[union-attr]
     assert None is blocker(dataset, a_world(), Settings(allowed_secrets=("kms",)))
+
+
+def test_a_list_of_the_namespace_s_boundary_replaces_the_chart_s() -> None:
+    variable = {"name": "spark", "env": [{"name": "AIR_MODE", "value": "x"}]}
+    dataset = a_dataset(runTemplate={"podTemplate": {"spec": {"containers": [variable]}}})
+    text = "namespaces: {ns: {podTemplate: {env: [AIR_*]}}, other: {podTemplate: {env: []}}}"
+    settings = Settings(boundaries=parse_boundaries(text, "boundaries"))
+
+    assert blocker(dataset, a_world(), SETTINGS).reason == "PodTemplateNotAllowed"  # type: ignore[union-attr]
+    assert None is blocker(dataset, a_world(), settings)
+    assert pod_template_of(settings, "other").env == ()
+    assert pod_template_of(settings, "other").mount_paths == ("/mnt",)
 
 
 def test_of_two_datasets_with_one_buffer_the_older_acts() -> None:
