@@ -12,6 +12,7 @@ from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.plan.rearm import rearmed
 from lethe.table import ledger_store
+from lethe.table.batch_column import BatchColumn
 from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
 from lethe.table.live_suspects import Head
 from pyiceberg.manifest import ManifestFile
@@ -54,7 +55,8 @@ class Base:
         """The head, to be looked at for files that might hold tombstoned rows; None: the table is empty."""
         if self.facts.head_id is None:
             return None
-        return Head(self.iceberg.io, self.facts.head_id, self.manifests(), self.field_id, self._foreign_snapshots)
+        column = BatchColumn.of(self.iceberg.specs(), self.field_id)
+        return Head(self.iceberg.io, self.facts.head_id, self.manifests(), column, self._foreign_snapshots)
 
     @property
     def _foreign_snapshots(self) -> frozenset[int] | None:

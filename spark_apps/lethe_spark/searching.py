@@ -5,7 +5,7 @@ No value is part of a query: Spark hands them to its workers as it hands them co
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from lethe.table.batch_positions import find_batches
@@ -53,13 +53,15 @@ def search(context: SparkContext, asked: Search, files: Sequence[Candidate]) -> 
 @dataclass(frozen=True)
 class BatchSearch:
     """Batches that are looked for by the batch column of this field id; the others as `Search`. `bounds` of that column, lower
-    and upper, by the paths of files of which they are known: only batches within are looked for."""
+    and upper, by the paths of files of which they are known: only batches within are looked for. `absent`: by the paths of
+    files, the batch of their rows if they lack that column."""
 
     field_id: int
     ids: frozenset[str]
     io_properties: Mapping[str, str] = field(repr=False)
     names: Mapping[str, int] | None = None
     bounds: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 def search_batches(
@@ -73,7 +75,7 @@ def search_batches(
     Raises: what Spark raises.
     """
     ids = context.broadcast(sorted(asked.ids))
-    look = _LookForBatches(ids, asked.field_id, dict(asked.io_properties), asked.names, dict(asked.bounds), strict)
+    look = _LookForBatches(ids, replace(asked, ids=frozenset()), strict)
     try:
         return _asked(context, files, look.into)
     finally:
@@ -129,23 +131,22 @@ class _LookForBatches:
     """Runs in a worker."""
 
     ids: "Broadcast[list[str]]"
-    field_id: int
-    io_properties: dict[str, str]
-    names: Mapping[str, int] | None
-    bounds: dict[str, tuple[str | None, str | None]]
+    asked: BatchSearch  # but for the ids
     strict: bool
 
     def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
         def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
-            io, ids = load_file_io(self.io_properties, c.path), self._within(c)
-            return find_batches(io, c.path, self.field_id, ids, c.format_name, self.names, must_have=self.strict)
+            asked = self.asked
+            io, if_absent = load_file_io(dict(asked.io_properties), c.path), asked.absent.get(c.path)
+            ids, names = self._within(c), asked.names
+            return find_batches(io, c.path, asked.field_id, ids, c.format_name, names, if_absent, self.strict)
 
         return (_told(c, one, self.strict) for c in files)
 
     def _within(self, file: Candidate) -> list[str]:
         """The ids that the file might hold."""
         ids = self.ids.value
-        lower, upper = self.bounds.get(file.path, (None, None))
+        lower, upper = self.asked.bounds.get(file.path, (None, None))
         start = 0 if lower is None else bisect_left(ids, lower)
         return ids[start:] if upper is None else ids[start : bisect_right(ids, upper)]
 

@@ -24,13 +24,15 @@ def find_batches(
     ids: Collection[str],
     format_name: str = "PARQUET",
     names: Mapping[str, int] | None = None,
+    if_absent: str | None = None,
     must_have: bool = False,
 ) -> dict[str, FrozenBitMap64]:
     """The positions of the rows of those of the batches of which there are any, by their ids.
 
     Args:
-        field_id: Of the batch column. Rows of a file without it are of no batch.
-        must_have: Of such a file nothing is said instead: what its rows hold may be the value of its partition.
+        field_id: Of the batch column.
+        if_absent: The batch of the rows of a file without that column, as the table says; None: of none, or nobody knows.
+        must_have: Nothing is said of such a file if nobody knows.
         path, format_name, names: As `lethe.table.positions.find`.
     Raises: Unsure; whatever the storage raises.
     """
@@ -41,6 +43,9 @@ def find_batches(
         file = open_columns(stream, format_name)
         columns = columns_by_id(file, names)
         if field_id not in columns:
+            if if_absent is not None:
+                every = BitMap64(range(file.rows)) if if_absent in set(wanted) else BitMap64()
+                return {if_absent: frozen(every)} if every else {}
             if must_have:
                 raise Unsure("it lacks the batch column")
             return {}

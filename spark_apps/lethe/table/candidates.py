@@ -1,25 +1,32 @@
 """Which data files of a snapshot might hold rows with some values. I/O: reads manifests, no data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
 
+from lethe.plan.erasing import Values
 from lethe.plan.partitions import partition_text
+from lethe.table.batch_column import identity_positions
 from lethe.table.deletes import native_deletes
-from lethe.table.keys import AnyWanted, WantedKeys, columns_of
+from lethe.table.keys import AnyWanted, columns_of
 from lethe.table.positions import Wanted
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A data file that might hold such rows. `keys` of the searches that have to look at it, and `if_absent` those of them that
-    want every row if the file lacks their column; `absent` of those for several columns: for each of these, which of its values
-    the rows hold if the file lacks it; `size` in bytes; `partition` its text, as `lethe.plan.partitions` writes it; `deletes` the
-    names of the native deletes that may apply to it."""
+    """A data file that might hold such rows.
+
+    Args:
+        size: In bytes.
+        partition: Its text, as `lethe.plan.partitions` writes it.
+        deletes: The names of the native deletes that may apply to it.
+        keys: Of the searches that have to look at it.
+        if_absent: Those of `keys` that want every row if the file lacks their column.
+        absent: For each column of each search, which of its values (counted from 0) the rows hold if the file lacks it.
+    """
 
     path: str
     size: int
@@ -59,10 +66,16 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
                         deletes=deletes.on(f.file_path, manifest.partition_spec_id),
                         keys=keys,
                         if_absent=frozenset(k for k in keys if None not in held[k]),
-                        absent={k: held[k] for k in keys if isinstance(wanted[k], WantedKeys)},
+                        absent=held,
                     )
                 )
     return found
+
+
+def values_if_absent(files: Iterable[Candidate], key: str, values: Values) -> dict[str, Any]:
+    """By path, which of the values of a search for one column the rows of a file hold if it lacks that column."""
+    held = {c.path: c.absent[key][0] for c in files if key in c.absent}
+    return {path: values.items[at] for path, at in held.items() if at is not None}
 
 
 def _might_hold(file: DataFile, wanted: Wanted) -> bool:
@@ -79,7 +92,7 @@ def _absent(table: Table, file: DataFile, field_id: int) -> Any:
     That is the value of its partition, if that is the column's own (files that were added as they are), else the default
     that the column had when it came.
     """
-    for at, f in enumerate(table.specs()[file.spec_id].fields):
-        if f.source_id == field_id and isinstance(f.transform, IdentityTransform):
-            return file.partition[at]
+    at = identity_positions(table.specs(), field_id).get(file.spec_id)
+    if at is not None:
+        return file.partition[at]
     return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)

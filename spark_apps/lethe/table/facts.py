@@ -31,6 +31,7 @@ from lethe.errors import InputError
 from lethe.ledger.lineage import Snapshot, parent_of
 from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import partition_text
+from lethe.table.batch_column import BatchColumn
 from lethe.table.deletes import native_deletes
 
 
@@ -168,10 +169,11 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[File
         return
     manifests = snapshot.manifests(table.io)
     deletes = native_deletes(table.io, manifests, with_ours=False)
+    column = BatchColumn.of(table.specs(), field_id)
     for manifest in manifests:
         for entry in live_entries(table.io, manifest):
             names_of_deletes = deletes.on(entry.data_file.file_path, manifest.partition_spec_id)
-            yield bounds_of(entry.data_file, field_id, names_of_deletes, entry.snapshot_id)
+            yield bounds_of(entry.data_file, column, names_of_deletes, entry.snapshot_id)
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
@@ -194,17 +196,21 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
 
 
 def bounds_of(
-    f: DataFile, field_id: int | None, deletes: frozenset[str] = frozenset(), added_by: int | None = None
+    f: DataFile, column: BatchColumn, deletes: frozenset[str] = frozenset(), added_by: int | None = None
 ) -> FileBounds:
-    """What a manifest says of a data file; bounds of the string column `field_id`, unknown when that is None."""
-    at = -1 if field_id is None else field_id
+    """What a manifest says of a data file: bounds of the column or, where it has none, the value of the partition."""
+    at = -1 if column.field_id is None else column.field_id
+    lower, upper = _text((f.lower_bounds or {}).get(at)), _text((f.upper_bounds or {}).get(at))
+    null_count = (f.null_value_counts or {}).get(at)
+    if lower is None and upper is None and (value := column.partition_value(f)) is not None:
+        lower, upper, null_count = value, value, 0
     return FileBounds(
         path=f.file_path,
         records=f.record_count,
         size=f.file_size_in_bytes,
-        lower=_text((f.lower_bounds or {}).get(at)),
-        upper=_text((f.upper_bounds or {}).get(at)),
-        null_count=(f.null_value_counts or {}).get(at),
+        lower=lower,
+        upper=upper,
+        null_count=null_count,
         deletes=deletes,
         partition=_partition(f.spec_id, tuple(f.partition[n] for n in range(len(f.partition)))),
         added_by=added_by,

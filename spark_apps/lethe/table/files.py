@@ -15,6 +15,7 @@ from lethe.errors import InputError
 from lethe.ledger.lineage import Resolution
 from lethe.plan.bounds import FileBounds
 from lethe.plan.since import Files
+from lethe.table.batch_column import BatchColumn
 from lethe.table.deletes import has_ours, is_ours
 from lethe.table.facts import bounds_of
 from lethe.table.snapshots import schema_of
@@ -56,6 +57,10 @@ class Lens:
         return self.metadata.schema()
 
     @cached_property
+    def _column(self) -> BatchColumn:
+        return BatchColumn.of(self.metadata.specs(), self.field_id)
+
+    @cached_property
     def _planner(self) -> ManifestGroupPlanner:
         return ManifestGroupPlanner(self.metadata, self.io, self.filter)
 
@@ -91,7 +96,7 @@ class Lens:
                 entries = (
                     e for m in self._manifests(snapshot_id) if _is_data(m) for e in m.fetch_manifest_entry(self.io)
                 )
-                return [bounds_of(e.data_file, self.field_id, added_by=e.snapshot_id) for e in entries]
+                return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in entries]
             case Files.ADDED:
                 added = (
                     e
@@ -100,9 +105,9 @@ class Lens:
                     for e in m.fetch_manifest_entry(self.io)
                     if e.snapshot_id == snapshot_id
                 )
-                return [bounds_of(e.data_file, self.field_id, added_by=e.snapshot_id) for e in added]
+                return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in added]
             case Files.REMOVED:
-                return [bounds_of(e.data_file, self.field_id) for e in self._removed_by(snapshot_id)]
+                return [bounds_of(e.data_file, self._column) for e in self._removed_by(snapshot_id)]
 
     def has_our_deletes(self, snapshot_id: int) -> bool:
         """Whether a snapshot has equality deletes that Lethe wrote."""
@@ -156,7 +161,7 @@ class Lens:
                 "another engine has written equality deletes into this table, which PyIceberg cannot read. Read it with "
                 "lethe_spark.read, or let that engine compact the table first.",
             ) from e
-        return [Planned(bounds_of(t.file, self.field_id), t) for t in tasks]
+        return [Planned(bounds_of(t.file, self._column), t) for t in tasks]
 
 
 def _is_data(manifest: ManifestFile) -> bool:

@@ -17,6 +17,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from lethe.ledger.erasure import Holder
 from lethe.plan.erasure import DATA, DELETES, HeldFile, History
 from lethe.plan.erasure_holders import Ref
+from lethe.table.batch_column import BatchColumn
 from lethe.table.deletes import DELETED, is_equality, is_ours, native_deletes, referenced
 from lethe.table.facts import TableFacts, bounds_of
 
@@ -37,7 +38,8 @@ class Manifests:
         """
         listed = self._listed(table)
         manifests = {m.manifest_path: m for found in listed.values() for m in found}
-        self._read(table.io, [m for path, m in manifests.items() if path not in self.known], field_id)
+        column = BatchColumn.of(table.specs(), field_id)
+        self._read(table.io, [m for path, m in manifests.items() if path not in self.known], column)
         head = listed.get(facts.head_id, ()) if facts.head_id is not None else ()
         deletes = native_deletes(table.io, head, with_ours=False)
         files = {f.path: f for path in manifests for f in self.known[path]}
@@ -63,10 +65,10 @@ class Manifests:
             found = pool.map(lambda s: tuple(s.manifests(table.io)), snapshots)
         return {s.snapshot_id: manifests for s, manifests in zip(snapshots, found, strict=True)}
 
-    def _read(self, io: FileIO, manifests: Iterable[ManifestFile], field_id: int) -> None:
+    def _read(self, io: FileIO, manifests: Iterable[ManifestFile], column: BatchColumn) -> None:
         def read(manifest: ManifestFile) -> tuple[str, tuple[HeldFile, ...]]:
             of_data = manifest.content is ManifestContent.DATA
-            return manifest.manifest_path, _data(io, manifest, field_id) if of_data else _deletes(io, manifest)
+            return manifest.manifest_path, _data(io, manifest, column) if of_data else _deletes(io, manifest)
 
         with ThreadPoolExecutor(READ_AT_ONCE) as pool:
             self.known.update(pool.map(read, manifests))
@@ -88,12 +90,12 @@ def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
     return tuple(found)
 
 
-def _data(io: FileIO, manifest: ManifestFile, field_id: int) -> tuple[HeldFile, ...]:
+def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> tuple[HeldFile, ...]:
     found: list[HeldFile] = []
     for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
         if entry.data_file.content is not DataFileContent.DATA:
             continue
-        f = bounds_of(entry.data_file, field_id)
+        f = bounds_of(entry.data_file, column)
         found.append(HeldFile(f.path, f.size, DATA, entry.file_sequence_number, f.lower, f.upper))
     return tuple(found)
 

@@ -17,6 +17,7 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.plan.bounds import FileBounds
 from lethe.plan.likely import Drift
 from lethe.plan.suspects import Suspects
+from lethe.table.batch_column import BatchColumn
 from lethe.table.deletes import NativeDeletes, native_deletes
 from lethe.table.facts import bounds_of, live_entries
 
@@ -37,7 +38,7 @@ class Head:
     io: FileIO
     snapshot_id: int
     manifests: Sequence[ManifestFile]
-    field_id: int
+    column: BatchColumn
     foreign: frozenset[int] | None = frozenset()
 
 
@@ -148,7 +149,7 @@ class LiveSuspects:
         spec_id = manifest.partition_spec_id
         for entry in live_entries(head.io, manifest):
             deletes = self._deletes.on(entry.data_file.file_path, spec_id)
-            f = bounds_of(entry.data_file, head.field_id, deletes, entry.snapshot_id)
+            f = bounds_of(entry.data_file, head.column, deletes, entry.snapshot_id)
             if keep_all:
                 every.append(f)
             if head.foreign is None or f.added_by in head.foreign:

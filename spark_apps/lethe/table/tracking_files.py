@@ -23,6 +23,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from lethe.plan.tracking import BatchRow, Total, Totals
+from lethe.table.batch_column import BatchColumn
 from lethe.table.facts import bounds_of
 
 BATCH_ID: Final = 1
@@ -70,7 +71,7 @@ def files_of(table: Table) -> list[TrackingFile]:
         if manifest.content is not ManifestContent.DATA:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            bounds = bounds_of(entry.data_file, BATCH_ID)
+            bounds = bounds_of(entry.data_file, BatchColumn(BATCH_ID))
             found.append(
                 TrackingFile(
                     entry.data_file, str(entry.data_file.partition[0]), bounds.records, bounds.lower, bounds.upper

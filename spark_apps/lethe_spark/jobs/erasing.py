@@ -18,7 +18,7 @@ from lethe.plan.native import DELETION_VECTORS
 from lethe.plan.restatement import ErasedRows
 from lethe.run import RestatementRequest
 from lethe.run_result import Phase, RequestResult
-from lethe.table.candidates import Candidate, candidates
+from lethe.table.candidates import Candidate, candidates, values_if_absent
 from lethe.table.keys import AnyWanted, columns_of
 from lethe.table.positions import Wanted
 from pyroaring import FrozenBitMap64
@@ -189,7 +189,11 @@ class RowEraser:
         values = Values(Kind("string"), tuple(sorted(masked)))
         named = candidates(base.iceberg, base.facts.head_id, {"": Wanted.of(base.field_id, values)})
         asked_for = BatchSearch(
-            base.field_id, masked, self.context.catalog_properties, field_ids(base.iceberg.properties)
+            base.field_id,
+            masked,
+            self.context.catalog_properties,
+            field_ids(base.iceberg.properties),
+            absent=values_if_absent(named, "", values),
         )
         told = search_batches(self.context.spark.sparkContext, asked_for, [c for c in named if c.path in wanted])
         hit = {i for path, found in told.found.items() for i, positions in found.items() if positions & wanted[path]}

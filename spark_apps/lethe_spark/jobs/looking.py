@@ -58,6 +58,12 @@ class Looked:
             context.catalog_properties,
             field_ids(base.iceberg.properties),
             {s.bounds.path: (s.bounds.lower, s.bounds.upper) for s in new},
+            # Of a file without the column, the partition says so (`lethe.table.batch_column`).
+            {
+                s.bounds.path: s.bounds.lower
+                for s in new
+                if s.bounds.lower is not None and s.bounds.lower == s.bounds.upper
+            },
         )
         told = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new], strict=True)
         self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in told.found.items()}

@@ -28,7 +28,7 @@ from lethe.plan.native import (
 )
 from lethe.run import Deletes
 from lethe.run_result import Phase
-from lethe.table.candidates import candidates
+from lethe.table.candidates import candidates, values_if_absent
 from lethe.table.positions import Wanted, frozen
 from pyroaring import BitMap64, FrozenBitMap64
 
@@ -116,7 +116,8 @@ class SparkMasker:
                 Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(ids)} batches"
             )
             names = field_ids(base.iceberg.properties)
-            asked = BatchSearch(base.field_id, ids, self.context.catalog_properties, names)
+            absent = values_if_absent(new, _BATCHES, values)
+            asked = BatchSearch(base.field_id, ids, self.context.catalog_properties, names, absent=absent)
             told = search_batches(self.context.spark.sparkContext, asked, new)
             self._found |= {path: dict(found) for path, found in told.found.items()}
             self._unsure |= told.unsure

@@ -85,6 +85,16 @@ def test_of_a_file_without_the_batch_column_nothing_is_said_where_that_would_mea
         find_batches(PyArrowFileIO(), file, FIELD, ["A"], must_have=True)
 
 
+def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_partition_names(tmp_path: Path) -> None:
+    file = written(tmp_path / "f", ["x", "y"], field_id=FIELD + 1)
+
+    for must_have in (False, True):
+        io = PyArrowFileIO()
+        told = find_batches(io, file, FIELD, ["A", "B"], if_absent="B", must_have=must_have)
+        assert {i: list(p) for i, p in told.items()} == {"B": [0, 1]}
+        assert find_batches(io, file, FIELD, ["A"], if_absent="B", must_have=must_have) == {}
+
+
 def test_whoever_looks_for_no_batch_finds_none_and_hears_of_a_missing_file(tmp_path: Path) -> None:
     file = written(tmp_path / "f", ["A", "B"])
 

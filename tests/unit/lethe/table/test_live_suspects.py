@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
+from lethe.table.batch_column import BatchColumn
 from lethe.table.facts import observe
 from lethe.table.live_suspects import Head, LiveSuspects
 from pyiceberg.catalog import Catalog
@@ -33,7 +34,8 @@ def a_head(table: Table, io: Any = None, foreign: Collection[int] | None = ()) -
     field_id = observe(table, "batch_id").batch_field_id
     assert field_id is not None
     unknown = None if foreign is None else frozenset(foreign)
-    return Head(io or table.io, snapshot.snapshot_id, snapshot.manifests(table.io), field_id, unknown)
+    column = BatchColumn.of(table.specs(), field_id)
+    return Head(io or table.io, snapshot.snapshot_id, snapshot.manifests(table.io), column, unknown)
 
 
 def looked(table: Table, *tombstones: Tombstone, foreign: Collection[int] | None = ()) -> LiveSuspects:

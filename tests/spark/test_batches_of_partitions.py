@@ -1,0 +1,95 @@
+"""Batches whose id is the value of a partition alone: files that another engine added as they were lack the batch column.
+
+Lethe treats them as every engine does: their rows are of the batch that the partition says."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import lethe
+import lethe_spark
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.erasure_support import erase
+from tests.spark.jobs_support import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, some_rows
+from tests.spark.lake import Lake
+from tests.spark.native_support import Native
+
+
+def adopted(story: Story, home: Path, *batch_ids: str) -> None:
+    """Batches of a folder each, added by Spark as they are."""
+    folder = home / f"hive-{story.name}"
+    for batch_id in batch_ids:
+        at = folder / f"batch_id={batch_id}"
+        at.mkdir(parents=True)
+        rows = pa.schema([("v", pa.int64()), ("day", pa.int32())])
+        pq.write_table(pa.Table.from_pylist(some_rows(batch_id, 4), rows), at / "part-0.parquet")
+    name = f"{story.catalog}.{story.name}"
+    story.spark.sql(
+        f"CALL {story.catalog}.system.add_files(table => '{story.name}', source_table => '`parquet`.`{folder}`')"
+    ).collect()
+    story.spark.catalog.refreshTable(name)
+
+
+def a_story(spark: SparkSession, lake: Lake, version: int, tmp_path: Path) -> Story:
+    """Batch A came through Lethe, X and Y by another engine as files without the batch column."""
+    story = Story.begin(spark, lake, partition_by=("batch_id",), format_version=version)
+    story.put("A")
+    story.consolidate("A")
+    name = story.full_name
+    mapping = (
+        '[{"field-id": 1, "names": ["v"]}, {"field-id": 2, "names": ["day"]}, {"field-id": 3, "names": ["batch_id"]}]'
+    )
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('schema.name-mapping.default' = '{mapping}')")
+    adopted(story, tmp_path, "X", "Y")
+    return story
+
+
+def everywhere(story: Story) -> list[Counter[Row]]:
+    """What Lethe's two readers find."""
+    story.spark.catalog.clearCache()
+    return [of_arrow(lethe.scan(story.full_name).to_arrow()), of_spark(lethe_spark.read(story.spark, story.full_name))]
+
+
+@pytest.mark.parametrize("deletes", ["DeletionVectors", "EqualityDeletes"])
+def test_a_reverted_batch_of_a_partition_is_hidden_from_every_engine(
+    spark: SparkSession, lake: Lake, tmp_path: Path, deletes: Any
+) -> None:
+    """Native deletes reach the file although it has no such column, and an Undo is refused where it could not be exact."""
+    version = 3 if deletes == "DeletionVectors" else 2
+    story = Native.of(a_story(spark, lake, version, tmp_path), deletes)
+
+    result = story.revert("X")
+
+    assert (result.succeeded, story.plain()) == (True, of_batches("A", "Y"))
+    assert everywhere(story) == [of_batches("A", "Y")] * 2
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_purge_drops_the_file_of_such_a_batch_by_its_metadata(
+    spark: SparkSession, lake: Lake, tmp_path: Path, version: int
+) -> None:
+    story = a_story(spark, lake, version, tmp_path)
+    erase(story, "X")
+    assert everywhere(story) == [of_batches("A", "Y")] * 2
+
+    purged = story.vacuum(ALL_GONE)
+
+    assert (purged.files_deleted, purged.files_rewritten, purged.tombstones_purged) == (1, 0, 1)
+    assert everywhere(story) == [of_batches("A", "Y")] * 2
+    assert story.rows_at() == of_batches("A", "Y")
+
+
+def test_since_tells_of_such_a_batch_that_it_came_and_went(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    story = a_story(spark, lake, 3, tmp_path)
+    before, added = story.snapshots()[1].snapshot_id, story.head().snapshot_id
+    story.revert("X")
+    for read in (
+        lambda **k: of_arrow(lethe.scan(story.full_name, **k).to_arrow()),
+        lambda **k: of_spark(lethe_spark.read(spark, story.full_name, **k)),
+    ):
+        assert read(since=before, until=added) == of_batches("X", "Y")
+        assert read(since=added, rows="deleted") == of_batches("X")
