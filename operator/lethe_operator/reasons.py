@@ -202,6 +202,15 @@ class Reason(StrEnum):
         "ListChanged",
         "The list that spec.batchIdsFrom names is another one than when it was first looked at; nothing was changed.",
     )
+    VALUES_CHANGED = (
+        "ValuesChanged",
+        "The values of spec.rows are others than when a Restatement of this name and spec was carried out; nothing was erased.",
+    )
+    VALUES_NOT_COMPARABLE = (
+        "ValuesNotComparable",
+        "A Restatement of this name and spec was carried out, and whether its values were those of spec.rows is unknown; nothing "
+        "was erased.",
+    )
     ERASED = (
         "Erased",
         "The storage was seen to have none of the files that held its rows; status.erasure.record says how that was seen.",

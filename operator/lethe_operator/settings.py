@@ -90,6 +90,7 @@ class Settings:
     pod_template: PodTemplateAllowed = field(default_factory=PodTemplateAllowed)
     erase_secrets: tuple[str, ...] = ("erase-*",)
     boundaries: Boundaries = UNLIMITED
+    digest_key_secret: str = "lethe-digest-key"  # whose key `key` digests the values of Erases
     resync_seconds: float = 15
     retry: BackOff = BackOff(10, 360)
     infrastructure_retry: BackOff = BackOff(5, 120)
@@ -131,6 +132,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         committer=committer,
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         pod_template=allowed,
+        digest_key_secret=env.get("LETHE_DIGEST_KEY_SECRET") or default.digest_key_secret,
         erase_secrets=_names(env.get("LETHE_ERASE_ALLOWED_SECRETS", ",".join(default.erase_secrets))),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         retry=_back_off(env, "LETHE_RETRY", default.retry),

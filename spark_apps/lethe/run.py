@@ -130,6 +130,7 @@ class RowsRef(Document):
     values_file: str
     secret: str = ""
     secret_key: str = ""
+    values_digest: str = ""  # `lethe.plan.values_digest`, which the run fills in; "": unknown
 
 
 class RestatementRequest(Document):

@@ -99,6 +99,8 @@ class RequestResult(Document):
     rows_deleted: int = 0
     rows_added: int = 0
     rows_erased: int = 0  # by values or by keys: rows found in data files, those of batches taken back included
+    requested_time: datetime | None = None  # of an Erase by records: when its Restatement was created
+    values_digest: str | None = None  # of its values (`lethe.plan.values_digest`); None: unknown
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
     unknown_batch_ids: tuple[str, ...] = ()

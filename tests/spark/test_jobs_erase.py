@@ -14,7 +14,7 @@ from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago
-from tests.spark.erase_support import Names, but, name_of, row, table_folder
+from tests.spark.erase_support import Names, but, name_of, row, table_folder, tell_tales
 from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches, some_rows, told
 from tests.spark.lake import Lake
 
@@ -301,6 +301,35 @@ def test_increments_are_told_up_to_an_erase_and_from_it_on_but_not_across_it(sto
 
 
 # --- what is wrong with it ------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_again_with_other_values_is_refused_and_with_the_same_ones_is_told_its_result(
+    story: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Restatement was deleted and created again, with or without a change of its Secret in between."""
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef")
+    monkeypatch.setenv("LETHE_VALUES_DIGEST_KEY_FILE", str(key))
+    erase = story.an_erase(name_of(row("B", 1)[1]))
+    assert erase.rows is not None
+    assert group(story, erase).requests[0].rows_erased == 1
+    head, recreated = story.head().snapshot_id, erase.model_copy(update={"creation_time": ago(days=1)})
+
+    same = story.restate(recreated)
+    Path(erase.rows.values_file).write_text(f"{name_of(row('B', 2)[1])}\n")
+    other = story.restate(recreated)
+    key.write_bytes(b"another key, which nobody had before")
+    unknown = story.restate(recreated)
+
+    assert (same.succeeded, same.rows_erased, other.reason, unknown.reason) == (
+        True,
+        1,
+        "ValuesChanged",
+        "ValuesNotComparable",
+    )
+    assert story.head().snapshot_id == head
+    story.check_reads(but(row("B", 1)))
+    assert tell_tales(table_folder(story) / "_tombstones", name_of(row("B", 1)[1])) == []
 
 
 def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Names) -> None:

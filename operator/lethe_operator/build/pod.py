@@ -15,6 +15,7 @@ from lethe_operator.build.sizing import Pod, Size
 from lethe_operator.resources.common import (
     ANNOTATION_DATASET,
     CONTAINER,
+    DIGEST_KEY_PATH,
     ERASE_PATH,
     EXECUTOR_KEY,
     LABEL_ROLE,
@@ -139,6 +140,11 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     if told.secrets:
         container["volumeMounts"].append({"name": "erase", "mountPath": ERASE_PATH, "readOnly": True})
         volumes.append({"name": "erase", "projected": {"defaultMode": 0o440, "sources": [*map(_source, told.secrets)]}})
+        # By the kubelet: the operator has no right to read a Secret. A pod without the key compares no values.
+        container["env"].append({"name": "LETHE_VALUES_DIGEST_KEY_FILE", "value": f"{DIGEST_KEY_PATH}/key"})
+        container["volumeMounts"].append({"name": "digest-key", "mountPath": DIGEST_KEY_PATH, "readOnly": True})
+        key = {"secretName": settings.digest_key_secret, "defaultMode": 0o440, "optional": True}
+        volumes.append({"name": "digest-key", "secret": key})
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": told.account,

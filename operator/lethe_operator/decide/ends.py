@@ -40,7 +40,8 @@ def finished_before(restatement: Restatement) -> Standing | None:
     )
 
 
-def in_ledger(restatement: Restatement, world: World) -> Standing | None:
+def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Standing | None:
+    """What the table remembers of it, if that is about the same values."""
     if not isinstance(world.table, TableView):
         return None
     entry = world.table.ledger.requests.get(restatement.key)
@@ -50,11 +51,24 @@ def in_ledger(restatement: Restatement, world: World) -> Standing | None:
         result = RequestResult.model_validate(dict(entry.result))
     except ValidationError:
         result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
+    if not _means_the_same(restatement, result, trial):
+        return None
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
         return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
     found = succeeded(result, result.batch_ids_count or len(restatement.batch_ids), since)
     return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
+
+
+def _means_the_same(restatement: Restatement, result: RequestResult, trial: Trial) -> bool:
+    """Whether what was carried out is what this Restatement asks for. Of an Erase by records its Secret may have changed since:
+    only a run can read it, and says so (`lethe.plan.values_digest`), unless it was this very object that was carried out."""
+    if restatement.spec.rows is None or result.requested_time == restatement.created:
+        return True
+    if find(restatement.status, SUCCEEDED).get("status") == TRUE:
+        return True
+    answer = trial.answer(restatement.key) if isinstance(trial.verdict, Ended) else None
+    return answer is not None and answer.succeeded
 
 
 def _too_late(restatement: Restatement, result: RequestResult) -> str:

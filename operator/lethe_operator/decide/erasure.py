@@ -60,7 +60,8 @@ def _searches(restatement: Restatement) -> bool:
 
 
 def _is_allowed(secret: str, settings: Settings) -> bool:
-    return secret != settings.catalogs_secret and any(fnmatchcase(secret, p) for p in settings.erase_secrets)
+    own = (settings.catalogs_secret, settings.digest_key_secret)
+    return secret not in own and any(fnmatchcase(secret, p) for p in settings.erase_secrets)
 
 
 def _is_listed_since(buffer: object, table: object, created: datetime) -> bool:

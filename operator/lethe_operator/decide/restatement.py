@@ -39,8 +39,9 @@ def stand(
     settings: Settings,
 ) -> Standing:
     """Say how a Restatement stands. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
-    or an earlier status said. Of a dry run it knows nothing, and the run is believed."""
-    known = in_ledger(restatement, world) or planned(restatement, trial)
+    or an earlier status said. Of a dry run it knows nothing, and the run is believed. A run is asked as well whether an Erase by
+    records that was created again means the same values."""
+    known = in_ledger(restatement, world, trial) or planned(restatement, trial)
     if known is not None:
         return replace(known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now))
     final = finished_before(restatement)

@@ -52,6 +52,7 @@ MANAGED_LABELS: Final[Mapping[str, str]] = {
 RUN_LABELS: Final[Mapping[str, str]] = {**MANAGED_LABELS, "app.kubernetes.io/component": "run"}
 # Where the values of Erases are mounted into the pod of their run, each under a name of its own.
 ERASE_PATH = "/etc/lethe/erase"
+DIGEST_KEY_PATH = "/etc/lethe/digest-key"
 # The container of a run's pods, and what a pod template may set besides volumes and that container: what is allowed is
 # what is copied, so that neither can be forgotten.
 CONTAINER = "spark"

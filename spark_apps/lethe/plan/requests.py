@@ -25,8 +25,8 @@ def recalled(entry: RequestEntry) -> RequestResult:
 
 
 def told(result: RequestResult) -> RequestResult:
-    """The result without the list of batch ids, which may be long and which the asker knows."""
-    return result.model_copy(update={"batch_ids": ()})
+    """The result without the list of batch ids, which may be long and which the asker knows, and without a digest."""
+    return result.model_copy(update={"batch_ids": (), "values_digest": None})
 
 
 def name_of(key: str) -> str:

@@ -20,6 +20,7 @@ from lethe.ledger.tombstone import (
 )
 from lethe.plan.requests import recalled, remembered, told
 from lethe.plan.undo import plan_undo
+from lethe.plan.values_digest import refuse_other_values
 from lethe.run import Replacement, RestatementRequest
 from lethe.run_result import LISTED_AT_MOST, RequestResult
 
@@ -128,10 +129,12 @@ def plan_restatement(
         field_id: The Iceberg field id of the batch column.
         replacement: What was written for a Replay; None when only asking what would be done.
         erased: What was found for an Erase by records, or by the keys of the replacement; None as above.
-    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`.
+    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`; of an Erase by
+        records, see `refuse_other_values`.
     """
     done = ledger.requests.get(request.key)
     if done is not None:
+        refuse_other_values(request, recalled(done))
         return AlreadyDone(told(recalled(done)))
     check_request(request)
     if request.operation == "Undo":
@@ -207,6 +210,8 @@ def _erase_rows(request: RestatementRequest, erased: ErasedRows, run: str, now: 
         operation=request.operation,
         committed_time=now,
         rows_erased=erased.rows,
+        requested_time=request.creation_time,
+        values_digest=(request.rows.values_digest if request.rows is not None else None) or None,
     )
     delta = Delta(
         run,

@@ -26,6 +26,7 @@ from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.rewrite import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.opening import open_table
+from lethe_spark.value_digests import with_digests
 
 
 def run(context: RunContext) -> RunResult:
@@ -41,7 +42,7 @@ def run(context: RunContext) -> RunResult:
         return _planned(context, requests)
     table = open_table(context)
     require_format(table, spec.restatement.deletes)
-    requests, aside = with_ids(requests, context.catalog_properties, table.location)
+    requests, aside = with_ids(with_digests(requests), context.catalog_properties, table.location)
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
         return write_replacements(context, table, adding, base)

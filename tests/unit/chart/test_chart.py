@@ -1,5 +1,6 @@
 """The chart renders what the operator reads, refuses what cannot work, and grants no more than is needed."""
 
+import base64
 import json
 import os
 import shutil
@@ -48,6 +49,10 @@ def of_kind(documents: list[dict[str, Any]], kind: str, component: str = "operat
     key = "app.kubernetes.io/component"
     ours = [d for d in documents if d["metadata"].get("labels", {}).get(key, component) == component]
     return [document for document in ours if document["kind"] == kind]
+
+
+def secrets_called(name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [s for s in of_kind(render(values), "Secret") if s["metadata"]["name"] == name]
 
 
 def container(documents: list[dict[str, Any]], component: str = "operator") -> dict[str, Any]:
@@ -196,10 +201,22 @@ def test_the_mailbox_keeps_its_data_when_the_chart_is_upgraded() -> None:
 
 def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
     """Secrets are local to a namespace: the operator reads its own, a run that of its namespace."""
-    secrets = of_kind(render({"watchNamespaces": ["a", "b"], **CATALOGS}), "Secret")
+    secrets = secrets_called("lethe-catalogs", {"watchNamespaces": ["a", "b"], **CATALOGS})
 
     assert [secret["metadata"]["namespace"] for secret in secrets] == ["lethe-system", "a", "b"]
     assert len({secret["data"][".pyiceberg.yaml"] for secret in secrets}) == 1
+
+
+def test_each_watched_namespace_has_a_key_for_digests_of_values_that_outlives_the_release() -> None:
+    """Unless somebody provides it, as is needed where a chart is rendered without the cluster."""
+    values = {"watchNamespaces": ["a", "b"], **CATALOGS}
+    secrets = secrets_called("lethe-digest-key", values)
+    own = {**values, "erase": {"digestKey": {"create": False}}}
+
+    assert [s["metadata"]["namespace"] for s in secrets] == ["a", "b"]
+    assert {s["metadata"]["annotations"]["helm.sh/resource-policy"] for s in secrets} == {"keep"}
+    assert all(len(base64.b64decode(s["data"]["key"])) >= 32 for s in secrets)
+    assert secrets_called("lethe-digest-key", own) == []
 
 
 def test_a_changed_catalog_restarts_the_operator() -> None:

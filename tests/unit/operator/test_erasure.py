@@ -2,31 +2,36 @@
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from lethe import names
 from lethe.ledger.lineage import Snapshot
 from lethe.plan.batches import BufferedBatch
+from lethe.run_result import RequestResult
 from lethe_operator.apply.launch import launch, prepare
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.erasure import wants_listing
 from lethe_operator.decide.table import decide
 from lethe_operator.kube import CONFIG_MAPS, JOBS
-from lethe_operator.resources.observed import CommitterView, NotListed
+from lethe_operator.resources.observed import AttemptState, CommitterView, NotListed, Run
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW
+from tests.builders import NOW, a_ledger, a_request_entry
 from tests.unit.operator.builders import (
     SETTINGS,
     a_buffer,
     a_buffered,
     a_dataset,
     a_restatement,
+    a_restatement_run,
+    a_result,
+    a_run,
     a_table,
     a_world,
+    an_attempt,
     condition,
     message,
 )
@@ -198,6 +203,7 @@ def test_an_erase_by_records_is_never_the_committers() -> None:
         ("erase-17", (), True),
         ("password", ("password",), False),
         ("lethe-catalogs", ("*",), True),
+        ("lethe-digest-key", ("*",), True),
     ],
 )
 def test_only_the_secrets_that_the_chart_allows_may_be_named(
@@ -228,6 +234,8 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
         ("erase-18", "values", True),
     ]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "erase"]
+    (key,) = [v["secret"] for v in pod["volumes"] if v["name"] == "digest-key"]
+    assert (key["secretName"], key["optional"]) == ("lethe-digest-key", True)
     data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
     (run,) = [json.loads(text) for key, text in data.items() if key.endswith(".run.json")]
     files = [r["rows"]["valuesFile"] for r in run["restatement"]["requests"] if "rows" in r]
@@ -244,4 +252,60 @@ def test_a_run_that_erases_nothing_mounts_nothing() -> None:
     launch(server, prepare(server, a_dataset(), wanted, a_table(), SETTINGS), SETTINGS)  # type: ignore[arg-type]
 
     (job,) = server.list(JOBS, "ns")
-    assert "erase" not in {v["name"] for v in job["spec"]["template"]["spec"]["volumes"]}
+    assert {"erase", "digest-key"}.isdisjoint(v["name"] for v in job["spec"]["template"]["spec"]["volumes"])
+
+
+# --- created again ---------------------------------------------------------------------------------------------------
+
+BEFORE = NOW - timedelta(days=9)  # when the one before it was created
+
+
+def again(
+    answer: dict[str, Any] | None = None, created: datetime | None = BEFORE, status: Any = None
+) -> tuple[Restatement, Actions]:
+    """An Erase with a key that the table remembers, and the decision about it.
+
+    Args:
+        answer: What its own run has told; None: it had none.
+        created: When the Restatement that was carried out was; None: an earlier version did, which kept no such time.
+    """
+    erase = replace(an_erase(), status=status or {})
+    entry = a_request_entry(erase.key, operation="Erase", requested_time=created, values_digest="k:d")
+    runs: tuple[Run, ...] = ()
+    if answer is not None:
+        run = a_restatement_run(erase)
+        result = a_result(run, requests=[RequestResult(key=erase.key, name="ns/erase", **answer)])
+        runs = (a_run(run, an_attempt(run, AttemptState.SUCCEEDED, result=result, for_uid=erase.meta.uid)),)
+    return erase, decided(erase, world={"table": a_table(a_ledger(requests=[entry])), "runs": runs})
+
+
+@pytest.mark.parametrize("created", [BEFORE, None])
+def test_one_that_was_created_again_is_no_success_before_a_run_has_compared_its_values(
+    created: datetime | None,
+) -> None:
+    """Its Secret may have changed, and the operator may not read it."""
+    _, actions = again(created=created)
+
+    assert members(actions) == ["erase"]
+    assert condition(actions.restatement_statuses["erase"], "Succeeded")[0] == "Unknown"
+
+
+def test_the_result_counts_for_the_one_that_was_carried_out_and_for_one_with_the_same_values() -> None:
+    same_object, same_values = again(created=an_erase().created)[1], again({"succeeded": True})[1]
+    status = same_values.restatement_statuses["erase"]
+    later = again(status=status)[1]
+
+    for actions in (same_object, same_values, later):
+        found = condition(actions.restatement_statuses.get("erase", status), "Succeeded")
+        assert (actions.launches, found) == ((), ("True", "Succeeded"))
+
+
+def test_one_with_other_values_fails_and_stays_so_although_the_table_remembers_its_key() -> None:
+    refused = {"succeeded": False, "reason": "ValuesChanged", "message": "the values are others"}
+    _, actions = again(refused)
+    status = actions.restatement_statuses["erase"]
+    _, later = again(status=status)
+
+    assert (status["phase"], condition(status, "Succeeded")) == ("Failed", ("False", "ValuesChanged"))
+    assert (later.launches, [c["type"] for c in status["conditions"] if c["type"] == "Erased"]) == ((), [])
+    assert condition(later.restatement_statuses.get("erase", status), "Succeeded") == ("False", "ValuesChanged")
