@@ -112,3 +112,72 @@ from:
 {{- fail (printf "catalogs is set, but catalogsSecret.create is false, so it would be ignored. Put the catalogs into the Secret %q yourself, or let the chart create it." .Values.catalogsSecret.name) -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* Whether a request sets an annotation to another value. Removing one only withdraws a permission, so everyone may. */ -}}
+{{- define "lethe.admissionAnnotation" -}}
+object.metadata.?annotations[?'{{ . }}'].orValue('') != '' && (oldObject == null || oldObject.metadata.?annotations[?'{{ . }}'].orValue('') != object.metadata.annotations['{{ . }}'])
+{{- end -}}
+
+{{- /*
+A ValidatingAdmissionPolicy with its binding to the watched namespaces.
+  name, value: of the policy, and of the chart's value that it comes from
+  allowed: {groups, users}
+  resources, wants, what: the requests it looks at, as a CEL condition and as a verb phrase
+*/ -}}
+{{- define "lethe.admissionPolicy" -}}
+{{- $groups := default (list) .allowed.groups }}
+{{- $users := default (list) .allowed.users }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  labels: {{- include "lethe.labels" .root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [lethe.dev]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE]
+      resources: {{ .resources | toJson }}
+  matchConditions:
+  - name: restricted
+    expression: {{ .wants | quote }}
+  validations:
+  - expression: {{ printf "request.userInfo.username in %s || request.userInfo.?groups.orValue([]).exists(g, g in %s)" ($users | toJson) ($groups | toJson) | quote }}
+    reason: Forbidden
+    messageExpression: {{ printf "request.resource.resource + ' ' + object.metadata.name + ': ' + request.userInfo.username + ' may not %s. Allowed are %s (%s in the values of the Helm release %s). Ask one of them to apply it.'" .what (include "lethe.admissionAllowed" (dict "groups" $groups "users" $users)) .value .root.Release.Name | quote }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels: {{- include "lethe.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny, Audit]
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values: {{ .root.Values.watchNamespaces | toJson }}
+{{- end -}}
+
+{{- define "lethe.admissionAllowed" -}}
+{{- $all := list -}}
+{{- range .groups }}{{ $all = append $all (printf "the group %s" .) }}{{ end -}}
+{{- range .users }}{{ $all = append $all (printf "the user %s" .) }}{{ end -}}
+{{- join ", " $all -}}
+{{- end -}}
+
+{{- /* An action that names no one would be forbidden for everyone, which is more likely a mistake than a wish. */ -}}
+{{- define "lethe.checkAdmission" -}}
+{{- range $action := list "erase" "approveVacuum" "acceptHead" -}}
+{{- $allowed := index $.Values.admission $action -}}
+{{- if not (or $allowed.groups $allowed.users) -}}
+{{- fail (printf "admission.enabled is true, but admission.%s names no group and no user. Name those who may do it, or the group system:authenticated to leave it to RBAC." $action) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

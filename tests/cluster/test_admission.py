@@ -1,0 +1,172 @@
+"""Who may create an Erase, approve a vacuum or accept a head, asked of the real API server as two users.
+
+Both hold all rights on Lethe's resources by RBAC; the policies of the chart alone tell them apart.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.install import CHART, helm
+from tests.cluster.kube import Cluster, Object, Refused
+from tests.cluster.manifests import a_dataset, a_policy, a_restatement, named
+from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
+
+pytestmark = pytest.mark.cluster
+__all__ = ["cluster"]
+
+OFFICER, ENGINEER = "officer", "engineer"
+GROUPS = {OFFICER: "privacy-officers", ENGINEER: "data-engineers"}
+APPROVE, ACCEPT = "lethe.dev/approve", "lethe.dev/accept-head"
+READY_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class As:
+    """The cluster as a user sees it."""
+
+    user: str
+    cluster: Cluster
+
+    def run(self, *arguments: str, stdin: str | None = None) -> str:
+        who = [f"--as={self.user}", f"--as-group={GROUPS[self.user]}", "--as-group=system:authenticated"]
+        return self.cluster.run(*arguments, *who, stdin=stdin)
+
+    def create(self, body: Object) -> None:
+        self.run("create", "-f", "-", stdin=json.dumps(body))
+
+    def annotate(self, ref: str, annotation: str, value: str) -> None:
+        self.run("annotate", ref, "--overwrite", f"{annotation}={value}")
+
+    def patch(self, ref: str, body: Object) -> None:
+        self.run("patch", ref, "--type=merge", "-p", json.dumps(body))
+
+
+@pytest.fixture(scope="module")
+def restricted(cluster: Cluster) -> Iterator[Cluster]:
+    """A namespace in which both users may do everything with Lethe's resources, and the chart's policies for it."""
+    name = f"admission-{uuid.uuid4().hex[:6]}"
+    meta = {"name": name, "namespace": name}
+    kinds = ["datasets", "restatements", "vacuumpolicies"]
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": meta,
+            "rules": [{"apiGroups": ["lethe.dev"], "resources": kinds, "verbs": ["*"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [
+                {"kind": "Group", "name": g, "apiGroup": "rbac.authorization.k8s.io"} for g in GROUPS.values()
+            ],
+        },
+    )
+    policies = rendered(cluster, name)
+    cluster.apply(*policies)
+    inside = cluster.in_namespace(name)
+    for user in (OFFICER, ENGINEER):
+        As(user, inside).create(named(f"flights-{user}", a_dataset()))
+    As(ENGINEER, inside).create(named("manual", a_policy(approval="Manual")))
+    enforced(inside)
+    yield inside
+    for body in policies:
+        cluster.delete(f"{body['kind']}/{body['metadata']['name']}")
+    cluster.delete(f"namespace/{name}")
+
+
+def rendered(cluster: Cluster, namespace: str) -> list[Any]:
+    """The policies of a release of its own, so that they can be beside those of another."""
+    allowed = {"groups": [GROUPS[OFFICER]]}
+    values = {
+        "watchNamespaces": [namespace],
+        "admission": {"enabled": True, "erase": allowed, "approveVacuum": allowed, "acceptHead": {"users": [OFFICER]}},
+    }
+    where = ["--namespace", f"{namespace}-system", "--show-only", "templates/admission.yaml"]
+    done = helm(cluster, "template", "lethe", str(CHART), *where, "-f", "-", stdin=json.dumps(values))
+    assert done.returncode == 0, done.stderr
+    return [body for body in yaml.safe_load_all(done.stdout) if body]
+
+
+def enforced(cluster: Cluster) -> None:
+    """Wait until the API server refuses what each policy restricts: it enforces a new policy within seconds."""
+    engineer, end = As(ENGINEER, cluster), time.monotonic() + READY_SECONDS
+    dry = ("create", "--dry-run=server", "-f", "-")
+    approved, accepted = (named("probe", a_dataset()) for _ in range(2))
+    approved["metadata"]["annotations"], accepted["metadata"]["annotations"] = {APPROVE: "x"}, {ACCEPT: "1"}
+    erase = a_restatement("Erase")
+    probes: list[tuple[list[str], str | None]] = [([*dry], json.dumps(body)) for body in (approved, accepted, erase)]
+    automatic = json.dumps({"spec": {"approval": "Automatic"}})
+    probes.append((["patch", "vacuumpolicy/manual", "--type=merge", "--dry-run=server", "-p", automatic], None))
+    while probes:
+        assert time.monotonic() < end, f"not enforced after {READY_SECONDS} s: {probes}"
+        if refused(engineer, *probes[-1]):
+            probes.pop()
+
+
+def refused(user: As, arguments: Sequence[str], stdin: str | None) -> bool:
+    """Whether a policy refused it; another refusal is an error."""
+    try:
+        user.run(*arguments, stdin=stdin)
+    except Refused as e:
+        if "may not" not in str(e):
+            raise
+        return True
+    return False
+
+
+def test_only_the_named_group_creates_an_erase(restricted: Cluster) -> None:
+    erase = named("erase-a", a_restatement("Erase"))
+
+    with pytest.raises(Refused) as refusal:
+        As(ENGINEER, restricted).create(erase)
+    As(ENGINEER, restricted).create(named("revert-a", a_restatement("Revert")))
+    As(OFFICER, restricted).create(erase)
+
+    assert "erase-a: engineer may not create an Erase. Allowed are the group privacy-officers" in str(refusal.value)
+    assert "admission.erase" in str(refusal.value)
+    # What an Erase leaves open to be changed stays open: whoever owns the pipeline may pause it.
+    As(ENGINEER, restricted).patch("restatement/erase-a", {"spec": {"cancel": True}})
+
+
+@pytest.mark.parametrize(("annotation", "value"), [(APPROVE, "6f1c9a0b2d34e588"), (ACCEPT, "8642949070972100074")])
+def test_only_those_named_approve_a_vacuum_or_accept_a_head(restricted: Cluster, annotation: str, value: str) -> None:
+    ref = f"dataset/flights-{ENGINEER}"
+
+    with pytest.raises(Refused) as refusal:
+        As(ENGINEER, restricted).annotate(ref, annotation, value)
+    As(OFFICER, restricted).annotate(ref, annotation, value)
+
+    assert f"engineer may not set the annotation {annotation}" in str(refusal.value)
+    # Another change of an annotated Dataset, and the removal of the annotation, are free.
+    As(ENGINEER, restricted).annotate(ref, "team", "flights")
+    As(ENGINEER, restricted).run("annotate", ref, f"{annotation}-")
+
+
+@pytest.mark.parametrize("annotation", [APPROVE, ACCEPT])
+def test_a_dataset_is_not_created_with_an_annotation_of_others(restricted: Cluster, annotation: str) -> None:
+    body = named("created-annotated", a_dataset())
+    body["metadata"]["annotations"] = {annotation: "1"}
+
+    with pytest.raises(Refused, match="may not set the annotation"):
+        As(ENGINEER, restricted).create(body)
+
+
+def test_a_policy_stays_manual_unless_an_approver_changes_it(restricted: Cluster) -> None:
+    automatic = {"spec": {"approval": "Automatic"}}
+
+    with pytest.raises(Refused, match="may not change spec"):
+        As(ENGINEER, restricted).patch("vacuumpolicy/manual", automatic)
+    As(ENGINEER, restricted).patch("vacuumpolicy/manual", {"spec": {"triggers": {"activeTombstones": 20}}})
+
+    As(OFFICER, restricted).patch("vacuumpolicy/manual", automatic)
