@@ -10,6 +10,7 @@ KUBERNETES=1.34.4
 HELM=v3.18.6
 COREDNS=v1.12.4
 VERSITYGW=v1.8.0
+KUBE_SCORE=v1.20.0
 KIND=v0.30.0 # its default node image is Kubernetes 1.34.0, pinned by digest in this very module
 GO_MIN=1.25
 GO=1.26.8 # fetched only where no recent Go is installed
@@ -118,6 +119,7 @@ obtain() {
       helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v3/cmd/helm@$HELM ;;
       coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
       versitygw) tool versitygw $VERSITYGW "building versitygw $VERSITYGW" build_module github.com/versity/versitygw/cmd/versitygw@$VERSITYGW ;;
+      kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
       kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
       *) die "unknown tool $name" ;;
     esac

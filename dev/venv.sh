@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Make the virtual environment that everything on this machine runs in.
+# Make the virtual environment that everything on this machine runs in, or that of a tool: venv.sh [checkov]
 #
-# It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv points to it. Lethe itself is not in
+# It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv or venv-TOOL points to it. Lethe itself is not in
 # it: several checkouts share it, and PYTHONPATH (see lib.sh) says whose code is meant. dev/lock.sh says which versions it has.
 source "$(dirname "$0")/lib.sh"
 
-LOCK=$ROOT/dev/requirements/dev.txt
+tool=${1:-}
+LOCK=$ROOT/dev/requirements/${tool:-dev}.txt
+LINK=$LETHE_CACHE/venv${tool:+-$tool}
 
 make_venv() {
   local folder=$1
@@ -25,8 +27,8 @@ main() {
   "$ROOT/dev/packages.sh" python
   local folder
   folder=$LETHE_CACHE/venv-$(sha256sum < "$LOCK" | cut -c1-12)
-  [ -d "$folder" ] || progress "making the Python environment" make_venv "$folder"
-  ln -sfn "$folder" "$LETHE_CACHE/venv"
+  [ -d "$folder" ] || progress "making the Python environment${tool:+ of $tool}" make_venv "$folder"
+  ln -sfn "$folder" "$LINK"
 }
 
 locked venv main

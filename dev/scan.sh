@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Scan what is installed for what attackers look for: scan.sh checkov | kube-score
+#
+# The exceptions, each with its reason, are in dev/scan/checkov.yaml and below.
+source "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+rendered=$(mktemp --suffix .yaml)
+trap 'rm -f "$rendered"' EXIT
+
+# shellcheck disable=SC2016  # no expansion is meant
+NOT_SCORED=(
+  # Releases have tags that never move; image.pullPolicy sets another policy.
+  container-image-pull-policy
+  # The images belong to UID 1000 and to 185, Spark's own user.
+  container-security-context-user-group-id
+  # No Service selects the operator; readiness only tells `helm --wait` what liveness tells the kubelet.
+  pod-probes-identical
+  # A second replica of either has no effect yet, so there is nothing to spread or to keep available.
+  deployment-has-host-podantiaffinity
+  deployment-replicas
+)
+
+"$ROOT/dev/tools.sh" helm
+helm template lethe helm/lethe --namespace lethe-system --values dev/scan/values.yaml > "$rendered"
+case $1 in
+  checkov)
+    "$ROOT/dev/venv.sh" checkov
+    mapfile -t dockerfiles < <(git ls-files '*Dockerfile')
+    mapfile -t workflows < <(git ls-files .github/workflows)
+    files=()
+    for file in "$rendered" "${dockerfiles[@]}" "${workflows[@]}"; do files+=(--file "$file"); done
+    "$LETHE_CACHE/venv-checkov/bin/checkov" --config-file dev/scan/checkov.yaml "${files[@]}"
+    ;;
+  kube-score)
+    "$ROOT/dev/tools.sh" kube-score
+    ignored=()
+    for test in "${NOT_SCORED[@]}"; do ignored+=(--ignore-test "$test"); done
+    kube-score score "${ignored[@]}" --output-format ci "$rendered" > "$rendered.scores" || { grep -v '\[OK\]\|\[SKIPPED\]' "$rendered.scores"; rm "$rendered.scores"; exit 1; }
+    rm "$rendered.scores"
+    ;;
+  *) sed -n 2p "$0"; exit 2 ;;
+esac
