@@ -32,6 +32,8 @@ done
 check "layers" "$BIN/lint-imports" --no-cache
 check "helm lint" helm lint --strict helm/lethe
 check "helm lint services" helm lint --strict dev/services --set images.postgres=a,images.versitygw=b,images.spark=c
+check "checkov" dev/scan.sh checkov
+check "kube-score" dev/scan.sh kube-score
 mapfile -t files < <(scripts)
 check "shellcheck" "$BIN/shellcheck" -x -P dev "${files[@]}"
 [ ${#failed[@]} = 0 ] || die "lint: ${failed[*]}"

@@ -19,6 +19,8 @@ NOT_SCORED=(
   # A second replica of either has no effect yet, so there is nothing to spread or to keep available.
   deployment-has-host-podantiaffinity
   deployment-replicas
+  # Drivers and executors are pods that the operator and Spark make later; the chart has none that these policies select.
+  networkpolicy-targets-pod
 )
 
 "$ROOT/dev/tools.sh" helm
