@@ -39,6 +39,10 @@ METRICS_MODE: Final = "write.metadata.metrics.column.{column}"  # must be `full`
 LEDGER_SINCE: Final = "lethe.ledger-since"  # the last sequence number before Lethe's first commit
 DISTRIBUTION_MODE: Final = "write.distribution-mode"
 WAP_ENABLED: Final = "write.wap.enabled"
+# Iceberg's own, by which files lie elsewhere than below the table's location; the last is of metadata, the others of data.
+DATA_PROPERTIES: Final = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+METADATA_PROPERTY: Final = "write.metadata.path"
+LOCATION_PROPERTIES: Final = (*DATA_PROPERTIES, METADATA_PROPERTY)
 
 # --- the table of batches beside a table ---------------------------------------------------------------------------
 BATCHES_SUFFIX: Final = "_batches"  # of its name
@@ -57,6 +61,8 @@ EQUALITY_DELETES_PREFIX: Final = "lethe-tombstones-"
 # The leading underscore keeps them out of Iceberg's orphan clean-up (its hidden-path filter).
 LEDGER_FOLDER: Final = "_tombstones"
 RUNS_FOLDER: Final = "_runs"
+# In `_runs/`, the note of a run that writes data files: `<run id>-writing.json`.
+WRITER_SUFFIX: Final = "-writing.json"
 # The records of erasures that were verified: nothing removes them.
 ERASURES_FOLDER: Final = "_erasures"
 

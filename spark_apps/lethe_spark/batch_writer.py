@@ -21,10 +21,12 @@ from lethe_spark.base import Base, observe_base
 from lethe_spark.batch_rows import rows_of_batch, write_rows
 from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.own_job import OwnJob, find_table, ids_in_files, prepare_table
 from lethe_spark.tracking import keep_up
 from lethe_spark.unpublished import discard
+from lethe_spark.writing import noted
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,18 @@ def write(
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
     job = OwnJob(found.name, batch_column, run, "Write", properties)
+    with noted(job, found, [batch_id]):
+        return _written(frame, found, job, wanted)
+
+
+def _written(frame: DataFrame, found: SparkTable, job: OwnJob, wanted: "_Wanted") -> WriteResult:
+    """Write, once the run has noted that it does."""
+    run = job.run_id
     base = observe_base(job, found)
     if (done := _written_before(base.ledger, wanted)) is not None:
         return done
     in_files = ids_in_files(base, wanted.replaces)
-    rows = rows_of_batch(frame, found.columns, base.batch_column, batch_id)
+    rows = rows_of_batch(frame, found.columns, base.batch_column, wanted.batch_id)
     files = write_rows(found, rows, run, base.batch_column)
     job.step("after-write")
     attempts = Attempts()

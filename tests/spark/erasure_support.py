@@ -1,12 +1,17 @@
 """Erasures as the ledger has them, looks at them, and their records, read with none of Lethe's code."""
 
 import hashlib
+import io
 import itertools
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from lethe.ledger.erasure import Erasure
 from lethe.run import RunSpec, SnapshotLimits
 from lethe.run_result import ErasureOutcome, RunResult
@@ -93,6 +98,24 @@ def check_closed(story: Story, result: RunResult) -> None:
     assert record["files-count"] == len(record["files"]) == len(names)
     left = {p.name for p in Path(local(story.table().location())).rglob("*") if p.is_file()}
     assert names.isdisjoint(left)
+
+
+def leave(path: Path, hours: int, content: bytes = b"x") -> Path:
+    """A file that lies there since so many hours."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    then = time.time() - hours * 3600
+    os.utime(path, (then, then))
+    return path
+
+
+def a_data_file(story: Story, *batch_ids: str) -> bytes:
+    """A file as Iceberg writes it for this table: each column has its field id."""
+    schema = story.table().schema().as_arrow()
+    rows = [{"v": n, "day": 1, "batch_id": i} for n, i in enumerate(batch_ids)]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    return sink.getvalue()
 
 
 def names_of(paths: Any) -> set[str]:

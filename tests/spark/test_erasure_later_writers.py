@@ -1,9 +1,11 @@
 """An erasure stays open as long as somebody may still bring its rows back, and a run that read them before does not."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from lethe.run_result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.spark.erasure_support import blockers, check_closed, erase, look, tag, three_batches
@@ -81,3 +83,25 @@ def test_rows_that_another_writer_brings_back_into_the_head_reopen_the_erasure_a
     check_closed(story, purged)
     assert holding(story, "A") == []
     story.check_reads(of_batches("B", "D"))
+
+
+@pytest.mark.parametrize("step", ["after_list", "after_write", "after_stage", "before_commit"])
+def test_a_batch_that_is_erased_while_a_run_writes_it_is_gone_when_the_erasure_is_verified(
+    story: Story, step: str
+) -> None:
+    """The run has listed it, written it or staged it before; what it holds is thrown away, and the other batch goes in."""
+    story.put("X", "Y")
+    looks: list[RunResult] = []
+
+    def erased() -> None:
+        erase(story, "X")
+        looks.append(story.vacuum())
+
+    at: dict[str, Callable[[], object]] = {step: erased}
+    story.consolidate("X", "Y", **at)
+    free = look(story)
+
+    assert looks[0].erasures_open == 1
+    check_closed(story, free)
+    assert (holding(story, "X"), retained_holding(story, "X")) == ([], [])
+    story.check_reads(of_batches("A", "B", "D", "Y"))

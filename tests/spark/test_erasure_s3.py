@@ -175,3 +175,24 @@ def over(s3: S3, bucket: str, key: str) -> None:
 def retained_until(s3: S3, bucket: str, key: str, version: str) -> datetime:
     found = s3.client.get_object_retention(Bucket=bucket, Key=key, VersionId=version)
     return found["Retention"]["RetainUntilDate"].astimezone(UTC)
+
+
+def test_an_unfinished_upload_in_the_tables_folder_holds_an_erasure_until_it_is_gone(
+    s3: S3, make: Callable[..., Story]
+) -> None:
+    """Of whose rows its parts are, nobody can see."""
+    story = make()
+    bucket, _, prefix = story.table().location().removeprefix("s3://").partition("/")
+    key = f"{prefix}/data/day=1/00000-killed.parquet"
+    begun = s3.client.create_multipart_upload(Bucket=bucket, Key=key)
+    erase(story)
+
+    held = story.vacuum()
+    (blocker,) = the_erasure(story).blockers
+    s3.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=begun["UploadId"])
+    free = look(story)
+
+    assert held.erasures_open == 1
+    assert (blocker.name.endswith("/day=*/00000-killed.parquet"), "unfinished upload" in blocker.why) == (True, True)
+    assert blocker.until is not None
+    check_record(s3, free)

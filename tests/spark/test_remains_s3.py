@@ -152,3 +152,47 @@ def test_a_store_that_knows_no_versions_is_asked_for_the_objects(server: S3, buc
 def test_a_store_that_is_away_is_no_proof_of_anything(server: S3, bucket: str) -> None:
     with pytest.raises(TransientError, match="it is asked again"):
         S3Objects({}, Without(server.client, "SlowDown")).find([f"s3://{bucket}/f"])
+
+
+def test_an_unfinished_upload_is_found_below_its_folder_and_gone_once_it_is_aborted(
+    server: S3, bucket: str, objects: S3Objects
+) -> None:
+    """Its parts are on the storage, and no listing of objects shows them."""
+    begun = server.client.create_multipart_upload(Bucket=bucket, Key="t/data/f.parquet")
+    server.client.upload_part(
+        Bucket=bucket, Key="t/data/f.parquet", UploadId=begun["UploadId"], PartNumber=1, Body=b"rows"
+    )
+    server.client.create_multipart_upload(Bucket=bucket, Key="t2/data/f.parquet")
+
+    (found,), why = objects.uploads(f"s3://{bucket}/t")
+    listed = list(objects.under(f"s3://{bucket}/t"))
+    gone = [objects.abort(found), objects.abort(found)]
+
+    assert (found.path, found.id, why, listed) == (f"s3://{bucket}/t/data/f.parquet", begun["UploadId"], "", [])
+    assert datetime.now(UTC) - found.begun < DAY
+    assert (gone, objects.uploads(f"s3://{bucket}/t")) == ([True, True], ([], ""))
+
+
+def test_who_may_not_list_uploads_hears_why(server: S3, bucket: str) -> None:
+    found, why = S3Objects(server.properties(READER)).uploads(f"s3://{bucket}/t")
+
+    assert (found, "s3:ListBucketMultipartUploads" in why) == ([], True)
+
+
+def test_the_newest_version_of_a_deleted_object_is_read_in_ranges(server: S3, bucket: str, objects: S3Objects) -> None:
+    content = bytes(range(256)) * 4096
+    server.put(bucket, "d/f", b"older")
+    server.put(bucket, "d/f", content)
+    server.client.delete_object(Bucket=bucket, Key="d/f")
+
+    stream = objects.open(f"s3://{bucket}/d/f")
+    assert stream is not None
+    with stream:
+        size = stream.seek(0, 2)
+        stream.seek(-300, 2)
+        end = stream.read()
+        stream.seek(5)
+        middle = stream.read(10)
+
+    assert (size, end, middle) == (len(content), content[-300:], content[5:15])
+    assert objects.open(f"s3://{bucket}/d/gone") is None

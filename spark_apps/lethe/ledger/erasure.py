@@ -19,6 +19,7 @@ class Holder(StrEnum):
     LEGAL_HOLD = "LegalHold"
     OBJECT_VERSION = "ObjectVersion"
     OBJECT = "Object"
+    RUN = "Run"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Blocker:
             Holder.LEGAL_HOLD: "legal hold on",
             Holder.OBJECT_VERSION: "an older version of",
             Holder.OBJECT: "object",
+            Holder.RUN: "run",
         }[self.kind]
         until = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
         return f"{called} {self.name}{until}{f' ({self.why})' if self.why else ''}"

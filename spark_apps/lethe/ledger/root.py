@@ -8,13 +8,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from lethe.errors import LedgerError
 
 FORMAT_VERSION = 1
 PARTS = ("tombstones", "batches", "requests", "erasures", "carriers", "purged-files")
 LATER_PARTS = frozenset({"purged-files"})  # that a root of an earlier Lethe does not name: it had none
+
+# Where a table's files lay: its location, and the properties by which data or metadata went elsewhere.
+Location: TypeAlias = tuple[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class Root:
     run: str
     parts: Mapping[str, tuple[Chunk, ...]] = field(default_factory=dict)
     statistics: Statistics = Statistics()
+    locations: tuple[Location, ...] = ()  # every one that a commit of ours has seen, the oldest first
 
     def encode(self) -> bytes:
         document = {
@@ -130,6 +134,7 @@ class Root:
             "run": self.run,
             "statistics": self.statistics.to_json(),
             "parts": {name: [c.to_json() for c in self.parts.get(name, ())] for name in PARTS},
+            "locations": [{"location": uri, "properties": dict(properties)} for uri, properties in self.locations],
         }
         return json.dumps(document, indent=1).encode()
 
@@ -155,6 +160,7 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
             document["run"],
             {name: _chunks(document["parts"], name) for name in PARTS},
             Statistics.of_json(document["statistics"]),
+            tuple((str(d["location"]), dict(d["properties"])) for d in document.get("locations", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise LedgerError(

@@ -94,6 +94,8 @@ def _grace(key: str) -> timedelta | None:
     folder, _, name = key.rpartition("/")
     if folder.endswith(f"/{names.LEDGER_FOLDER}"):
         return UNPUBLISHED_FOR if _LEDGER_FILE.fullmatch(name) else None
+    if name.endswith(names.WRITER_SUFFIX):
+        return None  # tells where a run that died may have left files
     if folder.endswith(f"/{names.RUNS_FOLDER}") and name.endswith(".json"):
         return UNPUBLISHED_FOR if _STAGE_LIST.fullmatch(name) else RUN_FOR
     return None

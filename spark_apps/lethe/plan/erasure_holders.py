@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from lethe import names
 from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
@@ -11,6 +12,8 @@ from lethe.ledger.lineage import Snapshot
 from lethe.plan.erasure import History
 from lethe.plan.expiry import STAGED_GRACE_SECONDS
 from lethe.run_result import LISTED_AT_MOST
+
+RUN_AGAIN_SECONDS: Final = 1800  # a run takes minutes, and says nothing when it has ended
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,8 @@ def looked_at(erasure: Erasure, blockers: Collection[Blocker], now: datetime, ag
     storage can tell whether it did: tags, branches and snapshots are seen to be gone without a look."""
     known = [b.until for b in blockers if b.until is not None and b.until > now]
     unseen = any(b.kind in (Holder.OBJECT, Holder.OBJECT_VERSION, Holder.LEGAL_HOLD) for b in blockers)
-    again = min([*known, *([now + timedelta(seconds=again_seconds)] if unseen else [])], default=None)
+    pauses = [again_seconds] * unseen + [RUN_AGAIN_SECONDS] * any(b.kind is Holder.RUN for b in blockers)
+    again = min([*known, *(now + timedelta(seconds=s) for s in pauses)], default=None)
     listed = tuple(blockers)[:LISTED_AT_MOST]
     same = (listed, len(blockers)) == (erasure.blockers, erasure.blockers_count)
     if same and (again == erasure.look_again or (erasure.look_again is not None and erasure.look_again > now)):

@@ -21,6 +21,7 @@ NOT_COVERED: Final = (
     "replacement folders",
     "bounds of data files in the table's metadata",
     "copies outside the table's location, such as backups",
+    "writers other than Lethe that read the table before the purge and commit or leave files later",
 )
 
 
@@ -34,6 +35,8 @@ class Verification:
         folders_listed: Whether the folders of runs were looked through for files of runs that came to nothing.
         leftovers: How many of those were removed.
         refs: The tags and branches that there were.
+        locations: The folders below which every file was looked at.
+        not_covered: What nobody could look at, beside what no verification looks at.
     """
 
     run_id: str
@@ -45,6 +48,8 @@ class Verification:
     all_versions: bool
     folders_listed: bool
     leftovers: int
+    locations: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,9 @@ def record(
             "all-versions": verified.all_versions,
             "run-folders-listed": verified.folders_listed,
             "leftovers-removed": verified.leftovers,
+            "locations": [without_values(uri) for uri in verified.locations],
         },
-        "not-covered": list(NOT_COVERED),
+        "not-covered": [*NOT_COVERED, *verified.not_covered],
     }
     content = f"{json.dumps(document, indent=1)}\n".encode()
     digest = hashlib.sha256(content).hexdigest()

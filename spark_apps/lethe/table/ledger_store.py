@@ -19,7 +19,7 @@ from lethe.ledger import avro, merge
 from lethe.ledger.erasure import purged_after
 from lethe.ledger.ledger import EMPTY, Carrier, Delta, Ledger, changes, settled_batch, settled_request
 from lethe.ledger.lineage import Resolution, resolve
-from lethe.ledger.root import Chunk, Root, decode_root
+from lethe.ledger.root import Chunk, Location, Root, decode_root
 from lethe.ledger.summary import WrittenLedger
 from lethe.ledger.tombstone import Tombstone
 from lethe.table.chunks import ChunkedPart, ChunkReader, read_file
@@ -145,7 +145,7 @@ def write(
             for c in parts[name]
         )
     vacuum_file = out.add("vacuumed", avro.TOMBSTONES.encode(vacuumed).content) if vacuumed is not None else None
-    root_uri = out.finish(Root(facts.uuid, version, delta.run, parts, live))
+    root_uri = out.finish(Root(facts.uuid, version, delta.run, parts, live, _locations(base.root, facts)))
     tombstones = parts["tombstones"]
     only = tombstones[0].file if len(tombstones) == 1 and not tombstones[0].removes else None
     return WrittenLedger(
@@ -280,6 +280,13 @@ def _ledger(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Led
 def _named(root: Root | None, name: str) -> tuple[Chunk, ...]:
     """The chunks of a part that did not change: named again, not written again."""
     return () if root is None else tuple(root.parts[name])
+
+
+def _locations(root: Root | None, facts: TableFacts) -> tuple[Location, ...]:
+    """Where the table's files lay so far, and lie now."""
+    known = root.locations if root is not None else ()
+    now = (facts.location, {k: v for k, v in facts.properties.items() if k in names.LOCATION_PROPERTIES})
+    return known if now in known else (*known, now)
 
 
 def _readers(part: Mapping[Any, Any]) -> tuple[ChunkReader[Any, Any], ...]:

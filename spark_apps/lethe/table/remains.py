@@ -3,6 +3,7 @@
 Where the storage keeps versions, an object is gone when no version of it is left: a delete hides it only.
 """
 
+import io
 import os
 import threading
 from collections import Counter
@@ -12,17 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol, cast
 
 from botocore.exceptions import ClientError
 from pyiceberg.io import FileIO
 
 from lethe.errors import TransientError
 from lethe.ledger.erasure import Blocker, Holder
+from lethe.plan.strays import Upload
 from lethe.s3 import s3_client
 from lethe.uri import is_local, is_s3, local_path, without_values
 
 ASKED_AT_ONCE: Final = 16
+_RANGE_BYTES: Final = 256 * 1024
 _UNKNOWN_CALL: Final = ("NotImplemented", "MethodNotAllowed", "UnsupportedOperation", "501", "405")
 _GONE: Final = ("404", "NoSuchKey", "NoSuchVersion", "NotFound")
 _AGAIN: Final = "it was deleted and is there again"
@@ -83,20 +86,36 @@ class Storage(Protocol):
         """The objects below a folder, deleted ones of which versions are left included, and when each was written."""
         ...
 
+    def cannot_list(self, folder: str) -> str | None:
+        """Why `under` cannot tell of this folder; None: it can."""
+        ...
 
-def open_storage(location: str, io: FileIO, properties: Mapping[str, str]) -> Storage:
+    def open(self, path: str) -> BinaryIO | None:
+        """An object, or of a deleted one its newest version that is left; None: there is none, or it may not be read."""
+        ...
+
+    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+        """Multipart uploads below a folder that were never finished, and why they cannot be listed, "" if they can."""
+        ...
+
+    def abort(self, upload: Upload) -> bool:
+        """Whether the parts of an upload are gone."""
+        ...
+
+
+def open_storage(location: str, file_io: FileIO, properties: Mapping[str, str]) -> Storage:
     """The storage of a table at this location, asked as the catalog's properties say."""
     if is_s3(location):
         return S3Objects(properties)
-    return Files(io, listable=is_local(location))
+    return Files(file_io, listable=is_local(location))
 
 
 class Files:
     """Anything that PyIceberg reads. Only of local folders is it known how to list them."""
 
-    def __init__(self, io: FileIO, listable: bool) -> None:
+    def __init__(self, file_io: FileIO, listable: bool) -> None:
         self.calls: Counter[str] = Counter()
-        self._io = io
+        self._io = file_io
         self._listable = listable
 
     @property
@@ -137,6 +156,21 @@ class Files:
                 except FileNotFoundError:  # deleted since its folder was read
                     continue
                 yield f"{folder.rstrip('/')}/{path.relative_to(root).as_posix()}", modified
+
+    def cannot_list(self, folder: str) -> str | None:
+        return None if is_local(folder) and self._listable else "it is not known how to list it"
+
+    def open(self, path: str) -> BinaryIO | None:
+        try:
+            return cast(BinaryIO, self._io.new_input(path).open())
+        except (FileNotFoundError, PermissionError):
+            return None
+
+    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+        return [], "" if self.cannot_list(folder) is None else "it is not known how to list them"
+
+    def abort(self, upload: Upload) -> bool:  # noqa: ARG002 - there are none
+        return True
 
     def _exists(self, path: str) -> bool:
         self.calls["exists"] += 1
@@ -193,6 +227,45 @@ class S3Objects:
             written[o["Key"]] = max(o["LastModified"], written.get(o["Key"], o["LastModified"]))
         for key, modified in written.items():
             yield f"{scheme}://{bucket}/{key}", modified
+
+    def cannot_list(self, folder: str) -> str | None:
+        return None if is_s3(folder) else "it is not in S3, as the table is"
+
+    def open(self, path: str) -> BinaryIO | None:
+        bucket, key = _split(path)
+        try:
+            newest = next((o for o in self._pages(bucket, key) if o["Key"] == key), None)
+        except ClientError:
+            return None
+        if newest is None:
+            return None
+        version = newest.get("VersionId")
+        named = {"Bucket": bucket, "Key": key, **({"VersionId": version} if version not in (None, "null") else {})}
+        return io.BufferedReader(_Ranged(self._s3, named, int(newest["Size"])), _RANGE_BYTES)
+
+    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+        scheme, _, rest = folder.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        found: list[Upload] = []
+        try:
+            pages = self._s3.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/"):
+                self._count("ListMultipartUploads")
+                for u in page.get("Uploads", ()):
+                    found.append(Upload(f"{scheme}://{bucket}/{u['Key']}", u["UploadId"], u["Initiated"]))
+        except ClientError as e:
+            if _code(e) in (*_DENIED, *_UNKNOWN_CALL):
+                return [], f"the store answers {_code(e)}; grant s3:ListBucketMultipartUploads if it knows them"
+            raise _unanswered(e, folder) from e
+        return found, ""
+
+    def abort(self, upload: Upload) -> bool:
+        bucket, key = _split(upload.path)
+        try:
+            self._call("AbortMultipartUpload", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)
+        except ClientError as e:
+            return _code(e) == "NoSuchUpload"
+        return True
 
     def _pages(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
         if self._versions:
@@ -273,6 +346,39 @@ class S3Objects:
     def _count(self, name: str) -> None:
         with self._lock:
             self.calls[name] += 1
+
+
+class _Ranged(io.RawIOBase):
+    """A version of an object, read in ranges: what is wanted of a large file is its end."""
+
+    def __init__(self, client: Any, named: Mapping[str, str], size: int) -> None:
+        self._client, self._named, self._size, self._at = client, named, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        try:
+            answer = self._client.get_object(**self._named, Range=f"bytes={self._at}-{self._at + wanted - 1}")
+        except ClientError as e:
+            raise OSError(_code(e)) from e
+        content = answer["Body"].read()
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
 def _unanswered(error: ClientError, what: str) -> TransientError:

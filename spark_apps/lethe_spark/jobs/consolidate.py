@@ -7,13 +7,13 @@ done; what is staged is published; only the rest is written, or registered (`let
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from lethe import names
-from lethe.errors import ConflictError
+from lethe.errors import ConflictError, LetheError
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from lethe.plan.consolidation import Publish, WrittenBatch, plan_promotion, plan_publication
@@ -32,14 +32,17 @@ from lethe_spark.jobs.refusing import set_aside
 from lethe_spark.jobs.register import is_outdated, register
 from lethe_spark.jobs.tidying import finished
 from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
+from lethe_spark.jvm.removal import expire
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.opening import open_table
 from lethe_spark.unpublished import discard
+from lethe_spark.writing import noted
 
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
 WRITES = 4
+Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], Written]
 
 
 def run(context: RunContext) -> RunResult:
@@ -64,6 +67,13 @@ def _promote(
     """The result, and what is left waiting in the buffer, None if that was not listed."""
     spec = context.spec.consolidation
     write = register if spec is not None and spec.mode == "Register" else _write
+    with noted(context, table, wanted):
+        return _promoted(context, table, wanted, write)
+
+
+def _promoted(
+    context: RunContext, table: SparkTable, wanted: tuple[str, ...], write: Write
+) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
     staged: Written | None = _staged(context, table)
     waiting: tuple[BatchRow, ...] | None = None
     for _ in range(WRITES):
@@ -73,16 +83,32 @@ def _promote(
             return _nothing(context, len(promotion.withheld)), waiting
         if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):
             log.info("batches that the earlier attempt had to leave out may be promoted now; all are written anew")
+            _drop(table, staged, Attempts())
             staged = None
         written = staged or write(context, table, base, promotion.promote)
-        staged, waiting = None, written.waiting
-        done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w))  # type: ignore[misc]
+        if written.is_lost:
+            log.info("batches were promoted or taken back while they were written; the rest is written anew")
+            staged = None
+            continue
+        staged, waiting, attempts = None, written.waiting, Attempts()
+        done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w), attempts)  # type: ignore[misc]
         if done.outcome is not None:
             set_aside(context, table, done.outcome.refused, done.outcome.left)
             message = _missing(done.outcome.missing)
             return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message), waiting
         log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
+        _drop(table, written, attempts)
     return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others"), waiting
+
+
+def _drop(table: SparkTable, written: Written, attempts: Attempts) -> None:
+    """Remove staged files that are not to be published: one of their batches may have been erased."""
+    if written.staged is None or attempts.in_doubt:
+        return
+    try:
+        expire(table, [written.staged])
+    except LetheError as e:  # it goes with the ordinary expiry; until then it holds what is erased
+        log.warning("the staged snapshot %d stays: %s", written.staged, e)
 
 
 def _publish(
@@ -154,6 +180,9 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
     )
     if not files:
         return written
+    if plan_promotion(observe_base(context, table).ledger, batches).promote != tuple(batches):
+        discard(table, files, Attempts())  # files are shared: nothing that was taken back is to be staged
+        return replace(written, files=(), batches={}, is_lost=True)
     context.reporter.phase(Phase.STAGING)
     try:
         return replace(written, staged=_stage(context, table, base, written))

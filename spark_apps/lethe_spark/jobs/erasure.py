@@ -6,8 +6,6 @@ what is done, and closes an erasure only once its record is written.
 """
 
 import logging
-import re
-from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -15,7 +13,6 @@ from typing import Final
 from lethe.errors import ConflictError
 from lethe.ledger.erasure import Blocker, Holder
 from lethe.ledger.ledger import Delta
-from lethe.plan.cleanup import UNPUBLISHED_FOR
 from lethe.plan.erasure import claims
 from lethe.plan.erasure_holders import holders, losing_ledger, snapshot_blockers, to_expire
 from lethe.run import SnapshotLimits
@@ -27,17 +24,16 @@ from lethe.uri import place, without_values
 from lethe_spark.base import observe_base
 from lethe_spark.context import Run
 from lethe_spark.jobs.erasure_close import Seen, close, verification_of
+from lethe_spark.jobs.erasure_strays import block_by_writers, end_uploads, leftovers, list_storage, not_covered
 from lethe_spark.jobs.purged import for_erasures, note_purged
 from lethe_spark.jobs.tidying import anchor_head, expired
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.removal import expire
-from lethe_spark.jvm.run_folder import DATA_PATH
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.tracking import said
 
 log = logging.getLogger(__name__)
-_RUN_FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 _KEPT_BY_PROPERTY: Final = "gc.enabled"
 LOOKS: Final = 3  # while others add snapshots that no look has seen
 
@@ -79,9 +75,10 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
         committed.append(note_purged(context, table, manifests))
         context.step("after-purged-noted")
         due += _expire_due(context, table, manifests)
-        seen = _look(context, table, manifests)
         storage = open_storage(table.location, observe_base(context, table).iceberg.io, context.catalog_properties)
-        _ask_storage(context, table, seen, storage)
+        seen = _look(context, table, manifests)
+        if seen.free:
+            seen = _ask_storage(context, table, manifests, storage)
         context.step("after-storage-asked")
         verification = verification_of(context, seen, storage)
         outcomes, snapshot_id = close(context, table, seen, verification, due)
@@ -159,11 +156,19 @@ def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
     return Seen(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
 
 
-def _ask_storage(context: Run, table: IcebergTable, seen: Seen, storage: Storage) -> None:
-    """Whether the files of erasures that no snapshot holds are gone; what lies about of them is removed."""
+def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
+    """What runs under way, the storage and snapshots hold. In this order nothing slips through. What lies about of erasures that
+    nothing holds is removed."""
+    try:
+        listing = list_storage(context, table, storage)
+    except VersionsDenied as e:
+        seen = _look(context, table, manifests)
+        _block_unseen(seen, e)
+        return seen
+    context.step("after-storage-listed")
+    seen = _look(context, table, manifests)
+    block_by_writers(seen, listing)
     free = set(seen.free)
-    if not free:
-        return
     due = {k for k in free if seen.claims[k].erasure.is_due(_due_by(context))}
     wanted = {
         f.path: free.intersection(f.restatements) for f in seen.files.values() if not free.isdisjoint(f.restatements)
@@ -172,43 +177,22 @@ def _ask_storage(context: Run, table: IcebergTable, seen: Seen, storage: Storage
     for path in [path for path in wanted if place(path) in named]:
         seen.block(wanted.pop(path), Blocker(Holder.OBJECT, without_values(path), None, "a snapshot names it"))
     try:
-        wanted |= _leftovers(table, seen, storage, free)
+        wanted |= leftovers(context, observe_base(context, table), seen, storage, listing)
+        uploads = end_uploads(seen, storage, listing)
         found = storage.find(wanted)
         kept = {path: b for path, r in found.items() if (b := storage.remove(r, not due.isdisjoint(wanted[path])))}
         there = storage.find(p for p in found if p not in kept)
     except VersionsDenied as e:
-        why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
-        seen.block(free, Blocker(Holder.OBJECT_VERSION, f"s3://{e.bucket}", None, why))
-        return
+        _block_unseen(seen, e)
+        return seen
     kept |= {path: storage.why(r) for path, r in there.items()}
     for path, blocker in sorted(kept.items()):
         seen.block(wanted[path], blocker)
+    seen.locations = listing.known.locations.roots
+    seen.not_covered = not_covered(seen, storage, listing, uploads)
+    return seen
 
 
-def _leftovers(table: IcebergTable, seen: Seen, storage: Storage, free: Collection[str]) -> dict[str, set[str]]:
-    """Files in the folders of runs that no snapshot names, written before the rows were purged: a run that came to nothing may
-    have written such rows. Those that a run may still commit block the erasures instead.
-
-    Returns: by path, the erasures that it may be of.
-    """
-    base = table.properties.get(DATA_PATH) or f"{table.location}/data"
-    named = {place(p) for p in seen.history.files}
-    known = {place(p) for p in seen.files}
-    purged = {k: t for k in free if (t := seen.claims[k].erasure.purged_time) is not None}
-    now = datetime.now(UTC)
-    found: dict[str, set[str]] = {}
-    depth = len(place(base)[1])
-    for path, modified in storage.under(base):
-        at = place(path)
-        if len(at[1]) <= depth + 1 or not _RUN_FOLDER.fullmatch(at[1][depth]) or at in named or at in known:
-            continue
-        keys = {k for k, t in purged.items() if modified <= t}
-        if not keys:
-            continue
-        if (until := modified + UNPUBLISHED_FOR) > now:
-            why = "a run wrote it and may commit it yet"
-            seen.block(keys, Blocker(Holder.OBJECT, without_values(path), until.replace(microsecond=0), why))
-        else:
-            found[path] = keys
-    seen.leftovers = len(found)
-    return found
+def _block_unseen(seen: Seen, error: VersionsDenied) -> None:
+    why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
+    seen.block(seen.free, Blocker(Holder.OBJECT_VERSION, f"s3://{error.bucket}", None, why))

@@ -37,6 +37,8 @@ class Seen:
     blockers: dict[str, list[Blocker]] = field(default_factory=dict)
     leftovers: int = 0
     is_outdated: bool = False
+    locations: tuple[str, ...] = ()  # that were listed
+    not_covered: tuple[str, ...] = ()  # what nobody looked at
 
     @property
     def free(self) -> list[str]:
@@ -59,6 +61,8 @@ def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
         all_versions=storage.tells_versions,
         folders_listed=storage.lists_folders,
         leftovers=seen.leftovers,
+        locations=seen.locations,
+        not_covered=seen.not_covered,
     )
 
 

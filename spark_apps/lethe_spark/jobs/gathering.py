@@ -45,6 +45,7 @@ class Written:
     registers: Any = field(default=None, repr=False)
     refused_before: Mapping[str, BatchEntry] = field(default_factory=dict)
     waiting: tuple[BatchRow, ...] | None = None
+    is_lost: bool = False  # batches were promoted or taken back meanwhile, and the files were thrown away
 
     def covers(self, batch_ids: Iterable[str]) -> bool:
         """Whether it was decided here what becomes of each of these batches."""

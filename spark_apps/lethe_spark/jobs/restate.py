@@ -27,6 +27,7 @@ from lethe_spark.jvm.rewrite import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.opening import open_table
 from lethe_spark.value_digests import with_digests
+from lethe_spark.writing import noted
 
 
 def run(context: RunContext) -> RunResult:
@@ -52,7 +53,15 @@ def run(context: RunContext) -> RunResult:
 
     masker = SparkMasker(context, table, spec.restatement.deletes)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
-    done = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed).carry_out()
+    group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)
+    if any(r.searches for r in requests):
+        with noted(context, table, None):
+            done = group.carry_out()
+    elif brought := [r.replacement.batch_id for r in requests if r.replacement is not None]:
+        with noted(context, table, brought):
+            done = group.carry_out()
+    else:
+        done = group.carry_out()
     if masker.mode != LEDGER:
         mask_rest(context, table, masker)
     return finished(context, table, result_of(spec, requests, done))

@@ -5,6 +5,7 @@ I/O; which files and which tombstones is decided in `lethe.plan.vacuum`, which s
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lethe.plan.time_limits import out_of_time
@@ -17,7 +18,9 @@ from lethe_spark.jobs import erasure, maintenance
 from lethe_spark.jobs.purging import PLANS, Purging, gives_way
 from lethe_spark.jobs.surveying import Survey, survey
 from lethe_spark.jobs.tidying import expired, finished
+from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.opening import open_table
+from lethe_spark.writing import noted
 
 
 def run(context: RunContext) -> RunResult:
@@ -32,22 +35,43 @@ def run(context: RunContext) -> RunResult:
     table = open_table(context)
     if spec.erasures_only:
         return finished(context, table, erasure.run(context, table, _result(context, None)))
-    for _ in range(PLANS):
+    if spec.plan_only:
         context.reporter.phase(Phase.SCAN)
         found = survey(observe_base(context, table), spec)
-        if spec.plan_only or (spec.approved_plan and (found is None or found.planned.digest != spec.approved_plan)):
-            return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
-        purging = Purging(context, table, spec, found, time_is_up) if found is not None else None
-        if purging is None or purging.work():
-            break
-    else:
-        raise gives_way(table, 0)
-    result = maintenance.before_expiry(context, table, _result(context, purging), time_is_up)
+        return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
+    with noted(context, table, None):
+        result = _purged(context, table, spec, time_is_up)
+    if isinstance(result, NotApproved):
+        return maintenance.planned(context, table, result.told, time_is_up)
     if spec.expire_snapshots:
         # Purged files leave the storage only with the last snapshot that names them.
         result = expired(context, table, result, spec.snapshots)
     result = maintenance.after_expiry(context, table, result, time_is_up)
     return finished(context, table, erasure.settled(context, table, result))
+
+
+@dataclass(frozen=True)
+class NotApproved:
+    """The plan is another one than was approved; `told`: the result that says so."""
+
+    told: RunResult
+
+
+def _purged(
+    context: RunContext, table: SparkTable, spec: VacuumSpec, time_is_up: Callable[[], str]
+) -> RunResult | NotApproved:
+    """What was purged, and compacted: all that writes rows of the table anew."""
+    for _ in range(PLANS):
+        context.reporter.phase(Phase.SCAN)
+        found = survey(observe_base(context, table), spec)
+        if spec.approved_plan and (found is None or found.planned.digest != spec.approved_plan):
+            return NotApproved(_only_planned(context, found))
+        purging = Purging(context, table, spec, found, time_is_up) if found is not None else None
+        if purging is None or purging.work():
+            break
+    else:
+        raise gives_way(table, 0)
+    return maintenance.before_expiry(context, table, _result(context, purging), time_is_up)
 
 
 def _limited(spec: VacuumSpec) -> Callable[[], str]:

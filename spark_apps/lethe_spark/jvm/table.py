@@ -58,6 +58,11 @@ class IcebergTable:
         return None if head is None else int(head.snapshotId())
 
     @property
+    def last_sequence_number(self) -> int:
+        """The highest that was assigned to a snapshot, a staged one included."""
+        return int(self.java.operations().current().lastSequenceNumber())
+
+    @property
     def snapshot_count(self) -> int:
         """Of the retained ones, staged ones included."""
         return int(self.java.operations().current().snapshots().size())

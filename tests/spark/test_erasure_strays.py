@@ -1,0 +1,188 @@
+"""An erasure is not verified while a file of its rows lies anywhere that the table's files ever lay, named or not."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.erase_support import Names, name_of, row
+from tests.spark.erasure_support import (
+    DUE,
+    a_data_file,
+    check_closed,
+    erase,
+    leave,
+    look,
+    the_erasure,
+    the_record,
+    three_batches,
+)
+from tests.spark.jobs_support import Killed, Story, die, local
+from tests.spark.lake import Lake
+
+RUN = "0" * 32
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    return three_batches(spark, lake)
+
+
+def data(story: Story) -> Path:
+    return Path(local(story.table().location()), "data")
+
+
+def set_data_path(story: Story, path: Path | None) -> None:
+    with story.table().transaction() as change:
+        if path is None:
+            change.remove_properties("write.data.path")
+        else:
+            change.set_properties({"write.data.path": f"file://{path}"})
+
+
+def what_holds(story: Story) -> list[str]:
+    return [Path(b.name).name for b in the_erasure(story).blockers]
+
+
+def age(story: Story, hours: int = 25) -> None:
+    """Let the notes of runs, and the files that no snapshot names, be so old."""
+    then = time.time() - hours * 3600
+    root = Path(local(story.table().location()))
+    for path in (*root.glob("_runs/*-writing.json"), *root.parent.glob("elsewhere/**/*.parquet")):
+        os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["below-the-table", "elsewhere"])
+def test_what_a_run_left_is_found_although_the_table_writes_to_another_folder_by_now(
+    story: Story, inside: bool
+) -> None:
+    location = Path(local(story.table().location()))
+    before = location / "older" if inside else location.parent / "elsewhere"
+    set_data_path(story, before)
+    story.put("X")
+    with pytest.raises(Killed):
+        story.consolidate("X", after_write=die)
+    (lost, *_) = sorted(before.rglob("*.parquet"))
+    set_data_path(story, None)
+    erase(story, "X")
+
+    held = story.vacuum()
+    then = time.time() - 25 * 3600
+    for path in (*before.rglob("*.parquet"), *location.glob("_runs/*-writing.json")):
+        os.utime(path, (then, then))
+    free = look(story)
+
+    assert held.erasures_open == 1
+    check_closed(story, free)
+    assert not lost.exists()
+
+
+def test_a_note_of_a_run_that_died_holds_the_erasures_of_its_batches_for_a_day(story: Story) -> None:
+    """It may be alive, somewhere, and write on."""
+    story.put("X", "Y")
+    with pytest.raises(Killed):
+        story.consolidate("X", "Y", after_list=die)
+    erase(story, "X")
+    erase(story, "A", name="other")
+
+    story.vacuum()
+    (held,) = story.ledger().open_erasures
+    age(story)
+    free = look(story)
+
+    assert (held.restatement, [b.kind for b in held.blockers]) == ("ns/erase/0", ["Run"])
+    assert held.look_again is not None
+    check_closed(story, free)
+
+
+def test_a_run_that_ended_leaves_no_note(story: Story) -> None:
+    story.put("X")
+    story.consolidate("X")
+    story.replay("X", by="Z")
+    story.vacuum()
+
+    assert not list(Path(local(story.table().location())).glob("_runs/*-writing.json"))
+
+
+def test_a_file_that_a_run_from_before_the_purge_wrote_after_it_is_found_by_its_footer(story: Story) -> None:
+    erase(story, "A")
+
+    def write_late() -> None:
+        leave(data(story) / RUN / "day=1" / "late.parquet", 0, a_data_file(story, "A", "B"))
+        leave(data(story) / RUN / "day=1" / "other.parquet", 0, a_data_file(story, "B", "D"))
+
+    story.vacuum(after_purged_noted=write_late)
+    held = what_holds(story)
+    leave(data(story) / RUN / "day=1" / "late.parquet", 25, a_data_file(story, "A", "B"))
+    free = look(story)
+
+    assert held == ["late.parquet"]
+    check_closed(story, free)
+    assert not (data(story) / RUN / "day=1" / "late.parquet").exists()
+    assert (data(story) / RUN / "day=1" / "other.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("hours", "known", "gone"), [(1, True, False), (30, True, False), (80, True, True), (80, False, False)]
+)
+def test_a_file_that_a_compaction_of_another_engine_left_holds_it_until_it_can_be_removed(
+    story: Story, hours: int, known: bool, gone: bool
+) -> None:
+    content = a_data_file(story, "A", "B") if known else b"not whole"
+    lost = leave(data(story) / "day=1" / "00000-killed.parquet", hours, content)
+    erase(story, "A")
+
+    result = story.vacuum()
+
+    assert lost.exists() is not gone
+    if gone:
+        check_closed(story, result)
+    else:
+        (blocker,) = the_erasure(story).blockers
+        assert (blocker.name.endswith("/day=*/00000-killed.parquet"), "no snapshot names it" in blocker.why) == (
+            True,
+            True,
+        )
+        assert (blocker.until is None) == (not known)
+
+
+def test_a_table_beside_in_a_shared_folder_keeps_its_files_and_the_record_says_that_nobody_looked(
+    story: Story, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    set_data_path(story, shared)
+    others = leave(shared / RUN / "day=1" / "other.parquet", 99, a_data_file(story, "A"))
+    erase(story, "A")
+
+    result = story.vacuum()
+
+    check_closed(story, result)
+    assert others.exists()
+    (told,) = (n for n in the_record(result)["not-covered"] if "shared" in n)
+    assert f"file://{shared}" in told
+
+
+def test_the_record_lists_what_was_looked_at_and_what_was_not(story: Story) -> None:
+    erase(story, "A")
+
+    record = the_record(story.vacuum())
+
+    assert [Path(local(uri)) for uri in record["verified"]["locations"]] == [Path(local(story.table().location()))]
+    assert "older versions of objects, which the storage does not tell of" in record["not-covered"]
+    assert any(n.startswith("writers other than Lethe") for n in record["not-covered"])
+
+
+@pytest.mark.parametrize("hours", [1, 25])
+def test_of_records_a_file_that_no_snapshot_names_holds_the_erasure_whatever_it_holds(
+    spark: SparkSession, lake: Lake, hours: int
+) -> None:
+    people = Names.of(Story.begin(spark, lake)).filled()
+    lost = leave(data(people) / RUN / "lost.parquet", hours, a_data_file(people, "Z"))
+    people.restate(people.an_erase(name_of(row("A", 1)[1]), evict_by_seconds=DUE))
+
+    result = look(people)
+
+    assert lost.exists() is (hours == 1)
+    assert result.erasures_open == (1 if hours == 1 else 0)
