@@ -1,13 +1,16 @@
 """The table a run works on and its ledger, seen together at one moment. I/O: reads."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
 from lethe import names
 from lethe.errors import InputError, TableError
-from lethe.ledger.ledger import Delta, Ledger
+from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.ledger.lineage import is_rolled_back
+from lethe.ledger.overlay import Folding
+from lethe.ledger.parts import get_many
 from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.plan.rearm import rearmed
@@ -15,6 +18,7 @@ from lethe.table import ledger_store
 from lethe.table.batch_column import BatchColumn
 from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
 from lethe.table.live_suspects import Head
+from lethe.table.picked import picked_batches
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
@@ -33,9 +37,23 @@ class Base:
     loaded: ledger_store.Loaded
     field_id: int
 
-    @property
+    @cached_property
     def ledger(self) -> Ledger:
-        return self.loaded.ledger
+        """That of the head, and the batches that snapshots without a ledger brought back: the next commit writes them down."""
+        if not self._brought_back:
+            return self.loaded.ledger
+        folding = Folding(self.loaded.ledger, "")
+        folding.add(Delta("", set_batches=tuple(self._brought_back.values())))
+        return replace(folding.ledger, recorded=self.loaded.ledger.recorded)
+
+    @cached_property
+    def _brought_back(self) -> Mapping[str, BatchEntry]:
+        """Those that the ledger does not know as promoted, or as taken back."""
+        if not self.loaded.resolution.bare:
+            return {}
+        found = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
+        known = get_many(self.loaded.ledger.batches, found)
+        return {i: e for i, e in found.items() if i not in known or not known[i].blocks_promotion}
 
     @property
     def batch_column(self) -> str:
@@ -106,8 +124,11 @@ class Base:
         return partitions_of_batches([*written, *others], batch_ids)
 
     def rearmed(self, delta: Delta) -> Delta:
-        """The change with what files of bare snapshots make necessary: see `lethe.plan.rearm`."""
+        """The change with what files of bare snapshots make necessary: see `lethe.plan.rearm`, `lethe.table.picked`."""
         added = files_added_by(self.iceberg, self.loaded.resolution.bare, self.facts.head_id, self.field_id)
+        settled = {b.id for b in delta.set_batches} | delta.forget_batches
+        back = tuple(e for i, e in self._brought_back.items() if i not in settled)
+        delta = replace(delta, set_batches=(*delta.set_batches, *back)) if back else delta
         return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), self._bare_moves_only)
 
     def moved(self, delta: Delta, before: Iterable[str | None], added: Sequence[Partitioned]) -> Delta:

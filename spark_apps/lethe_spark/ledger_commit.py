@@ -35,6 +35,7 @@ class Intent(Generic[T]):
     Args:
         vacuumed: The tombstones applied to the files that it removes, or masks by deletion vectors; None: none is.
         publishes: The id under which the files were staged.
+        staged: The snapshot that keeps these files: without it they are gone, and nothing may be committed.
         deletes: The kind of native deletes that it brings or takes back for the sake of tombstones; "": none.
         masks_everything: Whether it masks every tombstone that is active then.
         unfinished: Whether the run has more to commit after this.
@@ -45,6 +46,7 @@ class Intent(Generic[T]):
     outcome: T
     vacuumed: Collection[Tombstone] | None = None
     publishes: str | None = None
+    staged: int | None = None
     deletes: str = ""
     masks_everything: bool = False
     unfinished: bool = False
@@ -124,6 +126,6 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
     if wanted.unfinished:
         keys[names.UNFINISHED] = "true"
     context.step("before-commit")
-    snapshot_id = commit(table, wanted.change, keys, base.expectation)
+    snapshot_id = commit(table, wanted.change, keys, base.expectation, staged=wanted.staged)
     context.step("after-commit")
     return snapshot_id

@@ -20,8 +20,8 @@ Tell = Callable[[str], tuple[Story, Switch]]
 CUT = {"landed": Fault(landed=True), "lost": Fault(landed=False)}
 # A gateway may answer for the server behind it; 503 with Retry-After makes Iceberg's client send the commit again.
 HTTP = {
-    **{f"landed-{s or 'cut'}": Fault(landed=True, answer=s) for s in (0, 503, 504)},
-    **{f"lost-{s or 'cut'}": Fault(landed=False, answer=s) for s in (0, 502)},
+    **{f"landed-{s or 'cut'}": Fault(landed=True, answer=s) for s in (0, 400, 403, 404, 503, 504)},
+    **{f"lost-{s or 'cut'}": Fault(landed=False, answer=s) for s in (0, 400, 502)},
 }
 CASES = [
     *(pytest.param("pg", fault, id=f"pg-{name}") for name, fault in CUT.items()),

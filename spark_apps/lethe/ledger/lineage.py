@@ -3,7 +3,7 @@
 Nobody inherits summary keys for us: a foreign commit yields a *bare* snapshot, and its ledger is found by walking.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -29,6 +29,11 @@ class Snapshot:
     @property
     def ledger(self) -> str | None:
         return self.summary.get(names.LEDGER)
+
+    @property
+    def is_of_lethe(self) -> bool:
+        """Whether Lethe committed or staged it."""
+        return self.ledger is not None or names.STAGE in self.summary
 
 
 def parent_of(parent_id: int | None, summary: Mapping[str, str]) -> int | None:
@@ -108,6 +113,25 @@ def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_
             return True
         head_id = snapshot.parent_id
     return False
+
+
+def picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tuple[Snapshot, ...]:
+    """What Lethe committed or staged and another tool has made part of this line without a ledger, as it is or as a copy
+    (`cherrypick_snapshot`). The files hold batches of which the ledger below knows nothing.
+
+    Args:
+        bare: The snapshots above the carrier. Sources that are not retained any more are left out.
+    """
+    found: dict[int, Snapshot] = {}
+    for copy in bare:
+        source = snapshots.get(copy)
+        walked: set[int] = set()
+        while source is not None and source.id not in walked and not source.is_of_lethe:
+            walked.add(source.id)  # a copy may have been copied again
+            source = snapshots.get(int(source.summary.get(names.SOURCE_SNAPSHOT_ID) or ERASED))
+        if source is not None and source.is_of_lethe:
+            found[source.id] = source
+    return tuple(found.values())
 
 
 def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None) -> bool:

@@ -141,14 +141,15 @@ def plan_restatement(
         undone = plan_undo(ledger, request, field_id, run, now)
         return Restated(undone.delta, undone.result)
     if request.rows is not None:
-        return _erase_rows(request, erased or ErasedRows(0, field_id), run, now)
+        return _erase_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
     ids = tuple(dict.fromkeys(request.batch_ids))
     known = get_many(ledger.batches, ids)
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
-    add_replacement = False
+    add_replacement = brought_back = False
     if request.replacement is not None:
         there = ledger.batches.get(request.replacement.batch_id)
-        _refuse_doubling(known, there, request)
+        brought_back = _is_of(there, request)
+        _refuse_doubling(known, None if brought_back else there, request)
         # A replacement restated before it came (a group in another order) is not added; its tombstones are.
         add_replacement = there is None or not there.blocks_promotion
     evict_by = _due(request, now)
@@ -189,9 +190,9 @@ def plan_restatement(
         already_deleted_batch_ids_count=sum(
             b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known.values()
         ),
-        replacement_withheld=(request.replacement is not None and not add_replacement) or None,
+        replacement_withheld=(request.replacement is not None and not add_replacement and not brought_back) or None,
     )
-    entry = remembered(request, result, run, now)
+    entry = remembered(ledger, request, result, run, now)
     owed = request.operation == "Erase" or (evict_by is not None and (ids or by_keys))
     named_by = erased.field_id if by_keys and erased is not None else field_id
     obligations = (Erasure(request.key, named_by, evict_by),) if owed else ()
@@ -201,7 +202,7 @@ def plan_restatement(
     return Restated(delta, result, add_replacement, erase_rows=by_keys)
 
 
-def _erase_rows(request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
+def _erase_rows(ledger: Ledger, request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
     """No tombstone can say which rows those are, and no batch changes its state: the rows go with the commit itself."""
     result = RequestResult(
         key=request.key,
@@ -215,7 +216,7 @@ def _erase_rows(request: RestatementRequest, erased: ErasedRows, run: str, now: 
     )
     delta = Delta(
         run,
-        set_requests=(remembered(request, result, run, now),),
+        set_requests=(remembered(ledger, request, result, run, now),),
         set_erasures=(Erasure(request.key, erased.field_id, _due(request, now)),),
     )
     return Restated(delta, result, erase_rows=True)
@@ -236,6 +237,17 @@ def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, r
         # Taken back before, and its tombstone is gone: its rows were purged. An Undo of this request cannot restore them.
         meta[META_PURGED_BY] = PURGED_BEFORE
     return meta
+
+
+def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
+    """Whether a replacement is in the table by this very request, which the ledger does not know: after a rollback another
+    tool has copied the files of its commit. Not of one with key columns: its own rows have the same keys as the old ones."""
+    return (
+        there is not None
+        and there.state is BatchState.PROMOTED
+        and there.restatement == request.key
+        and not request.by_keys
+    )
 
 
 def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | None, request: RestatementRequest) -> None:

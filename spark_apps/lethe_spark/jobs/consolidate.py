@@ -131,7 +131,7 @@ def _publish(
     if not written.files or published:
         return Intent(planned.delta, LedgerOnly(), written)
     staged_as = context.spec.run_id if written.staged is not None else None
-    return Intent(planned.delta, written.change, written, publishes=staged_as)
+    return Intent(planned.delta, written.change, written, publishes=staged_as, staged=written.staged)
 
 
 def _is_published(base: Base, written: Written) -> bool:

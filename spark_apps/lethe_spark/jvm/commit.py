@@ -1,10 +1,12 @@
 """Changing a table: every commit of Lethe goes through here and is a compare-and-set on the ledger's pointer.
 
+After any error of the catalog the table's history is looked at: only that says whether the commit has landed.
+
 Invariant: what is raised says what is known. ConflictError: certainly nothing landed. UnknownCommitState: nobody knows,
 and the history did not tell; its files must not be deleted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +14,8 @@ from lethe import names
 from lethe.errors import ConflictError, LetheError, UnknownCommitState
 
 from lethe_spark.backoff import ATTEMPTS, wait_before
-from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck, StagingCheck
+from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
+from lethe_spark.jvm.attempt import Attempt, lost_the_race
 from lethe_spark.jvm.data_files import DataFile, described
 from lethe_spark.jvm.deletes import NativeDeletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
@@ -22,6 +25,8 @@ from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.table import IcebergTable
 
 LOOKS_AFTER_UNKNOWN = 3
+# Of one change: other commits may come first that do not matter to it, such as new properties.
+RACES = 4
 
 
 @dataclass(frozen=True)
@@ -108,49 +113,76 @@ def commit(
     summary: Mapping[str, str],
     expect: Expectation,
     properties: Mapping[str, str] | None = None,
+    staged: int | None = None,
 ) -> int:
     """Commit a change, its summary and, in the same commit, table properties; only on the ledger that was expected.
 
     Args:
-        summary: Must hold `lethe.ledger`, the pointer this commit sets; unique to this attempt.
+        summary: Must hold `lethe.ledger`, the pointer this commit sets; unique to this call.
+        staged: The snapshot that keeps the files of the change until it is committed; None: no snapshot does.
     Returns: The id of the new snapshot. `table` is refreshed.
     Raises: ConflictError (`LedgerMoved`, `DataMoved`, `CommitFailed`), UnknownCommitState (`CommitStateUnknown`).
     """
-    pointer = summary[names.LEDGER]
-    check = LedgerCheck(expect, pointer)
-    listen_for_callbacks(table.gateway)
-    try:
+    check = LedgerCheck(expect)
+
+    def change_it(transaction: Any) -> None:
+        _update(table, transaction, change, summary).validateWith(check).commit()
         if properties:
-            transaction = table.java.newTransaction()
-            _update(table, transaction, change, summary).validateWith(check).commit()
             update = transaction.updateProperties()
             for key, value in properties.items():
                 update.set(key, value)
             update.commit()
-            transaction.commitTransaction()
-        else:
-            _update(table, table.java, change, summary).validateWith(check).commit()
-    except JvmError as e:
-        if check.error is not None:
-            raise check.error from e
-        refused = None if check.landed else _refusal(table, e)
-        if refused is not None and refused.reason != "CommitFailed":
-            raise refused from e
-        # "Failed" is what the catalog says as well to an attempt that was sent again because its answer was lost.
-        landed = _look_for(table, pointer)
-        if landed is None and refused is not None:
-            raise refused from e
+
+    def find() -> int | None:
+        return _id_of(s for s in _history(table) if s.summary().get(names.LEDGER) == summary[names.LEDGER])
+
+    return _commit(table, change_it, find, lambda: check.error, staged)
+
+
+def _commit(
+    table: IcebergTable,
+    change: Callable[[Any], None],
+    find: Callable[[], int | None],
+    defect: Callable[[], Exception | None] = lambda: None,
+    staged: int | None = None,
+) -> int:
+    """Make a change and let the catalog take it, several times if other commits come first that do not matter.
+
+    Args:
+        find: The id of the new snapshot in the table's refreshed metadata, None if it is not there.
+        defect: What went wrong in a callback.
+    """
+    listen_for_callbacks(table.gateway)
+    for number in range(1, RACES + 1):
+        attempt: Attempt | None = None
+        failure: BaseException = RuntimeError("the catalog took the commit, and the table does not show it")
+        refused: LetheError | None = None
+        try:
+            attempt = Attempt.make(table, change, staged)
+            attempt.submit()
+        except JvmError as e:
+            if (error := defect()) is not None:
+                raise error from e
+            failure, refused = e, _refusal(table, e)
+            if attempt is None and refused is not None and refused.reason != "CommitFailed":
+                raise refused from e  # by a validation, before the catalog was asked
+        # Whatever the catalog answered, the commit may have landed: its history says so.
+        landed = _look_for(table, find, failure)
         if landed is not None:
             return landed
-        raise _unknown(table, e) from e
-    landed = _look_for(table, pointer)
-    if landed is None:
-        raise _unknown(table, RuntimeError("committed, but the history does not show it"))
-    return landed
+        if refused is None:
+            raise _unknown(table, failure) from failure
+        lost = lost_the_race(table, failure)
+        if lost and attempt is not None:
+            attempt.discard()
+        if not lost or number == RACES:
+            raise refused from failure
+        wait_before(number + 1)
+    raise AssertionError("unreachable")
 
 
 def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[str, str]) -> Any:
-    """Iceberg's pending update for a change; `target` is the table or a transaction on it.
+    """Iceberg's pending update for a change; `target` is a transaction on the table.
 
     DataFile objects only: with a path, py4j would bind `deleteFile` to a method that deletes the file at once.
     """
@@ -223,8 +255,8 @@ def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
     if is_a(table.jvm, error, ICEBERG + "CleanableFailure"):
         return ConflictError(
             "CommitFailed",
-            f"{table.full_name}: other writers were faster in every attempt ({java_class(error).rsplit('.', 1)[-1]}). "
-            "Nothing was committed; the run plans again.",
+            f"{table.full_name}: the catalog refused the commit ({java_class(error).rsplit('.', 1)[-1]}), as it does when "
+            "other writers are faster, and the table's history does not show it. Nothing was committed; the run plans again.",
         )
     return None
 
@@ -237,18 +269,20 @@ def _unknown(table: IcebergTable, error: BaseException) -> UnknownCommitState:
     )
 
 
-def _look_for(table: IcebergTable, pointer: str) -> int | None:
-    """The ancestor of the head that points to this ledger; None when there is none, or the catalog does not answer."""
+def _look_for(table: IcebergTable, find: Callable[[], int | None], failure: BaseException) -> int | None:
+    """What `find` finds in the table as it is now. Raises: UnknownCommitState, if the catalog does not answer."""
     for _ in range(LOOKS_AFTER_UNKNOWN):
         try:
             table.java.refresh()
-            for snapshot in _history(table):
-                if snapshot.summary().get(names.LEDGER) == pointer:
-                    return int(snapshot.snapshotId())
-            return None
+            return find()
         except JvmError:
             continue
-    return None
+    raise _unknown(table, failure) from failure
+
+
+def _id_of(snapshots: Iterable[Any]) -> int | None:
+    """Of the first one."""
+    return next((int(s.snapshotId()) for s in snapshots), None)
 
 
 def _history(table: IcebergTable) -> Iterable[Any]:
@@ -285,20 +319,13 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
 
 
 def _stage_once(table: IcebergTable, files: tuple[DataFile, ...], wap_id: str, summary: Mapping[str, str]) -> int:
-    check = StagingCheck(lambda: any(s.summary().get(names.STAGE) == summary[names.STAGE] for s in _snapshots(table)))
-    update = _update(table, table.java, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly()
-    failure: BaseException | None = None
-    listen_for_callbacks(table.gateway)
-    try:
-        update.validateWith(check).commit()
-    except JvmError as e:
-        if refused := _refusal(table, e):
-            raise refused from e
-        failure = e
-    found = _newest(table, wap_id)
-    if found is None:
-        raise _unknown(table, failure or RuntimeError("staged, but the table does not show it")) from failure
-    return int(found.snapshotId())
+    def change(transaction: Any) -> None:
+        _update(table, transaction, Append(files), {**summary, names.WAP_ID: wap_id}).stageOnly().commit()
+
+    def find() -> int | None:
+        return _id_of(s for s in _snapshots(table) if s.summary().get(names.STAGE) == summary[names.STAGE])
+
+    return _commit(table, change, find)
 
 
 def _snapshots(table: IcebergTable) -> Iterable[Any]:

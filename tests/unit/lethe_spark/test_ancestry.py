@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from lethe_spark.jvm.ancestry import Ancestor, Expectation, has_landed, objection
+from lethe_spark.jvm.ancestry import Ancestor, Expectation, objection
 
 ROOT = Ancestor(1, None, None)
 
@@ -46,34 +46,6 @@ def test_a_history_that_was_planned_on_lets_the_commit_pass(expected: Expectatio
 )
 def test_any_other_history_stops_it_and_says_why(expected: Expectation, history: list[Ancestor], problem: str) -> None:
     assert problem in (objection(expected, history) or "")
-
-
-@pytest.mark.parametrize(
-    ("since", "history", "landed"),
-    [
-        (1, [carrier(2, "own"), ROOT], True),
-        (1, [carrier(3, "L3"), bare(2, 1), ROOT], False),
-        # Others went on from it
-        (1, [carrier(4, "L4"), bare(3), carrier(2, "own"), ROOT], True),
-        (None, [carrier(1, "own")], True),
-        (None, [], False),
-    ],
-)
-def test_a_commit_that_landed_unnoticed_is_found_above_the_first_attempts_head(
-    since: int | None, history: list[Ancestor], landed: bool
-) -> None:
-    assert has_landed("own", since, history) is landed
-
-
-def test_the_search_for_an_unnoticed_landing_ends_where_the_first_attempt_began() -> None:
-    """A history may be long, and the JVM is asked for each snapshot of it."""
-
-    def history() -> Iterator[Ancestor]:
-        yield carrier(3, "L3")
-        yield carrier(2, "L2")
-        raise AssertionError("walked too far")
-
-    assert not has_landed("own", 2, history())
 
 
 def test_the_check_reads_no_snapshot_below_the_first_carrier() -> None:
