@@ -110,6 +110,9 @@ class RequestResult(Document):
     replacement_withheld: bool | None = None  # true of a Replay by an id that was taken back before: its rows stay out
     operation: str = ""
     batch_ids: tuple[str, ...] = ()
+    ledger_version: int | None = (
+        None  # that its commit made, by which requests are ordered; None: of before this was kept
+    )
     undoes: str = ""  # of an Undo: the key of the request that it took back
     undone_by: str = ""  # the key of the Undo that took this one back
     tombstones_removed: int = 0  # of an Undo, as is rows_restored

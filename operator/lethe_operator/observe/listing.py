@@ -7,7 +7,7 @@ nobody wants any more ends with the next object that it sees.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -42,6 +42,7 @@ SWEEP_WITHIN_SECONDS: Final = 60.0
 SILENCE_SECONDS: Final = 60.0
 # Whether a table lies above a buffer is looked at so often: it costs a request or two for each folder above.
 AROUND_AGAIN_SECONDS: Final = 600.0
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class _Stopped(Exception):
@@ -50,10 +51,11 @@ class _Stopped(Exception):
 
 @dataclass
 class _Listing:
-    """One under way. `heard`: when the store gave the last object."""
+    """One under way."""
 
-    began: float
-    heard: float
+    began: float  # by the operator's clock, in seconds
+    heard: float  # when the store gave the last object
+    searching: frozenset[str] = frozenset()  # UIDs of the Restatements that were there before it began
     stop: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -73,6 +75,13 @@ class _Buffer:
     around: Around | None = None  # as it was looked at last, but for the claim
     around_until: float = 0.0  # that look is good until then
     meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
+    horizons: dict[str, datetime] = field(default_factory=dict)  # as of `BufferDigest`
+
+    def look_back(self, found: BufferDigest, searching: Iterable[str]) -> BufferDigest:
+        """The digest with the horizons of the Restatements that were there before its listing began."""
+        for uid in searching:
+            self.horizons.setdefault(uid, found.youngest_time or _BEGINNING)
+        return replace(found, horizons=dict(self.horizons))
 
     def rests(self, at_least_seconds: float) -> float:
         """How long it is left alone after a listing. A listing that could not tell everything does not wait for more than it
@@ -102,6 +111,7 @@ class Listings:
         run_ended: bool,
         rest_seconds: float = 0.0,
         head_id: int | None = None,
+        searching: Collection[str] = (),
     ) -> BufferDigest | NotListed | Unavailable:
         """The buffer as it was listed last; what retention may delete is in it only once. Never raises.
 
@@ -111,16 +121,19 @@ class Listings:
             run_ended: A run has just ended, so that the buffer is worth another look.
             rest_seconds: How long the buffer may be left alone at least, since news of it come another way.
             head_id: The snapshot whose ledger that is.
+            searching: The UIDs of the Restatements that have to know which batches came before them. Horizons of others are
+                forgotten.
         """
         name, now = dataset.meta.full_name, self._clock()
         with self._lock:
             buffer = self._of(dataset)
             buffer.asked_again |= run_ended
+            buffer.horizons = {uid: time for uid, time in buffer.horizons.items() if uid in searching}
             started: _Listing | None = None
             if buffer.under_way is None and (buffer.asked_again or now >= buffer.ended + buffer.rests(rest_seconds)):
                 buffer.asked_again = False
                 buffer.meanwhile.clear()
-                buffer.under_way = started = _Listing(now, now)
+                buffer.under_way = started = _Listing(now, now, frozenset(searching))
         if started is not None:
             arguments = (dataset, buffer, started, entries, properties, head_id)
             threading.Thread(target=self._list, args=arguments, name=f"listing {name}", daemon=True).start()
@@ -230,6 +243,7 @@ class Listings:
                 known = {b.id: e for b, e in buffer.meanwhile.values() if isinstance(b, BufferedBatch) and e}
                 folders = {name: b for name, (b, _) in buffer.meanwhile.items()}
                 found = with_folders(found, folders, known, spec.consolidation.max_batches_per_run)
+                found = buffer.look_back(found, listing.searching)
             buffer.meanwhile.clear()
             if found is not None:
                 buffer.digest = found

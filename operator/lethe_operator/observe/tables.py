@@ -6,7 +6,7 @@ names immutable content.
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -131,6 +131,7 @@ class Tables:
         table: TableView | NoTable | Unavailable,
         run_ended: bool,
         rest_seconds: float = 0.0,
+        searching: Collection[str] = (),
     ) -> BufferDigest | NotListed | Unavailable:
         """The buffer as it was listed last. Without an answer about the table nothing is listed, since what is promoted
         could not be told. Never raises.
@@ -139,6 +140,7 @@ class Tables:
             table: As `view` gave it.
             run_ended: A run has just ended, so that the buffer is worth another look.
             rest_seconds: How long it may be left alone at least.
+            searching: UIDs of Restatements, as of `Listings.digest`.
         """
         if isinstance(table, Unavailable):
             return self.listings.last(dataset)
@@ -160,7 +162,7 @@ class Tables:
         if local is not None:
             return Unavailable(Reason.BUFFER_LOCAL, local, transient=False)
         head_id = table.head_id if isinstance(table, TableView) else None
-        return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds, head_id)
+        return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds, head_id, searching)
 
     def notifications(
         self, dataset: Dataset, table: TableView | NoTable | Unavailable, others: str = ""

@@ -13,7 +13,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.run import RunKind
 
 from lethe_operator.build import names
-from lethe_operator.decide.erasure import wants_listing
+from lethe_operator.decide.erasure import searching, wants_listing
 from lethe_operator.decide.erasure_status import digests
 from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.rollback import rolled_back
@@ -119,7 +119,7 @@ def observe(
     asked_for = call_for_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(
         restatements, known_buffer, table
     )
-    buffer = tables.buffer(dataset, table, asked_for, rest_seconds)
+    buffer = tables.buffer(dataset, table, asked_for, rest_seconds, searching(restatements))
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):

@@ -56,8 +56,7 @@ class BufferDigest:
     `batches` and `bytes` wait for promotion, the `oldest` of them are known one by one; `promoted` lie there until their
     retention has passed, `expired` those for which it has; `unexpected`: objects that were added to a promoted batch;
     `more_expired`: not all of what retention may delete is in `expired`; `invalid`: folders and files that are no batch,
-    each with the reason; `began`: when that listing did, None for one that never was; `head_id`: the snapshot whose ledger it was
-    compared with.
+    each with the reason; `head_id`: the snapshot whose ledger it was compared with.
     """
 
     batches: int = 0
@@ -79,13 +78,24 @@ class BufferDigest:
     tables: tuple[str, ...] = ()  # the first of those that are part of an Iceberg table
     around: Around | None = None  # what surrounds the buffer; None: nobody looked
     objects: int = 0
-    began: datetime | None = field(default=None, compare=False)
+    # The write time of the youngest batch that the listing left known one by one; others are as young or younger. None: all are
+    # known.
+    known_until: datetime | None = None
+    # The write time of the youngest batch of the listing, whatever becomes of it. None: the buffer was empty.
+    youngest_time: datetime | None = None
     head_id: int | None = field(default=None, compare=False)
+    # By the UID of a Restatement that was known before a listing began: `youngest_time` of the first such listing, or the
+    # beginning of time. Batches that are younger, by the same clock of the store, came after the Restatement.
+    horizons: Mapping[str, datetime] = field(default_factory=dict, compare=False)
 
     @property
     def is_cut(self) -> bool:
         """Whether more batches wait than are known one by one."""
         return self.batches > len(self.oldest)
+
+    def may_hide(self, until: datetime) -> bool:
+        """Whether a batch that was written until then may wait among those that are not known one by one."""
+        return self.is_cut and (self.known_until is None or self.known_until <= until)
 
     def swept(self) -> "BufferDigest":
         """The digest once what had expired was deleted, or was to be."""
@@ -154,7 +164,7 @@ def digest(
     Args:
         look_up: Those of some ids that the ledger knows, with their entries; asked once for each piece of the listing.
         run_takes: How many batches one run takes at most.
-        now: When the listing began.
+        now: The time, for retention.
     """
     made = _Fold(run_takes, retention_seconds, now)
     for piece in pieces(folders):
@@ -213,9 +223,11 @@ class _Fold:
         self._to_sweep = 0
         self._more_expired = False
         self._ids = array("Q")
+        self._youngest_time: datetime | None = None
 
     def add(self, batch: BufferedBatch, entry: BatchEntry | None) -> None:
         self._objects += len(batch.objects)
+        self._youngest_time = max(self._youngest_time or batch.oldest_time, batch.oldest_time)
         self._ids.append(_hash(batch.id))
         stands = standing(batch, entry)
         self._counts[stands] += 1
@@ -243,6 +255,7 @@ class _Fold:
 
     def result(self) -> BufferDigest:
         self._drop_younger()
+        known_until = self._oldest[-1].oldest_time if self._counts[Standing.WAITING] > len(self._oldest) else None
         twins = self._take_twins()
         return BufferDigest(
             batches=self._counts[Standing.WAITING] - len(twins),
@@ -263,7 +276,8 @@ class _Fold:
             unrelated_names=tuple(self._unrelated.listed),
             tables=tuple(self._tables.listed),
             objects=self._objects,
-            began=self._now,
+            known_until=known_until,
+            youngest_time=self._youngest_time,
         )
 
     def _add_waiting(self, batch: BufferedBatch) -> None:

@@ -17,7 +17,7 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.parts import get_many
 from lethe.plan.bounds import IdIndex
-from lethe.plan.requests import recalled
+from lethe.plan.requests import recalled, version_of
 from lethe.run_result import RequestResult
 
 DATA: Final = "data"
@@ -323,8 +323,8 @@ def remembered_of_records(ledger: Ledger, verified: Collection[str], field_id: i
     """
     over = [e for e in ledger.erasures if e.field_id != field_id and (e.verified or e.restatement in verified)]
     requests = get_many(ledger.requests, [e.restatement for e in over])
-    times = [(requests[e.restatement].time, e.restatement, e) for e in over if e.restatement in requests]
-    if not times:
+    known = [(requests[e.restatement], e) for e in over if e.restatement in requests]
+    if not known:
         return None
-    newest = max(times, key=lambda t: t[:2])[2]
+    newest = max(known, key=lambda found: (version_of(found[0]), found[0].time, found[1].restatement))[1]
     return replace(newest, verified=True, blockers=(), blockers_count=0, look_again=None)

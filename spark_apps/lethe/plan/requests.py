@@ -6,17 +6,29 @@ over every batch of the table. Whoever is told the result is not told the ids.
 
 from datetime import datetime
 
-from lethe.ledger.ledger import RequestEntry
+from lethe.ledger.ledger import Ledger, RequestEntry
 from lethe.run import RestatementRequest
 from lethe.run_result import RequestResult
 
 
-def remembered(request: RestatementRequest, result: RequestResult, run: str, now: datetime) -> RequestEntry:
-    """The entry of a request that is being carried out."""
+def remembered(
+    ledger: Ledger, request: RestatementRequest, result: RequestResult, run: str, now: datetime
+) -> RequestEntry:
+    """The entry of a request that is being carried out on a ledger."""
     kept = result.model_copy(
-        update={"operation": request.operation, "batch_ids": tuple(dict.fromkeys(request.batch_ids))}
+        update={
+            "operation": request.operation,
+            "batch_ids": tuple(dict.fromkeys(request.batch_ids)),
+            "ledger_version": ledger.version + 1,
+        }
     )
     return RequestEntry(request.key, run, now, kept.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def version_of(entry: RequestEntry) -> int:
+    """The ledger version that its commit made: it orders requests, whatever the clocks of their runs said. 0 for a request from
+    before this was kept: it is older than any with a version, and the order among those is unknown."""
+    return int(entry.result.get("ledgerVersion") or 0)
 
 
 def recalled(entry: RequestEntry) -> RequestResult:

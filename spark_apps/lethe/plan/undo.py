@@ -8,7 +8,7 @@ from lethe.errors import InputError
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, PURGED_AT_ONCE, PURGED_BESIDE, Tombstone
-from lethe.plan.requests import name_of, recalled, remembered
+from lethe.plan.requests import name_of, recalled, remembered, version_of
 from lethe.run import RestatementRequest
 from lethe.run_result import RequestResult
 
@@ -60,7 +60,7 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
         remove_tombstones=frozenset(tombstones),
         set_batches=promoted,
         forget_batches=frozenset(i for i, b in batches.items() if b.rows is None),
-        set_requests=(undone, remembered(request, result, run, now)),
+        set_requests=(undone, remembered(ledger, request, result, run, now)),
         close_erasures=frozenset(e.restatement for e in ledger.erasures if e.restatement == known.key),
     )
     return Undone(delta, result)
@@ -130,7 +130,7 @@ def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequ
     """
     records = [e.restatement for e in ledger.erasures if e.field_id != field_id] if to_come else []
     erases = get_many(ledger.requests, records).values()
-    since = next((e for e in erases if e.time >= entry.time), None)
+    since = next((e for e in erases if version_of(e) >= version_of(entry)), None)
     if since is None:
         return
     name, erase = name_of(entry.key), name_of(since.key)

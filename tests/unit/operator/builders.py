@@ -1,6 +1,7 @@
 """Resources and observations for tests: defaults for everything, a test names what matters to it. Pure."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -126,7 +127,12 @@ def a_buffer(*buffered: BufferedBatch, ledger: Ledger | None = None, **changes: 
 def a_world(*buffered: BufferedBatch, **changes: Any) -> World:
     table = changes.setdefault("table", a_table())
     ledger = table.ledger if isinstance(table, TableView) else None
-    return World(**{"buffer": a_buffer(*buffered, ledger=ledger), **changes})
+    world = World(**{"buffer": a_buffer(*buffered, ledger=ledger), **changes})
+    if not isinstance(world.buffer, BufferDigest) or world.buffer.horizons:
+        return world
+    # What was there when a Restatement was created is known, as if all clocks were one.
+    horizons = {r.meta.uid: r.created for r in world.restatements}
+    return replace(world, buffer=replace(world.buffer, horizons=horizons))
 
 
 def an_attempt(

@@ -19,7 +19,7 @@ from lethe_operator.resources.observed import AttemptState, CommitterView, NotLi
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW, a_ledger, a_request_entry
+from tests.builders import NOW, a_batch, a_ledger, a_request_entry
 from tests.unit.operator.builders import (
     SETTINGS,
     a_buffer,
@@ -98,8 +98,8 @@ def test_a_replay_of_rows_by_their_keys_waits_for_them_as_well() -> None:
 
 
 def test_batches_that_came_after_it_are_not_waited_for() -> None:
-    """A producer that never stops would keep it from ever starting. Of the second of its creation nobody knows."""
-    after, same = a_buffered("A", age_seconds=3598), a_buffered("B", age_seconds=3599.5)
+    """A producer that never stops would keep it from ever starting. What is as old as the youngest may have come before."""
+    after, same = a_buffered("A", age_seconds=3598), a_buffered("B", age_seconds=3600)
     patient = {"consolidation": {"minBatches": 100, "maxAgeSeconds": 86_400}}
 
     assert members(decided(an_erase(), waiting=(after,), **patient)) == ["erase"]
@@ -108,8 +108,8 @@ def test_batches_that_came_after_it_are_not_waited_for() -> None:
 
 @pytest.mark.parametrize(
     "buffer",
-    [NotListed(), replace(a_buffer(), began=NOW - timedelta(hours=1)), replace(a_buffer(), began=None)],
-    ids=["never", "before it was created", "nobody knows when"],
+    [NotListed(), replace(a_buffer(), horizons={"uid-of-another": NOW})],
+    ids=["never", "before it was known"],
 )
 def test_a_listing_that_is_older_tells_nothing(buffer: Any) -> None:
     actions = decided(an_erase(), world={"buffer": buffer})
@@ -118,7 +118,54 @@ def test_a_listing_that_is_older_tells_nothing(buffer: Any) -> None:
     assert told(actions) == ("False", "BufferBeingListed")
     assert wants_listing([an_erase()], buffer, a_table())
     assert not wants_listing([an_erase(cancel=True), a_restatement()], buffer, a_table())
-    assert not wants_listing([an_erase()], a_buffer(), a_table())
+    assert not wants_listing([an_erase()], replace(a_buffer(), horizons={"uid-erase": NOW}), a_table())
+
+
+# How far the clock of the API server, the operator or the store is from the others.
+SKEWS = [timedelta(seconds=10), timedelta(seconds=-10), timedelta(hours=1), timedelta(hours=-1)]
+
+
+@pytest.mark.parametrize("skew", SKEWS, ids=str)
+def test_clocks_that_differ_neither_hide_a_batch_that_came_before_nor_keep_it_waiting_for_those_after(
+    skew: timedelta,
+) -> None:
+    """The store's times are compared with the store's alone: the listing found `before`, and `after` came later."""
+    erase = an_erase(meta={"creationTimestamp": (NOW + skew).isoformat()})
+    before, after = a_buffered("A", age_seconds=60), a_buffered("B", age_seconds=59)
+    horizons = {erase.meta.uid: before.oldest_time}
+    patient = {"consolidation": {"minBatches": 100, "maxAgeSeconds": 86_400}}
+
+    waits = decided(erase, world={"buffer": replace(a_buffer(before, after), horizons=horizons)}, **patient)
+    goes = decided(erase, world={"buffer": replace(a_buffer(after), horizons=horizons)}, **patient)
+
+    assert (members(waits), told(waits)) == ([], ("False", "WaitsForBatches"))
+    assert members(goes) == ["erase"]
+
+
+def test_batches_that_a_digest_cannot_name_may_have_come_before_it() -> None:
+    """More wait than one run takes. Once that run is committed, the digest names none of the others, which still wait."""
+    many = [a_buffered(i, age_seconds=4000 - n) for n, i in enumerate("ABCD")]
+    erase, takes = an_erase(), {"consolidation": {"maxBatchesPerRun": 2}}
+    listed = replace(a_buffer(*many, run_takes=2), horizons={erase.meta.uid: many[-1].oldest_time})
+    used_up = listed.as_of({i: a_batch(i) for i in "AB"})
+    assert (used_up.oldest, used_up.is_cut) == ((), True)
+
+    first = decided(erase, world={"buffer": listed}, **takes)
+    then = decided(erase, world={"buffer": used_up}, **takes)
+
+    assert [x.run.consolidation.batch_ids for x in first.launches if x.run.consolidation] == [("A", "B")]
+    assert (then.launches, told(then)) == ((), ("False", "WaitsForBatches"))
+    assert [wants_listing([erase], b, a_table()) for b in (listed, used_up)] == [False, True]
+
+
+def test_it_starts_beside_a_digest_that_is_cut_when_all_that_is_not_named_came_after_it() -> None:
+    """A backlog that never ends must not keep it from ever starting."""
+    after = [a_buffered(i, age_seconds=100 - n) for n, i in enumerate("ABCD")]
+    erase = an_erase()
+    cut = replace(a_buffer(*after, run_takes=2), horizons={erase.meta.uid: NOW - timedelta(seconds=3600)})
+
+    assert cut.is_cut
+    assert members(decided(erase, world={"buffer": cut}, consolidation={"suspend": True})) == ["erase"]
 
 
 def test_a_dry_run_waits_for_no_batch_and_makes_none_hurry() -> None:
@@ -139,7 +186,7 @@ def test_neither_does_one_beside_a_ledger_of_before_an_undo() -> None:
     summary = {names.LEDGER: "L2", names.TOMBSTONE_DELETED: "1"}
     line = Snapshot(1, None, 1, 0), Snapshot(2, 1, 2, 0, summary), Snapshot(3, 2, 3, 0)
     table = a_table(head_id=3, ancestry={s.id: s for s in line})
-    old, new = (replace(a_buffer(), head_id=head) for head in (1, 2))
+    old, new = (replace(a_buffer(), head_id=head, horizons={"uid-erase": NOW}) for head in (1, 2))
 
     waits = decided(an_erase(), world={"buffer": old, "table": table})
     goes = decided(an_erase(), world={"buffer": new, "table": table})

@@ -1,5 +1,6 @@
 """A buffer is listed beside the reconciles, not all the time, and stops when nobody wants it."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -384,3 +385,55 @@ def test_more_news_during_a_listing_than_are_remembered_are_made_up_for_by_anoth
 
     assert eventually(lambda: bool(seen(listings, dataset)) and gate.listings == 2)
     gate.through.release()
+
+
+# --- Restatements that have to know what came before them --------------------------------------------------------------
+
+
+def horizons(found: Any) -> Any:
+    return found.horizons if isinstance(found, BufferDigest) else None
+
+
+def test_only_a_listing_that_began_after_a_restatement_was_known_shows_what_came_before_it(
+    listings: Listings, gate: Gate
+) -> None:
+    """One under way has passed batches by already. Restatements that are not asked for any more are forgotten."""
+
+    def look(*searching: str) -> Any:
+        return listings.digest(a_dataset(), {}, {}, run_ended=bool(searching), searching=searching)
+
+    look()
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+    look("uid-erase")
+    gate.through.release()
+    assert eventually(lambda: isinstance(listings.last(a_dataset()), BufferDigest))
+    assert horizons(listings.last(a_dataset())) == {}
+
+    look("uid-erase")
+    gate.through.release()
+    assert eventually(lambda: horizons(listings.last(a_dataset())) == {"uid-erase": NOW})
+    assert eventually(lambda: (gate.through.release(), horizons(look("uid-other")))[1] == {"uid-other": NOW})
+
+
+def test_a_horizon_stays_while_younger_batches_come(tmp_path: Path, clock: Clock) -> None:
+    """Else a producer that never stops would keep an Erase from ever starting."""
+    listings, dataset = Listings(clock), a_dataset(buffer={"uri": f"file://{tmp_path}"})
+
+    def put(batch_id: str, modified: int) -> None:
+        folder = tmp_path / f"batch_id={batch_id}"
+        folder.mkdir()
+        for name in ("p.parquet", "_SUCCESS"):
+            (folder / name).touch()
+            os.utime(folder / name, (modified, modified))
+
+    def look() -> dict[str, datetime]:
+        clock.now += 60
+        return dict(horizons(listings.digest(dataset, {}, {}, run_ended=True, searching=["uid-erase"])))
+
+    assert look() == {"uid-erase": datetime.min.replace(tzinfo=UTC)}
+    put("A", 1000)
+    assert look() == {"uid-erase": datetime.min.replace(tzinfo=UTC)}
+    listings.forget(dataset.meta.full_name)
+    assert look() == {"uid-erase": datetime.fromtimestamp(1000, UTC)}
+    put("B", 2000)
+    assert look() == {"uid-erase": datetime.fromtimestamp(1000, UTC)}

@@ -331,6 +331,15 @@ def test_of_verified_erasures_by_records_the_newest_stays_to_tell_when_that_was(
     kept = remembered_of_records(ledger, {new.restatement, batches.restatement}, FIELD)
 
     assert kept == replace(new, verified=True)
+    # By ledger versions, where they are known, whatever the clocks of their runs said.
+    versions = {"ns/old/0": 7, "ns/new/0": 8}
+    skewed = [
+        replace(e, time=ago(hours=-versions[k]), result={**e.result, "ledgerVersion": 15 - versions[k]})
+        for k, e in ledger.requests.items()
+        if k in versions
+    ]
+    skewed_ledger = replace(ledger, requests={e.key: e for e in skewed})
+    assert remembered_of_records(skewed_ledger, {new.restatement}, FIELD) == replace(old, verified=True)
     assert remembered_of_records(a_ledger_of(batches, batches=1), {batches.restatement}, FIELD) is None
 
 

@@ -217,6 +217,36 @@ def test_an_erase_of_records_stands_in_the_way_though_its_bytes_are_seen_to_be_g
     assert refused.value.reason == "ErasedSince"
 
 
+@pytest.mark.parametrize("seconds", [10, -10, 3600, -3600])
+def test_ledger_versions_and_not_clocks_decide_whether_records_were_erased_since(
+    seconds: int,
+) -> None:
+    """Each run has its own clock. Only what was reverted before the Erase has not been searched by it."""
+    skewed = LATER + timedelta(seconds=seconds)
+    late = a_request(batch_ids=["A", "late"])
+
+    def then(ledger: Ledger, request: RestatementRequest, now: datetime) -> Ledger:
+        return settled(apply(ledger, plan(ledger, request, now).delta), 150)
+
+    erased_since = then(after(LEDGER, late), an_erase_of_records(), skewed)
+    erased_before = then(after(LEDGER, an_erase_of_records()), late, skewed)
+
+    with pytest.raises(InputError, match="has erased records since"):
+        plan(erased_since, an_undo())
+    assert states(after(erased_before, an_undo()))["A"] == "promoted"
+
+
+def test_the_order_of_requests_from_before_versions_were_kept_is_unknown() -> None:
+    """So the Undo is refused, whatever the clocks of their runs said."""
+    known = after(LEDGER, an_erase_of_records(), a_request(batch_ids=["A", "late"]))
+    entries = [
+        replace(e, result={k: v for k, v in e.result.items() if k != "ledgerVersion"}) for e in known.requests.values()
+    ]
+
+    with pytest.raises(InputError, match="has erased records since"):
+        plan(replace(known, requests={e.key: e for e in entries}), an_undo())
+
+
 def test_an_undo_ends_the_obligation_that_the_revert_left() -> None:
     """Its rows are to stay."""
     reverted = after(a_ledger(batches=[a_batch("A")]), a_request(evict_by_seconds=60), an_erase_of_records())
