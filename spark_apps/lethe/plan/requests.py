@@ -37,8 +37,8 @@ def recalled(entry: RequestEntry) -> RequestResult:
 
 
 def told(result: RequestResult) -> RequestResult:
-    """The result without the list of batch ids, which may be long and which the asker knows, and without a digest."""
-    return result.model_copy(update={"batch_ids": (), "values_digest": None})
+    """The result without the list of batch ids, which may be long and which the asker knows, nor what only ledgers need."""
+    return result.model_copy(update={"batch_ids": (), "values_digest": None, "ledger_version": None})
 
 
 def name_of(key: str) -> str:

@@ -256,7 +256,7 @@ def one_by_one(ledger: Ledger, requests: Sequence[RestatementRequest]) -> tuple[
 
 def without_size(ledger: Ledger) -> Ledger:
     entries = {
-        k: replace(e, result={f: v for f, v in e.result.items() if f != "groupSize"})
+        k: replace(e, result={f: v for f, v in e.result.items() if f not in ("groupSize", "ledgerVersion")})
         for k, e in ledger.requests.items()
     }
     return replace(ledger, requests=entries, version=0, pending_run="")
