@@ -52,8 +52,16 @@ def test_folders_that_are_no_batch_are_named_with_the_reason_and_the_others_go_o
     }
 
 
-def test_hidden_folders_and_loose_objects_are_passed_over() -> None:
-    assert grouped("_tmp/p", ".x/p", "loose.parquet", "batch_id=A", "batch_id=B/") == Listing((), {})
+def test_hidden_folders_are_passed_over() -> None:
+    assert grouped("_tmp/p", ".x/p", "batch_id=B/") == Listing((), {})
+
+
+def test_loose_objects_are_named_since_a_folder_that_holds_them_may_be_no_buffer() -> None:
+    found = grouped("loose.parquet", "batch_id=A")
+
+    assert found.batches == ()
+    assert sorted(found.invalid) == ["batch_id=A", "loose.parquet"]
+    assert "is no batch: with spec.buffer.layout Directory, each folder is one" in found.invalid["loose.parquet"]
 
 
 def test_a_writers_unfinished_files_are_no_data() -> None:
