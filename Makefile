@@ -82,8 +82,8 @@ test-spark: ## tests of the Spark applications on local files
 	@LINT=0 dev/test.sh 'not long' tests/spark
 test-cluster: ## tests on a cluster
 	@LINT=0 dev/test.sh 'not long' tests/cluster
-test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1
-	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) $(PYTEST) -s -m long tests/model
+test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
+	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) VERSION=$(VERSION) $(PYTEST) -s -m long tests/model
 docs: venv ## write the generated pages anew
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py

@@ -1,37 +1,68 @@
 """Hypothesis strategies: what may happen next to a table, given what happened to it."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
 from tests.model.acts import (
     Act,
     Append,
+    Change,
     Crash,
     During,
-    Expire,
-    ForeignAppend,
-    ForeignCompaction,
-    ForeignRepartition,
-    ForeignTag,
+    Erase,
+    EraseRows,
     Group,
     Job,
+    Register,
     Replay,
     Request,
     Revert,
+    Setup,
     Undo,
     Vacuum,
     steps_of,
 )
+from tests.model.foreign_acts import (
+    CherryPick,
+    DropAndCreate,
+    DropRefs,
+    Expire,
+    FastForward,
+    Foreign,
+    ForeignAppend,
+    ForeignColumn,
+    ForeignCompaction,
+    ForeignDelete,
+    ForeignRepartition,
+    ForeignTag,
+    RemoveOrphans,
+    Rename,
+    ReplaceTable,
+    Rollback,
+)
+from tests.model.rows import Row, mark_of, rows_of
 
 IDS = tuple("ABCDEFGHIJKLMNOPQRST")
 
 
-def ids(known: Sequence[str], most: int = 3) -> st.SearchStrategy[tuple[str, ...]]:
+@dataclass(frozen=True)
+class Known:
+    """What there is to choose from: the batches that the table knows, reverts and replays that were carried out, every run there
+    was, the rows in live data files."""
+
+    setup: Setup
+    batches: tuple[str, ...] = ()
+    requests: tuple[Revert | Replay, ...] = ()
+    runs: tuple[Job, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+
+def ids(known: Known, most: int = 3) -> st.SearchStrategy[tuple[str, ...]]:
     """Some batch ids, more often than not of batches that the table knows."""
     one = st.sampled_from(IDS)
-    if known:
-        one = st.sampled_from(sorted(known)) | st.sampled_from(sorted(known)) | one
+    if known.batches:
+        one = st.sampled_from(known.batches) | st.sampled_from(known.batches) | one
     return st.lists(one, min_size=1, max_size=most, unique=True).map(tuple)
 
 
@@ -39,35 +70,71 @@ def appends(at_least: int = 1) -> st.SearchStrategy[Append]:
     return st.builds(Append, st.lists(st.sampled_from(IDS), min_size=at_least, max_size=4, unique=True).map(tuple))
 
 
-def reverts(known: Sequence[str]) -> st.SearchStrategy[Revert]:
+def registers() -> st.SearchStrategy[Register]:
+    return st.builds(Register, st.lists(st.sampled_from(IDS), min_size=1, max_size=2, unique=True).map(tuple))
+
+
+def reverts(known: Known) -> st.SearchStrategy[Revert]:
     return st.builds(Revert, ids(known), st.sampled_from((0, 0, 0, 1)))
 
 
-def replays(known: Sequence[str]) -> st.SearchStrategy[Replay]:
+def erases(known: Known) -> st.SearchStrategy[Erase]:
+    return st.builds(Erase, ids(known, 2))
+
+
+def _rows(known: Known) -> st.SearchStrategy[Row]:
+    """More often than not rows that there are; else those of some batch."""
+    some = st.sampled_from(IDS).flatmap(lambda i: st.sampled_from(sorted(rows_of(i), key=str)))
+    return some if not known.rows else st.sampled_from(known.rows) | st.sampled_from(known.rows) | some
+
+
+def row_erases(known: Known) -> st.SearchStrategy[EraseRows]:
+    marks = st.lists(_rows(known).map(mark_of), min_size=1, max_size=2, unique=True)
+    return st.builds(EraseRows, marks.map(lambda found: tuple(sorted(found))))
+
+
+def replays(known: Known) -> st.SearchStrategy[Replay]:
     return st.builds(Replay, ids(known, 2), st.sampled_from(IDS))
 
 
-def undos(requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Undo]:
-    return st.builds(Undo, st.sampled_from(requests) if requests else reverts(()))
+def changes(known: Known) -> st.SearchStrategy[Change]:
+    keys = st.lists(_rows(known).map(lambda row: row[1]), min_size=1, max_size=3, unique=True)
+    some = keys.flatmap(lambda found: st.tuples(*(st.tuples(st.sampled_from("UUD"), st.just(v)) for v in found)))
+    return st.builds(Change, some, st.sampled_from(IDS))
 
 
-def groups(known: Sequence[str], requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Group]:
-    """Of requests that have much to do with one another, an Undo of one of them included."""
-    one: st.SearchStrategy[Request] = reverts(known) | replays(known) | undos(requests)
+def undos(known: Known) -> st.SearchStrategy[Undo]:
+    return st.builds(Undo, st.sampled_from(known.requests) if known.requests else reverts(known))
+
+
+def groups(known: Known) -> st.SearchStrategy[Group]:
+    """Of requests that have much to do with one another, an Undo of one of them included. Where native deletes are written, an
+    Undo may have to wait for an Erase by records, which depends on more than the model knows."""
+    one: st.SearchStrategy[Request] = reverts(known) | replays(known) | undos(known) | erases(known)
+    if not known.setup.native:
+        one = one | row_erases(known) | changes(known)
     several = st.lists(one, min_size=2, max_size=4, unique=True)
     with_undo = several.map(lambda found: [*found, Undo(found[0])])
     return (several | with_undo).map(lambda found: Group(tuple(found)))
 
 
 def vacuums() -> st.SearchStrategy[Vacuum]:
-    return st.builds(Vacuum, st.sampled_from((None, 1, 2500)), st.sampled_from((None, 1, 3)))
+    care = st.lists(st.sampled_from(("compact", "manifests", "orphans")), max_size=2, unique=True)
+    maintenance = care.map(lambda found: tuple(sorted(found)))
+    return st.builds(Vacuum, st.sampled_from((None, None, 1, 6000)), st.sampled_from((None, 1, 1, 3)), maintenance)
 
 
-def foreign_appends(known: Sequence[str]) -> st.SearchStrategy[ForeignAppend]:
+def foreign_appends(known: Known, branches: tuple[str, ...] = ("", "", "audit")) -> st.SearchStrategy[ForeignAppend]:
     one = st.none() | st.sampled_from(IDS)
-    if known:
-        one = one | st.sampled_from(sorted(known))
-    return st.builds(ForeignAppend, st.lists(one, min_size=1, max_size=3).map(tuple), st.integers(1, 3))
+    if known.batches:
+        one = one | st.sampled_from(known.batches)
+    some = st.lists(one, min_size=1, max_size=3).map(tuple)
+    return st.builds(ForeignAppend, some, st.integers(1, 3), st.sampled_from(branches))
+
+
+def foreign_deletes(known: Known) -> st.SearchStrategy[ForeignDelete]:
+    hows = st.sampled_from(("copy-on-write", "merge-on-read"))
+    return st.builds(ForeignDelete, _rows(known).map(lambda row: row[1]), hows)
 
 
 def repartitions() -> st.SearchStrategy[ForeignRepartition]:
@@ -75,44 +142,62 @@ def repartitions() -> st.SearchStrategy[ForeignRepartition]:
 
 
 def expiries() -> st.SearchStrategy[Expire]:
-    return st.builds(Expire, st.sampled_from((1, 2, 4)))
+    return st.builds(Expire, st.sampled_from((1, 2, 4)), st.sampled_from(("Spark", "PyIceberg", "PyIceberg")))
 
 
-def jobs(known: Sequence[str], requests: Sequence[Revert | Replay]) -> st.SearchStrategy[Job]:
-    found: st.SearchStrategy[Job] = appends() | reverts(known) | replays(known) | groups(known, requests) | vacuums()
-    return found | undos(requests) if requests else found
+def jobs(known: Known) -> st.SearchStrategy[Job]:
+    requests = reverts(known) | replays(known) | undos(known) | erases(known) | row_erases(known) | changes(known)
+    return appends() | registers() | requests | groups(known) | vacuums()
 
 
 def crashes(job: st.SearchStrategy[Job]) -> st.SearchStrategy[Crash]:
     return job.flatmap(lambda j: st.builds(Crash, st.just(j), st.sampled_from(steps_of(j))))
 
 
-def races(job: st.SearchStrategy[Job], known: Sequence[str]) -> st.SearchStrategy[During]:
-    other = job | foreign_appends(known) | st.just(ForeignCompaction()) | repartitions() | st.just(ForeignTag())
-    return job.flatmap(lambda j: st.builds(During, st.just(j), st.sampled_from(steps_of(j)), other))
+def races(job: st.SearchStrategy[Job], known: Known) -> st.SearchStrategy[During]:
+    """Nobody sets the head back, or expires snapshots, while a run works: that is for the tests of races."""
+    stranger: st.SearchStrategy[Foreign] = st.one_of(
+        foreign_appends(known, ("",)), st.just(ForeignCompaction()), repartitions(), st.just(ForeignTag())
+    )
+    return job.flatmap(lambda j: st.builds(During, st.just(j), st.sampled_from(steps_of(j)), job | stranger))
 
 
-def acts(known: Sequence[str], requests: Sequence[Revert | Replay], runs: Sequence[Job]) -> st.SearchStrategy[Act]:
+def acts(known: Known) -> st.SearchStrategy[Act]:
     """Anything, the troublesome more often than not. Of no batches: a run that only gives the head a ledger."""
-    job = jobs(known, requests)
-    again: st.SearchStrategy[Act] = st.sampled_from(runs) if runs else appends()
+    job = jobs(known)
+    again: st.SearchStrategy[Act] = st.sampled_from(known.runs) if known.runs else appends()
     weighted: tuple[tuple[int, st.SearchStrategy[Act]], ...] = (
-        (3, appends()),
-        (3, reverts(known)),
-        (2, replays(known)),
-        (2 if requests else 0, undos(requests)),
-        (3, groups(known, requests)),
-        (3, vacuums()),
-        (3, again),
-        (3, crashes(job)),
-        (4, races(job, known)),
-        (3, foreign_appends(known)),
+        (6, appends()),
+        (2, registers()),
+        (6, reverts(known)),
+        (3, erases(known)),
+        (4, row_erases(known)),
+        (4, replays(known)),
+        (4, changes(known)),
+        (4 if known.requests else 0, undos(known)),
+        (6, groups(known)),
+        (8, vacuums()),
+        (6, again),
+        (6, crashes(job)),
+        (8, races(job, known)),
+        (6, foreign_appends(known)),
+        (2, foreign_deletes(known)),
         (2, st.just(ForeignCompaction())),
-        (1, repartitions()),
-        (1, st.just(ForeignTag())),
-        (2, expiries()),
-        (1, st.just(Append(()))),
+        (2, repartitions()),
+        (1, st.sampled_from((ForeignColumn("add"), ForeignColumn("drop")))),
+        (2, st.just(ForeignTag())),
+        (2, st.just(DropRefs())),
+        (2, st.just(FastForward("audit"))),
+        (3, st.builds(Rollback, st.integers(1, 3))),
+        (4, expiries()),
+        (1, st.just(RemoveOrphans())),
+        (1, st.just(Rename())),
+        (1, st.just(DropAndCreate())),
+        (2, st.just(Append(()))),
     )
     # Not `one_of`, which takes the same strategy once, however often it is named.
     kinds = [kind for weight, kind in weighted for _ in range(weight)]
     return st.integers(0, len(kinds) - 1).flatmap(lambda n: kinds[n])
+
+
+__all__ = ["CherryPick", "ReplaceTable"]

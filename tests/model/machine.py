@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests import strategies
-from tests.model.acts import Act, Append, Crash, During, Job, Replay, Revert
+from tests.model.acts import Act, Append, Replay, Revert, job_of
 from tests.model.play import Play
 from tests.model.world import World
+from tests.strategies import Known
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -38,26 +39,19 @@ class TableMachine(RuleBasedStateMachine):
         finally:
             self.on_step(act, time.monotonic() - before)
 
-    # What is drawn depends on what the table knows: strategies look at the machine for it.
     @property
-    def known(self) -> list[str]:
-        return sorted(self.play.model.states)
-
-    @property
-    def requests(self) -> list[Revert | Replay]:
-        return [r for r in self.play.model.requests.values() if isinstance(r, Revert | Replay)]
-
-    @property
-    def runs(self) -> list[Job]:
-        """Every run there was, dead ones too: these most of all have to be done again."""
-        found = [act.job if isinstance(act, Crash | During) else act for act in self.play.past]
-        return [job for job in found if isinstance(job, Job)]
+    def known(self) -> Known:
+        """What is drawn depends on what the table knows; dead runs, most of all, have to be done again."""
+        model = self.play.model
+        requests = tuple(r for r in model.requests.values() if isinstance(r, Revert | Replay))
+        runs = tuple(job for act in self.play.past if (job := job_of(act)) is not None)
+        return Known(model.setup, tuple(sorted(model.states)), requests, runs, tuple(sorted(model.files, key=str)))
 
     @initialize(example=st.integers(0, 9), first=strategies.appends(at_least=2))
     def begin_with_some_batches(self, example: int, first: Append) -> None:
         assume(example)  # hypothesis begins with the simplest choice everywhere: one act, again and again
         self._do(first)
 
-    @rule(act=st.runner().flatmap(lambda m: strategies.acts(m.known, m.requests, m.runs)))
+    @rule(act=st.runner().flatmap(lambda m: strategies.acts(m.known)))
     def then(self, act: Act) -> None:
         self._do(act)

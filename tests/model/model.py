@@ -9,31 +9,40 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tests.model.acts import Append, Group, Job, Replay, Request, Revert, Undo, Vacuum, request_name
+from tests.model.acts import (
+    Append,
+    Change,
+    Erase,
+    EraseRows,
+    Group,
+    Job,
+    Register,
+    Replay,
+    Request,
+    Revert,
+    Setup,
+    Undo,
+    Vacuum,
+    request_name,
+)
+from tests.model.order import brings, in_turn, needs
+from tests.model.rows import REPLACEMENT_ROWS, Rows, changed_rows, of_keys, of_marks, rows_of, without
 
-Row = tuple[str | None, int, int]  # batch id, v, day
-Rows = Counter[Row]
-PROMOTED, REVERTED, REPLACED = "promoted", "reverted", "replaced"
-
-
-def rows_of(batch_id: str, rows: int = 2) -> Rows:
-    """The rows that a batch's producer wrote, on days 1 and 2."""
-    return Counter((batch_id, sum(batch_id.encode()) * 1000 + n, 1 + n % 2) for n in range(rows))
-
-
-REPLACEMENT_ROWS = 3
+PROMOTED, REVERTED, REPLACED, ERASED = "promoted", "reverted", "replaced", "erased"
+WAITS = "WaitingForRestatement"
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a run of ours must come to. `commits`: whether it makes a snapshot; `refusals`: the reason of each request that is
-    refused, by its name."""
+    refused or waits, by its name; `waits`: whether all of them wait, which the run reports as an error."""
 
     commits: bool
     refusals: Mapping[str, str] = field(default_factory=dict)
     promoted: int = 0
     withheld: int = 0
     unknown: int = 0  # of all requests
+    waits: bool = False
 
 
 @dataclass
@@ -44,22 +53,34 @@ class Model:
         states: What became of each batch that the table remembers.
         came: Batches that were promoted at some time.
         held: The requests that took a batch back.
-        purged: Batches of whose rows a vacuum may have removed some: their tombstone was applied, or ended.
-        requests: Carried out, by name. `undone`: names of those taken back.
-        files: All rows in live data files, deleted ones too.
+        purged: Batches of which an Undo may not bring back all rows: their tombstone was applied, or ended.
+        masks: How many rows of a batch native deletes hid when they were written, of active tombstones.
+        requests: Carried out, by name, the oldest first. `undone`: names of those taken back.
+        turns: The number of the commit that carried a request out; `asked`: that of the act.
+        files: All rows in live data files, deleted ones too, but for those taken out one by one.
+        dead: Rows taken out one by one, which data files may still hold.
+        physical: What the data files of the head hold, as it was seen last.
         tombstones: Of the head's ledger.
-        shown: The rows of each snapshot, which never change again.
+        verified: Names of the erasures that are verified; `gone`: marks that no file may hold since.
     """
 
+    setup: Setup = field(default_factory=Setup)
     states: dict[str, str] = field(default_factory=dict)
     came: set[str] = field(default_factory=set)
     held: dict[str, list[str]] = field(default_factory=dict)
     purged: set[str] = field(default_factory=set)
+    masks: dict[str, int] = field(default_factory=dict)
     undone: set[str] = field(default_factory=set)
     requests: dict[str, Request] = field(default_factory=dict)
+    turns: dict[str, int] = field(default_factory=dict)
     files: Rows = field(default_factory=Counter)
+    dead: Rows = field(default_factory=Counter)
+    physical: Rows = field(default_factory=Counter)
     tombstones: frozenset[str] = frozenset()
-    shown: dict[int, Rows] = field(default_factory=dict)
+    verified: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    asked: dict[str, int] = field(default_factory=dict)
+    turn: int = 0
 
     @property
     def visible(self) -> Rows:
@@ -71,6 +92,11 @@ class Model:
         return frozenset(i for i, s in self.states.items() if s != PROMOTED)
 
     @property
+    def erasing(self) -> bool:
+        """Whether an erasure is yet to be verified: its snapshots expire whatever a vacuum is to keep."""
+        return any(isinstance(r, Erase | EraseRows) and n not in self.verified for n, r in self.requests.items())
+
+    @property
     def must_be_hidden(self) -> frozenset[str]:
         """After a commit of ours: batches taken back of which there are rows, whoever wrote them and when."""
         return self.taken_back & {row[0] for row in self.files if row[0] is not None}
@@ -80,54 +106,78 @@ class Model:
     def foresee(self, job: Job) -> Outcome:
         """What a run has to come to if it is carried out now, and nothing comes between."""
         match job:
-            case Append(ids):
+            case Append(ids) | Register(ids):
                 promoted = [i for i in ids if i not in self.states]
                 # Whoever is told of batches that are all decided already has nothing to do.
                 withheld = [i for i in ids if i in self.taken_back]
                 return Outcome(bool(promoted), promoted=len(promoted), withheld=len(withheld))
-            case Revert() | Replay() | Undo():
-                if request_name(job) in self.requests:
-                    return Outcome(commits=False)
-                refusal = self._refusal(job)
-                refusals = {request_name(job): refusal} if refusal is not None else {}
-                return Outcome(refusal is None, refusals, unknown=0 if refusals else self._unknown(job))
             case Group(requests):
-                return self._foresee_each(requests)
+                return deepcopy(self)._carry_out_each(requests)
             case Vacuum():
                 return Outcome(bool(self.tombstones))
-
-    def _foresee_each(self, requests: Collection[Request]) -> Outcome:
-        """One after the other, on a copy."""
-        after, outcomes = deepcopy(self), []
-        for request in in_turn(requests):
-            outcomes.append(after.foresee(request))
-            after.carry_out(request)
-        refusals = {name: why for o in outcomes for name, why in o.refusals.items()}
-        return Outcome(any(o.commits for o in outcomes), refusals, unknown=sum(o.unknown for o in outcomes))
+            case _:
+                return deepcopy(self)._carry_out_each((job,))
 
     def carry_out(self, job: Job) -> None:
         """The run has landed: what it came to. A vacuum changes no row that anybody sees: see `vacuumed`."""
-        if not self.foresee(job).commits:
-            return
+        self.turn += 1
         match job:
-            case Append(ids):
+            case Append(ids) | Register(ids):
                 for i in ids:
                     self._promote(i, rows_of(i))
-            case Revert(ids):
-                self._take_back(job, ids, REVERTED)
-                self.requests[request_name(job)] = job
-            case Replay(ids, by):
-                self._take_back(job, ids, REPLACED)
-                self._promote(by, rows_of(by, REPLACEMENT_ROWS))
-                self.requests[request_name(job)] = job
-            case Undo(of):
-                self._show_again(of)
-                self.requests[request_name(job)] = job
             case Group(requests):
-                for request in in_turn(requests):
-                    self.carry_out(request)
+                self._carry_out_each(requests)
             case Vacuum():
                 pass
+            case _:
+                self._carry_out_each((job,))
+
+    def _carry_out_each(self, requests: Collection[Request]) -> Outcome:
+        """One after the other, in one commit: a request that searches for rows does not see those that come with it, and waits
+        for them."""
+        before, refusals, unknown, late = self.files.copy(), dict[str, str](), 0, set[tuple[str, str]]()
+        adds, lets_in, carried_out, waiting = False, False, 0, 0
+        for request in in_turn(requests):
+            name = request_name(request)
+            if name in self.requests:
+                continue
+            searches = isinstance(request, Change | EraseRows)
+            refusal = WAITS if late & needs(request) or (searches and (adds or lets_in)) else self._refusal(request)
+            if refusal is not None:
+                refusals[name] = refusal
+                waiting += refusal == WAITS
+                if refusal == WAITS:
+                    late |= brings(request)
+                continue
+            carried_out += 1
+            unknown += self._unknown(request, before)
+            lets_in |= isinstance(request, Undo) and not self.came.issuperset(_ids(request.of))
+            if isinstance(request, Replay | Change) and request.by not in self.states:
+                adds = True
+                if self.setup.native:
+                    late |= brings(request)
+            self._carry_out_one(request, before)
+            self.requests[name], self.turns[name] = request, self.turn
+        everything = waiting == len({request_name(r) for r in requests}) > 0
+        return Outcome(carried_out > 0, refusals, unknown=unknown, waits=everything)
+
+    def _carry_out_one(self, request: Request, before: Rows) -> None:
+        match request:
+            case Revert(ids):
+                self._take_back(request, ids, REVERTED)
+            case Erase(ids):
+                self._take_back(request, ids, ERASED)
+            case EraseRows(marks):
+                self._take_out(of_marks(before, marks))
+            case Replay(ids, by):
+                self._take_back(request, ids, REPLACED)
+                self._promote(by, rows_of(by, REPLACEMENT_ROWS))
+            case Change(changes, by):
+                if by not in self.states:
+                    self._take_out(of_keys(before, {v for _, v in changes}))
+                    self._promote(by, changed_rows(by, (v for op, v in changes if op == "U")))
+            case Undo(of):
+                self._show_again(of)
 
     def _promote(self, batch_id: str, rows: Rows) -> None:
         """A batch enters the table once; one that was taken back before it came never does."""
@@ -137,11 +187,17 @@ class Model:
             self.files = self.files + rows
 
     def _take_back(self, request: Request, ids: Collection[str], state: str) -> None:
-        """Unknown ids too: they are not promoted later. What was replaced stays replaced."""
+        """Unknown ids too: they are not promoted later. Replaced stays replaced, and a revert leaves erased what was erased."""
         for i in ids:
             self.held.setdefault(i, []).append(request_name(request))
-            self.states[i] = REPLACED if self.states.get(i) == REPLACED else state
+            now = self.states.get(i)
+            self.states[i] = now if now == REPLACED or (now == ERASED and state == REVERTED) else state
         self.tombstones |= frozenset(ids)
+
+    def _take_out(self, rows: Rows) -> None:
+        """One by one, whether or not a tombstone hides them."""
+        taken = self.files & rows
+        self.files, self.dead = self.files - taken, self.dead + taken
 
     def _show_again(self, request: Request) -> None:
         """Batches that were in the table are in it again; the others may come."""
@@ -150,6 +206,7 @@ class Model:
         self.tombstones -= frozenset(request.ids)
         for i in request.ids:
             del self.held[i]
+            self.masks.pop(i, None)
             if i in self.came:
                 self.states[i] = PROMOTED
             else:
@@ -161,7 +218,7 @@ class Model:
                 return "ReplacementIsReplaced"
             case Replay(ids, by) if any(self.states.get(i) == REPLACED for i in ids):
                 return "AlreadyReplaced"
-            case Replay(ids, by) if self.states.get(by) == PROMOTED:
+            case Replay(_, by) | Change(_, by) if self.states.get(by) == PROMOTED:
                 return "ReplacementAlreadyPromoted"
             case Undo(of):
                 return self._why_not_undone(of)
@@ -170,25 +227,48 @@ class Model:
 
     def _why_not_undone(self, request: Request) -> str | None:
         """A revert is taken back whole, while all rows are there and nobody else wants them gone."""
-        if request_name(request) not in self.requests:
+        name = request_name(request)
+        if name not in self.requests:
             return "UnknownRestatement"
-        if request_name(request) in self.undone or not isinstance(request, Revert):
+        if name in self.undone or not isinstance(request, Revert):
             return "NotUndoable"
         for i in request.ids:
             if self.states[i] == REPLACED:
                 return "AlreadyReplaced"
-            if i in self.purged:
+            if i in self.purged or i not in self.tombstones:
                 return "AlreadyPurged"
-            if self.held[i] != [request_name(request)]:
+            if self.held[i] != [name]:
                 return "HeldByAnother"
+        searched = (n for n, r in self.requests.items() if isinstance(r, EraseRows | Change))
+        if not self.came.issuperset(request.ids) and any(
+            self.turns[n] >= self.turns[name] for n in searched if self._owes(n)
+        ):
+            return "ErasedSince"
+        if any(i in self.masks and self.masks[i] != self._there(i) for i in request.ids):
+            return "AlreadyPurged"
         return None
 
-    def _unknown(self, request: Request) -> int:
-        ids = () if isinstance(request, Undo) else request.ids
-        present = {row[0] for row in self.files}
-        return sum(i not in self.states and i not in present for i in ids)
+    def _owes(self, name: str) -> bool:
+        """Whether a request left an erasure by another column than that of the batches: a Change has no deadline here."""
+        return isinstance(self.requests[name], EraseRows)
+
+    def _there(self, batch_id: str) -> int:
+        return sum(n for row, n in self.physical.items() if row[0] == batch_id)
+
+    def _unknown(self, request: Request, before: Rows) -> int:
+        present = {row[0] for row in before}
+        return sum(i not in self.states and i not in present for i in _ids(request))
 
     # --- what the rules leave open --------------------------------------------------------------------------------
+
+    def observed(self, physical: Rows) -> None:
+        """What the head's data files hold: every row that there is, and none but those taken out one by one besides. Where native
+        deletes hide what is taken back, such rows may have left."""
+        missing, more = self.files - physical, physical - self.files - self.dead
+        assert not more, f"the data files hold rows that nobody wrote: {dict(more)}"
+        lost = without(missing, self.taken_back if self.setup.native else ())
+        assert not lost, f"the data files do not hold {dict(lost)}"
+        self.files, self.physical = self.files & physical, physical
 
     def committed(self, tombstones: frozenset[str]) -> None:
         """A commit of ours that purges nothing left these tombstones: those there were, and maybe some set again."""
@@ -196,17 +276,25 @@ class Model:
         assert tombstones <= self.taken_back, "a tombstone of a batch that nobody took back"
         self.tombstones = tombstones
 
-    def vacuumed(
-        self, job: Vacuum, files: Rows, tombstones: frozenset[str], applied: frozenset[str], alone: bool
-    ) -> None:
-        """A vacuum left these files and tombstones and says that it applied those. `alone`: nothing came between."""
+    def marked(self, purged: Collection[str], masks: Mapping[str, int]) -> None:
+        """What the tombstones of the last commit say of their rows, which counts where native deletes hide them."""
+        if self.setup.native:
+            self.purged, self.masks = set(purged), dict(masks)
+
+    def vacuumed(self, whole: bool, physical: Rows, tombstones: frozenset[str], applied: frozenset[str]) -> None:
+        """A vacuum left these rows in files and these tombstones, and names the tombstones that it applied.
+
+        Args:
+            whole: It had no limits, and nothing came between.
+        """
+        files, before = self.files & physical, self.tombstones
         purged = self.files - files
-        assert not files - self.files, "a vacuum added rows"
-        assert without(purged, self.tombstones) == Counter(), "a vacuum removed rows that were not deleted"
-        assert {row[0] for row in purged} <= applied <= self.tombstones, "the vacuum's own tombstone file is wrong"
-        before, self.files = self.tombstones, files
+        assert not physical - self.files - self.dead, "a vacuum added rows"
+        assert without(purged, before) == Counter(), "a vacuum removed rows that were not deleted"
+        assert {row[0] for row in purged} <= applied <= before, "the vacuum's own tombstone file is wrong"
+        self.files, self.physical = files, physical
         self.purged |= applied | (before - tombstones)
-        if alone and job.max_bytes is None:
+        if whole:
             assert files == without(files, before), "a full vacuum left deleted rows"
             assert not tombstones & before, "a full vacuum left tombstones"
         assert self.must_be_hidden <= tombstones <= self.taken_back, "a vacuum ended a tombstone whose rows are there"
@@ -218,32 +306,10 @@ class Model:
         """Rows of another writer are seen, unless a tombstone is active; one set again later hides them later."""
         self.files = self.files + rows
 
-
-def in_turn(requests: Collection[Request]) -> list[Request]:
-    """By name, all being of one age, but none before another that brings what it needs; in a circle, the first."""
-    left = sorted(dict.fromkeys(requests), key=request_name)
-    ordered: list[Request] = []
-    while left:
-        free = [r for r in left if not any(_brings(o) & (_needs(r) - _brings(r)) for o in left)]
-        ordered.append((free or left)[0])
-        left.remove(ordered[-1])
-    return ordered
+    def deleted(self, rows: Rows) -> None:
+        """By another writer's own delete, tombstones or not."""
+        self._take_out(rows)
 
 
-def _brings(request: Request) -> set[tuple[str, str]]:
-    made = {("batch", request.by)} if isinstance(request, Replay) else set()
-    return {("request", request_name(request)), *made}
-
-
-def _needs(request: Request) -> set[tuple[str, str]]:
-    if isinstance(request, Undo):
-        return {("request", request_name(request.of))}
-    return {("batch", i) for i in request.ids}
-
-
-def without(rows: Rows, ids: Collection[str | None]) -> Rows:
-    return Counter({row: n for row, n in rows.items() if row[0] not in ids})
-
-
-def of_day(rows: Rows, day: int) -> Rows:
-    return Counter({row: n for row, n in rows.items() if row[2] == day})
+def _ids(request: Request) -> tuple[str, ...]:
+    return request.ids if isinstance(request, Revert | Erase | Replay) else ()

@@ -3,285 +3,175 @@
 `play(world, Append(("A",)), Revert(("A",)), …)` is what a failing sequence becomes when pasted into a test.
 """
 
-from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
-from lethe.errors import ConflictError
-from lethe.run_result import RunResult
-
-from tests.model.acts import (
-    STEPS_AFTER_THE_COMMIT,
-    Act,
-    Append,
-    Crash,
-    During,
-    Expire,
-    Foreign,
-    ForeignAppend,
-    ForeignCompaction,
-    ForeignRepartition,
-    ForeignTag,
-    Job,
-    Vacuum,
-)
-from tests.model.model import Model, Outcome, Rows, of_day, without
-from tests.model.world import Seen, World, tombstones
-from tests.spark.jobs_support import Killed
-
-SCANNED_EACH_TIME = 6  # snapshots; more take turns
+from tests.model.acts import Act, Append, Change, Crash, During, EraseRows, Job, Register, Replay, job_of
+from tests.model.checks import check
+from tests.model.foreign_acts import Foreign
+from tests.model.model import Model
+from tests.model.readings import Seen
+from tests.model.rows import REPLACEMENT_ROWS, Rows, batch_of, changed_rows, mark_of, rows_of
+from tests.model.running import Running, die
+from tests.model.visiting import visit
+from tests.model.world import World
 
 
 def play(world: World, *sequence: Act) -> "Play":
+    """Play the acts and check after each; everything once more after the last."""
     played = Play(world)
     for act in sequence:
         played.do(act)
+    check(played, everything=True)
     return played
 
 
 @dataclass
 class Play:
-    """One table's story. `hidden`: the tombstones of each snapshot's ledger; `history`: the head's, oldest first;
-    `past`: all that happened, also while something else did; `sequence`: as it was played."""
+    """One table's story.
+
+    Args:
+        at: The model of each snapshot, as it was when the snapshot was made: what a snapshot shows, it shows for ever.
+        history: The head's line, oldest first.
+        checked: Snapshots that were read since something happened that could change what they show.
+        past: All that happened, also while something else did; `sequence`: as it was played.
+        written: When each row was first, and last, written to a file: the number of the act.
+        foreign_appends: How many there were.
+        picked: Snapshots that were cherry-picked; `lost`: those that replaced the table, whose ledger nobody knows.
+        verified: Names of the erasures that were verified at some time.
+    """
 
     world: World
     model: Model = field(default_factory=Model)
-    hidden: dict[int, frozenset[str]] = field(default_factory=dict)
+    at: dict[int, Model] = field(default_factory=dict)
     history: list[int] = field(default_factory=list)
+    checked: set[int] = field(default_factory=set)
     past: list[Act] = field(default_factory=list)
     sequence: list[Act] = field(default_factory=list)
-    tagged: set[int] = field(default_factory=set)
+    refs: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    foreign_appends: int = 0
+    picked: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+    verified: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.model.setup = self.world.setup
+        for i in reversed(self.world.look().lineage):
+            self.remember(i)
 
     def do(self, act: Act) -> None:
         """Let it happen, and compare."""
         self.sequence.append(act)
         self.world.let_time_pass()
-        self._do(act)
-        self.check()
+        self.act(act)
+        self.note_verified()
+        check(self)
 
-    def _do(self, act: Act) -> None:
+    def act(self, act: Act) -> None:
         self.past.append(act)
+        self._note_written(act)
         match act:
             case Crash(job, at):
-                _Run(self, job).go(at, _die)
+                Running(self, job).go(at, die)
             case During(job, at, other):
-                _Run(self, job).go(at, lambda: self._do(other))
-            case ForeignAppend() | ForeignCompaction() | ForeignRepartition() | ForeignTag() | Expire():
-                self._by_a_stranger(act)
+                Running(self, job).go(at, lambda: self.act(other))
+            case _ if isinstance(act, Foreign):
+                visit(self, act)
             case _:
-                _Run(self, act).go()
-
-    def _by_a_stranger(self, act: Foreign) -> None:
-        match act:
-            case ForeignAppend(ids, day):
-                self.model.appended(self.world.append_as_a_stranger(*ids, day=day))
-            case ForeignCompaction():
-                self.world.compact_as_a_stranger()
-            case ForeignRepartition(by):
-                self.world.repartition_as_a_stranger(by)
-            case ForeignTag():
-                self.tagged |= self.world.tag_the_head()
-            case Expire(keep):
-                # The format asks strangers not to expire the ledger from under a bare head.
-                keep = max(keep, self.world.look().bare + 1)
-                self.world.expire_as_a_stranger(keep)
-                self.kept(keep)
-        seen = self.world.look()
-        for i in self.news(seen):
-            assert seen.is_bare(i)
-            self.remember(i)
+                Running(self, act).go()
 
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def news(self, seen: Seen) -> list[int]:
-        """The head's snapshots that nobody has told the model of, oldest first."""
-        return [i for i in reversed(seen.lineage) if i not in self.model.shown]
+        """The head's snapshots that the model does not know, oldest first."""
+        return [i for i in reversed(seen.lineage) if i not in self.at]
 
     def remember(self, snapshot_id: int) -> None:
-        """What a snapshot shows, it shows for ever."""
         self.history.append(snapshot_id)
-        self.model.shown[snapshot_id], self.hidden[snapshot_id] = self.model.visible, self.model.tombstones
+        self.at[snapshot_id] = deepcopy(self.model)
 
     def note_staged(self, seen: Seen) -> None:
         """A staged snapshot shows its parent's rows and those staged, under its parent's ledger."""
         for i in seen.others:
-            if i not in self.model.shown:
+            if i not in self.at:
                 parent = seen.parent(i)
-                hidden = self.hidden[parent] if parent is not None else frozenset[str]()
-                self.model.shown[i], self.hidden[i] = without(seen.files(i), hidden), hidden
+                staged = deepcopy(self.at[parent]) if parent is not None else Model(self.world.setup)
+                added = seen.physical(i, added_by=i)
+                staged.appended(added)
+                staged.observed(seen.physical(i))
+                self.at[i] = staged
 
-    def kept(self, newest: int) -> None:
+    def go_back(self, snapshot_id: int) -> None:
+        """The head is this snapshot again, with its ledger."""
+        self.model = deepcopy(self.at[snapshot_id])
         lineage = self.world.look().lineage
-        assert list(lineage[:newest]) == self.history[: -newest - 1 : -1], "too much was expired"
+        self.history = list(reversed(lineage))
+        self.checked.clear()
+
+    def kept(self, newest: int | None) -> None:
+        """An expiry has kept so many of the head's line, and what tags and branches hold. None: nobody can say how many."""
+        lineage = self.world.look().lineage
+        if newest is not None:
+            assert list(lineage[:newest]) == self.history[: -newest - 1 : -1], "too much was expired"
         self.history = [i for i in self.history if i in lineage]
+        self.checked.clear()
 
-    # --- what must hold after every step --------------------------------------------------------------------------
+    def breaks(self, seen: Seen, since: int, until: int) -> bool:
+        """Whether rows left or moved in between in a way that no increment can tell of."""
+        line = seen.lineage[seen.lineage.index(until) : seen.lineage.index(since)]
+        return any(
+            seen.operation(i) in ("overwrite", "delete")
+            and not {"tombstone.vacuum.file", "lethe.deletes"} & seen.keys(i).keys()
+            for i in line
+        )
 
-    def check(self) -> None:
-        """Every reader finds the model's rows, at the head and at the retained snapshots; the files hold no others."""
-        seen, model = self.world.look(), self.model
-        _same("the data files", seen.files(), model.files)
-        assert seen.tombstones() == model.tombstones
-        assert seen.states == model.states
-        _same("lethe.scan", self.world.read(seen), model.visible)
-        _same("Spark", self.world.read_by_spark(), model.visible)
-        for day in (1, 2, 3):
-            _same(f"lethe.scan of day {day}", self.world.read(seen, day=day), of_day(model.visible, day))
-        turn = len(self.past)
-        retained = [*seen.lineage, *seen.others]
-        assert self.tagged.issubset(retained)
-        for i in [*retained[turn % len(retained) :], *retained][:SCANNED_EACH_TIME] if retained else ():
-            _same(f"lethe.scan of snapshot {i}", self.world.read(seen, i), model.shown[i])
-            day = 1 + turn % 3
-            _same(
-                f"lethe.scan of day {day} of snapshot {i}",
-                self.world.read(seen, i, day),
-                of_day(model.shown[i], day),
-            )
-        if len(retained) > 1:
-            i = retained[1 + turn % (len(retained) - 1)]
-            chosen = 1 + turn % 3 if turn % 2 else None
-            wanted = model.shown[i] if chosen is None else of_day(model.shown[i], chosen)
-            _same(f"Spark, day {chosen} of snapshot {i}", self.world.read_by_spark(i, chosen), wanted)
-            self._check_increments(seen, turn)
+    # --- rows and erasures ----------------------------------------------------------------------------------------
 
-    def _check_increments(self, seen: Seen, turn: int) -> None:
-        """From any snapshot to any later one: the rows there are the rows here, plus the appended, minus the deleted."""
-        if len(seen.lineage) < 2:
-            return
-        at = turn % (len(seen.lineage) - 1)
-        for since, until in {(seen.lineage[-1], seen.lineage[0]), (seen.lineage[at + 1], seen.lineage[at // 2])}:
-            came = self.world.increment(seen, since, until, "appended")
-            went = self.world.increment(seen, since, until, "deleted")
-            where = f"the increment from {since} to {until}, appended {dict(came)}, deleted {dict(went)}"
-            _same(where, self.model.shown[since] + came, self.model.shown[until] + went)
-            if turn % 4 == 0:
-                _same(f"Spark's appended, {where}", self.world.increment_by_spark(since, until, "appended"), came)
-                _same(f"Spark's deleted, {where}", self.world.increment_by_spark(since, until, "deleted"), went)
-                break
+    def written_now(self, rows: Rows) -> None:
+        """Rows that may be written to files of the table from now on: none of them can be said to be gone."""
+        marks = {mark_of(r) for r in rows}
+        self.written |= dict.fromkeys(marks, len(self.sequence))
+        self.model.gone -= marks
+        for model in self.at.values():
+            model.gone -= marks
 
+    def _note_written(self, act: Act) -> None:
+        job = job_of(act)
+        for one in getattr(job, "requests", (job,)):
+            self.written_now(self._rows_of(one))
 
-@dataclass
-class _Run:
-    """A run of ours, and what happens right after one of its steps: another act, or its death.
+    def _rows_of(self, job: Job | None) -> Rows:
+        known = self.model.states
+        match job:
+            case Append(ids) | Register(ids):
+                return sum((rows_of(i) for i in ids if i not in known), Rows())
+            case Replay(_, by) if by not in known:
+                return rows_of(by, REPLACEMENT_ROWS)
+            case Change(changes, by) if by not in known:
+                return changed_rows(by, (v for op, v in changes if op == "U"))
+            case _:
+                return Rows()
 
-    `expected`: what it comes to, once that is settled; `reached`: the step was.
-    """
+    def note_asked(self) -> None:
+        """Requests were carried out just now."""
+        self.model.asked |= {name: len(self.sequence) for name in self.model.requests if name not in self.model.asked}
 
-    play: Play
-    job: Job
-    expected: Outcome | None = None
-    reached: bool = False
-
-    def go(self, at: str = "", happening: Callable[[], object] | None = None) -> None:
-        world, model = self.play.world, self.play.model
-        spec = world.spec(self.job)
-        self.run_id = spec.run_id
-
-        def hook() -> None:
-            self.reached = True
-            # A run that has nothing to do, and yet comes by here, is giving the head a ledger: its own work is done.
-            if at in STEPS_AFTER_THE_COMMIT or not model.foresee(self.job).commits:
-                self._settle(alone=True)
-            assert happening is not None
-            happening()
-
-        try:
-            result = world.run(spec, at, hook)
-        except (Killed, ConflictError):
-            if not self.reached:
-                raise  # a run that is alone meets no conflict
-            if self.expected is None:
-                self._nothing_landed()
-            return
-        alone = self.expected is not None or not self.reached
-        if self.expected is None:
-            self._settle(alone)
-        seen = world.look()
-        self._anchored(seen, self.play.news(seen))
-        assert self.expected is not None
-        expires = isinstance(self.job, Vacuum) and self.job.keep is not None
-        if not self.reached and (expires or not self.expected.commits):
-            assert not seen.bare, "the head was left without a ledger"
-        _compare(self.job, result, self.expected, alone)
-        if isinstance(self.job, Vacuum) and self.job.keep is not None:
-            self.play.kept(self.job.keep)
-
-    def _nothing_landed(self) -> None:
-        seen = self.play.world.look()
-        self.play.note_staged(seen)
-        assert not self.play.news(seen), "a run that died before its commit has committed"
-
-    def _settle(self, alone: bool) -> None:
-        """The run has committed, or had nothing to commit: the model follows."""
-        seen = self.play.world.look()
-        self.play.note_staged(seen)
-        expected, news = self.play.model.foresee(self.job), self.play.news(seen)
-        if isinstance(self.job, Vacuum) and not alone:
-            # How much was left to do depends on the moment.
-            expected = Outcome(commits=bool(news) and "tombstone.vacuum.file" in seen.keys(news[0]))
-        if expected.commits:
-            assert news, f"no commit, expected {expected}"
-            self._landed(seen, news.pop(0), alone)
-        self._anchored(seen, news)
-        self.expected = expected
-
-    def _landed(self, seen: Seen, snapshot_id: int, alone: bool) -> None:
-        model, keys = self.play.model, seen.keys(snapshot_id)
-        assert keys["lethe.run-id"] == self.run_id
-        before, after = model.tombstones, tombstones(keys["tombstone.file"])
-        model.carry_out(self.job)
-        if isinstance(self.job, Vacuum):
-            applied = tombstones(keys["tombstone.vacuum.file"])
-            model.vacuumed(self.job, seen.files(snapshot_id), after, applied, alone)
-            _check_counts(keys, before, after, vacuum=len(applied))
-        else:
-            model.committed(after)
-            _check_counts(keys, before, after)
-        self.play.remember(snapshot_id)
-
-    def _anchored(self, seen: Seen, news: list[int]) -> None:
-        """Further commits of the run give a head of another writer's a ledger, and change nothing else. They must not pass
-        for the run's own, unless it has no other work."""
-        for i in news:
-            model, keys, parent = self.play.model, seen.keys(i), seen.parent(i)
-            assert (keys["lethe.run-id"] == self.run_id) == (self.job == Append(()))
-            # An ancestor that is gone by now may have been bare.
-            assert parent is None or parent not in seen.lineage or seen.is_bare(parent), "a commit for nothing"
-            before, after = model.tombstones, tombstones(keys["tombstone.file"])
-            model.committed(after)
-            _check_counts(keys, before, after)
-            self.play.remember(i)
-
-
-def _check_counts(keys: dict[str, str], before: frozenset[str], after: frozenset[str], **more: int) -> None:
-    counted = {k.split(".")[2]: int(v) for k, v in keys.items() if k.startswith("tombstone.metrics.")}
-    wanted = {"added": len(after - before), "deleted": len(before - after), "total": len(after)} | more
-    assert counted == wanted, "the counts in the summary are not those in the files"
-
-
-def _compare(job: Job, result: RunResult, expected: Outcome, alone: bool) -> None:
-    """What a run says of itself."""
-    match job:
-        case Append(ids):
-            if ids:
-                assert result.outcome == ("Committed" if expected.commits else "AlreadyCommitted")
-            if alone:
-                assert (result.batches_promoted, result.batches_withheld) == (expected.promoted, expected.withheld)
-        case Vacuum():
-            if alone:
-                assert result.outcome == ("Committed" if expected.commits else "NothingToDo")
-        case _:
-            refusals = {r.name.removeprefix("ns/"): r.reason for r in result.requests if not r.succeeded}
-            assert refusals == expected.refusals
-            if alone and expected.commits:
-                told = [r for r in result.requests if r.snapshot_id == result.snapshot_id]
-                assert sum(r.unknown_batch_ids_count for r in told) == expected.unknown
-                assert {r.group_size for r in told} == {len(told)}
-
-
-def _die() -> None:
-    raise Killed
-
-
-def _same(where: str, found: Rows, wanted: Rows) -> None:
-    assert found == wanted, f"{where}: too many {dict(found - wanted)}, missing {dict(wanted - found)}"
+    def note_verified(self) -> None:
+        """From now on no file may hold a row of an erasure that is verified."""
+        now = self.world.look().verified
+        self.verified |= now
+        for name in now - self.model.verified:
+            request = self.model.requests[name]
+            if isinstance(request, EraseRows):
+                marks = set(request.marks)
+                since = self.model.asked[name]
+            else:
+                ids = getattr(request, "ids", ())
+                marks = {m for m in self.written if batch_of(m) in ids}
+                since = len(self.sequence)
+            self.model.gone |= {m for m in marks if self.written.get(m, 0) < since}
+        self.model.verified = now
+        head = self.world.look().head
+        if head in self.at:
+            self.at[head].gone, self.at[head].verified = self.model.gone, now

@@ -1,6 +1,7 @@
 """A short walk of the model test, the same each time; `make test-model` takes the long ones."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -10,17 +11,28 @@ from pyspark.sql import SparkSession
 
 from tests.model.acts import (
     Append,
+    Change,
     Crash,
     During,
+    Erase,
+    EraseRows,
+    Group,
+    Register,
+    Replay,
+    Revert,
+    Setup,
+    Undo,
+    Vacuum,
+)
+from tests.model.foreign_acts import (
     Expire,
     ForeignAppend,
     ForeignCompaction,
+    ForeignDelete,
     ForeignRepartition,
-    Group,
-    Replay,
-    Revert,
-    Undo,
-    Vacuum,
+    ForeignTag,
+    Rename,
+    Rollback,
 )
 from tests.model.machine import TableMachine
 from tests.model.play import play
@@ -38,27 +50,36 @@ SHORT = settings(
 )
 
 
+Begin = Callable[..., World]
+
+
 @pytest.fixture
-def world(spark: SparkSession, lake: Lake) -> Iterator[World]:
-    world = World.begin(spark, lake)
-    yield world
-    world.end()
+def begin(spark: SparkSession, lake: Lake) -> Iterator[Begin]:
+    worlds: list[World] = []
+
+    def made(*setup: Any) -> World:
+        worlds.append(World.begin(spark, lake, Setup(*setup)))
+        return worlds[-1]
+
+    yield made
+    for world in worlds:
+        world.end()
 
 
 def test_the_table_and_a_plain_model_of_it_agree_after_every_step_of_a_random_walk(
     spark: SparkSession, lake: Lake
 ) -> None:
     class Short(TableMachine):
-        begin = staticmethod(lambda: World.begin(spark, lake))
+        begin = staticmethod(lambda: World.begin(spark, lake, Setup(2)))
 
     run_state_machine_as_test(seed(3)(Short), settings=SHORT)
 
     assert Short.played > 10
 
 
-def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(world: World) -> None:
+def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begin: Begin) -> None:
     play(
-        world,
+        begin(2),
         Append(("B", "A", "C")),
         Replay(("C",), "D"),
         Crash(Append(("F", "G")), "after-stage"),
@@ -77,10 +98,41 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(worl
     )
 
 
-def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_comes(world: World) -> None:
+@pytest.mark.parametrize(
+    "setup", [(2,), (3,), (3, "DeletionVectors"), (2, "EqualityDeletes")], ids=["v2", "v3", "vectors", "equality"]
+)
+def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
+    begin: Begin, setup: tuple[Any, ...]
+) -> None:
+    """And of the rows of an erasure that is verified, no file holds any byte."""
+    played = play(
+        begin(*setup),
+        Append(("B", "A", "C")),
+        Revert(("B", "Y")),
+        ForeignAppend(("A", None, "B", "x"), day=3),
+        Undo(Revert(("B", "Y"))),
+        EraseRows(("B~66000", "A~65001")),
+        Change((("U", 66001), ("D", 67000)), "K"),
+        Erase(("C",)),
+        Vacuum(keep=1),
+        Register(("R", "S")),
+        Revert(("R",)),
+        Undo(Revert(("R",))),
+        ForeignDelete(82000),
+        ForeignTag(),
+        Rollback(2),
+        Rename(),
+        Vacuum(keep=1, care=("compact", "orphans")),
+        Expire(1, "PyIceberg"),
+    )
+
+    assert played.verified
+
+
+def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_comes(begin: Begin) -> None:
     mixed = Group((Revert(("A",)), Replay(("C",), "C2"), Replay(("C2",), "C3"), Replay(("D",), "E")))
     play(
-        world,
+        begin(3),
         Append(("A", "B", "C", "D", "E", "F")),
         Group((Undo(Revert(("A", "Z"))), Replay(("B2",), "B3"), Replay(("B",), "B2"), Revert(("A", "Z")))),
         Crash(mixed, "after-write"),
@@ -95,9 +147,9 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_come
     )
 
 
-def test_a_rule_that_is_broken_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_is_broken_is_noticed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, rows of a batch taken back could come in again by another writer, and stay."""
     monkeypatch.setattr(rearm, "_armed_again", lambda *_: ())
 
     with pytest.raises(AssertionError, match="a deleted batch has no tombstone"):
-        play(world, Append(("A", "B")), Revert(("A",)), Vacuum(), ForeignAppend(("A",)), Append(("C",)))
+        play(begin(2), Append(("A", "B")), Revert(("A",)), Vacuum(), ForeignAppend(("A",)), Append(("C",)))

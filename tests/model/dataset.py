@@ -1,0 +1,168 @@
+"""The Dataset of the model test: what producers and users write for its runs, and the runs' specs. I/O."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lethe import names
+from lethe.run import (
+    BufferRef,
+    ConsolidationSpec,
+    CreateTable,
+    Maintenance,
+    Replacement,
+    RestatementRequest,
+    RowsRef,
+    RunKind,
+    RunSpec,
+    SnapshotLimits,
+    TableRef,
+    VacuumSpec,
+)
+from pyspark.sql import SparkSession
+
+from tests.builders import a_request
+from tests.model.acts import (
+    Append,
+    Change,
+    Erase,
+    EraseRows,
+    Group,
+    Job,
+    Register,
+    Replay,
+    Request,
+    Revert,
+    Setup,
+    Undo,
+    Vacuum,
+    request_name,
+)
+from tests.model.rows import CHANGES, COLUMNS, REPLACEMENT_ROWS, WRITTEN, Rows, as_arrow, mark_of, rows_of
+from tests.spark.jobs_support import Story
+from tests.spark.lake import BufferFolder, Lake
+
+# Files are found small by any measure, and whatever a clean-up may remove is old enough.
+ORPHANS_OLDER_THAN = 86_400
+EVICT_BY = 60  # seconds: an Erase is due at once, by the vacuum's lead of a day
+
+
+@dataclass(frozen=True)
+class Dataset(Story):
+    """One Dataset, whose rows have marks."""
+
+    setup: Setup = field(default_factory=Setup)
+
+    @classmethod
+    def prepared(cls, spark: SparkSession, lake: Lake, setup: Setup) -> "Dataset":
+        name = Story.begin(spark, lake).name
+        made = cls(spark, lake, name, format_version=setup.format_version, setup=setup)
+        made.buffer.path.mkdir(parents=True, exist_ok=True)
+        made.registered.path.mkdir(parents=True, exist_ok=True)
+        return made
+
+    @property
+    def registered(self) -> BufferFolder:
+        """The buffer of runs in mode Register."""
+        return self.lake.buffer(f"{self.name}-registered")
+
+    def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
+        create = CreateTable(schema=COLUMNS, partition_by=self.partition_by, format_version=self.format_version)
+        table = TableRef(catalog=self.catalog, name=self.name, create=create)
+        return super().spec(kind, keys, **{"table": table, **changes})
+
+    def spec_of(self, job: Job) -> RunSpec:
+        """The run that an act means; what it reads is put in place."""
+        match job:
+            case Append(ids):
+                for i in ids:
+                    if not self.folder(i).exists():
+                        self.buffer.put(i, as_arrow(rows_of(i), WRITTEN))
+                return self.consolidation(*ids)
+            case Register(ids):
+                return self._registration(ids)
+            case Group(requests):
+                return self._restatement(*(self.request(r) for r in dict.fromkeys(requests)))
+            case Vacuum():
+                return self._vacuum(job)
+            case _:
+                return self._restatement(self.request(job))
+
+    def _registration(self, ids: tuple[str, ...]) -> RunSpec:
+        """Each row lies in a file of its own, so that any partitioning may take it."""
+        for i in ids:
+            folder = self.registered.path / f"batch_id={i}"
+            folder.mkdir(exist_ok=True)
+            for n, row in enumerate(sorted(rows_of(i), key=str)):
+                # An expiry removes it with the last snapshot that names it.
+                if not (file := folder / f"part-{n}.parquet").exists():
+                    pq.write_table(as_arrow(Rows({row: 1})), file)
+            (folder / names.SUCCESS_MARKER).touch()
+        wanted = ConsolidationSpec(mode="Register", batch_ids=ids)
+        run = self.spec(RunKind.CONSOLIDATION, ["register", *ids], buffer=BufferRef(uri=self.registered.uri))
+        return run.model_copy(update={"consolidation": wanted})
+
+    def _restatement(self, *requests: RestatementRequest) -> RunSpec:
+        run = self.restatement(*requests)
+        assert run.restatement is not None
+        restatement = run.restatement.model_copy(update={"deletes": self.setup.deletes})
+        return run.model_copy(update={"restatement": restatement})
+
+    def _vacuum(self, job: Vacuum) -> RunSpec:
+        limits = SnapshotLimits(max_age_seconds=0, min_to_keep=job.keep or 1, max_count=job.keep or 1)
+        care = Maintenance(
+            compact_small_files="compact" in job.care,
+            rewrite_manifests="manifests" in job.care,
+            remove_orphan_files="orphans" in job.care,
+            orphan_files_older_than_seconds=ORPHANS_OLDER_THAN,
+        )
+        vacuum = VacuumSpec(
+            policy="air/nightly",
+            expire_snapshots=job.keep is not None,
+            snapshots=limits,
+            max_bytes=job.max_bytes,
+            maintenance=care,
+        )
+        return self.spec(RunKind.VACUUM, [repr(job)], vacuum=vacuum)
+
+    def request(self, act: Request) -> RestatementRequest:
+        name = request_name(act)
+        match act:
+            case Revert(ids):
+                return a_request(name, batch_ids=ids)
+            case Erase(ids):
+                return a_request(name, "Erase", batch_ids=ids, evict_by_seconds=EVICT_BY)
+            case EraseRows(marks):
+                rows = RowsRef(column="name", values_file=str(self._values(name, marks)))
+                return a_request(name, "Erase", batch_ids=(), rows=rows, evict_by_seconds=EVICT_BY)
+            case Replay(ids, by):
+                return a_request(name, "Replay", batch_ids=ids, replacement=self._replacement(by))
+            case Change():
+                return a_request(name, "Replay", batch_ids=(), replacement=self._changes(name, act))
+            case Undo(of):
+                return a_request(name, "Undo", batch_ids=(), undoes=self.request(of).key)
+
+    def _values(self, name: str, marks: tuple[str, ...]) -> Path:
+        file = self.lake.home / "values" / self.name / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{m}\n" for m in marks))
+        return file
+
+    def _replacement(self, by: str) -> Replacement:
+        buffer = BufferFolder(self.lake.home / "restated" / self.name)
+        folder = buffer.path / f"batch_id={by}"
+        if not folder.exists():
+            buffer.put(by, as_arrow(rows_of(by, REPLACEMENT_ROWS), WRITTEN))
+        return Replacement(batch_id=by, uri=f"file://{folder}")
+
+    def _changes(self, name: str, act: Change) -> Replacement:
+        buffer = BufferFolder(self.lake.home / "changed" / self.name / name)
+        folder = buffer.path / f"batch_id={act.by}"
+        if not folder.exists():
+            values = [(op, (act.by, v, 1 + v % 2)) for op, v in act.changes]
+            rows = [{"v": r[1], "day": r[2], "name": mark_of(r), "op": op} for op, r in values]
+            buffer.put(act.by, pa.Table.from_pylist(rows, CHANGES))
+        return Replacement(batch_id=act.by, uri=f"file://{folder}", key_columns=("v",), op_column="op")

@@ -1,0 +1,31 @@
+"""In which order the requests of a group go. Pure."""
+
+from collections.abc import Collection
+
+from tests.model.acts import Change, Erase, Replay, Request, Revert, Undo, request_name
+
+
+def in_turn(requests: Collection[Request]) -> list[Request]:
+    """By name, all being of one age, but none before another that brings what it needs; in a circle, the first."""
+    left = sorted(dict.fromkeys(requests), key=request_name)
+    ordered: list[Request] = []
+    while left:
+        free = [r for r in left if not any(brings(o) & (needs(r) - brings(r)) for o in left)]
+        ordered.append((free or left)[0])
+        left.remove(ordered[-1])
+    return ordered
+
+
+def brings(request: Request) -> set[tuple[str, str]]:
+    made = {("batch", request.by)} if isinstance(request, Replay | Change) else set()
+    return {("request", request_name(request)), *made}
+
+
+def needs(request: Request) -> set[tuple[str, str]]:
+    match request:
+        case Undo(of):
+            return {("request", request_name(of))}
+        case Revert(ids) | Erase(ids) | Replay(ids):
+            return {("batch", i) for i in ids}
+        case _:
+            return set()

@@ -1,0 +1,84 @@
+"""The rows of the model test, and the mark in each of them that tells it from all others. Pure.
+
+A row's mark is `<batch>~<v>`, in its column `name`: short enough for whole bounds in manifests, and found nowhere by chance.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+Row: TypeAlias = tuple[str | None, int, int]  # batch id, v, day
+Rows: TypeAlias = Counter[Row]
+
+REPLACEMENT_ROWS: Final = 3
+FOREIGN: Final = 500_000  # the least v of rows of other writers
+COLUMNS: Final = "v bigint, day int, name string, batch_id string"
+WRITTEN: Final = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("name", pa.string())])
+WHOLE: Final = WRITTEN.append(pa.field("batch_id", pa.string()))
+CHANGES: Final = WRITTEN.append(pa.field("op", pa.string()))
+_MARK: Final = re.compile(rb"([A-Za-z0-9]{0,8})~([0-9]{1,9})(?![0-9])")
+
+
+def mark_of(row: Row) -> str:
+    return f"{row[0] or ''}~{row[1]}"
+
+
+def key_of(mark: str) -> int:
+    return int(mark.partition("~")[2])
+
+
+def batch_of(mark: str) -> str:
+    return mark.partition("~")[0]
+
+
+def marks_in(content: bytes) -> frozenset[str]:
+    return frozenset(f"{b.decode()}~{v.decode()}" for b, v in _MARK.findall(content))
+
+
+def rows_of(batch_id: str, rows: int = 2) -> Rows:
+    """The rows that a batch's producer wrote, on days 1 and 2."""
+    return Counter((batch_id, sum(batch_id.encode()) * 1000 + n, 1 + n % 2) for n in range(rows))
+
+
+def changed_rows(by: str, keys: Iterable[int]) -> Rows:
+    """The rows that change data of these keys brings."""
+    return Counter((by, v, 1 + v % 2) for v in keys)
+
+
+def foreign_rows(ids: Collection[str | None], day: int, nth: int) -> Rows:
+    """The rows of the n-th foreign append, of keys that no other row has."""
+    return Counter((i, FOREIGN + 10 * nth + n, day) for n, i in enumerate(ids))
+
+
+def as_arrow(rows: Rows, schema: pa.Schema = WHOLE) -> pa.Table:
+    values = [{"v": r[1], "day": r[2], "name": mark_of(r), "batch_id": r[0]} for r in sorted(rows.elements(), key=str)]
+    return pa.Table.from_pylist([{k: v for k, v in row.items() if k in schema.names} for row in values], schema)
+
+
+def of_values(found: Iterable[dict[str, Any]]) -> Rows:
+    """Rows as a reader has them, after a look at their marks."""
+    rows: Rows = Counter()
+    for r in found:
+        row = (r["batch_id"], r["v"], r["day"])
+        assert r["name"] == mark_of(row), f"the row {row} has the name {r['name']}"
+        rows[row] += 1
+    return rows
+
+
+def without(rows: Rows, ids: Collection[str | None]) -> Rows:
+    return Counter({row: n for row, n in rows.items() if row[0] not in ids})
+
+
+def of_day(rows: Rows, day: int) -> Rows:
+    return Counter({row: n for row, n in rows.items() if row[2] == day})
+
+
+def of_keys(rows: Rows, keys: Collection[int]) -> Rows:
+    return Counter({row: n for row, n in rows.items() if row[1] in keys})
+
+
+def of_marks(rows: Rows, marks: Collection[str]) -> Rows:
+    return Counter({row: n for row, n in rows.items() if mark_of(row) in marks})
