@@ -6,7 +6,7 @@ the Erase may; what they are too many of is a snapshot that has to go earlier, n
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Final
@@ -34,7 +34,7 @@ class HeldFile:
         lower, upper: Of a data file, bounds of the batch column; None: unknown.
         deletes: Of a data file of the head, whether native deletes that are no repetition of tombstones may be of it.
         of: Of deletes, the one data file that they are of; None: of several.
-        equality: Of deletes, whether they hold values of rows, and are not Lethe's.
+        values: Of deletes, whether they hold values of rows, and are not Lethe's.
     """
 
     path: str
@@ -45,7 +45,7 @@ class HeldFile:
     upper: str | None = None
     deletes: bool = False
     of: str | None = None
-    equality: bool = False
+    values: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class History:
     Args:
         files: By path, each file that a retained snapshot reaches.
         live: The paths of the head's files.
-        manifests: By snapshot, the manifests it lists; `named`: by manifest, the paths of its live files.
+        manifests: By snapshot, the manifests it lists.
+        named: By manifest, the paths of its live files.
+        gone: By manifest, the files that it says were removed.
     """
 
     snapshots: Mapping[int, Snapshot]
@@ -64,6 +66,7 @@ class History:
     live: frozenset[str]
     manifests: Mapping[int, Collection[str]]
     named: Mapping[str, Collection[str]]
+    gone: Mapping[str, Collection[HeldFile]] = field(default_factory=dict)
 
     @property
     def head_sequence_number(self) -> int:
@@ -74,6 +77,11 @@ class History:
     def with_deletes(self) -> tuple[HeldFile, ...]:
         """The data files of the head that native deletes may be of."""
         return tuple(f for f in map(self.files.__getitem__, self.live) if f.deletes)
+
+    @cached_property
+    def with_values(self) -> tuple[HeldFile, ...]:
+        """The delete files of the head that hold values of rows."""
+        return tuple(f for f in map(self.files.__getitem__, self.live) if f.values)
 
     @cached_property
     def last_commit_of(self) -> Mapping[str, int]:
@@ -121,7 +129,7 @@ class Claim:
         """Whether the file may hold one of its rows, or a value of one."""
         if file.content == DATA:
             return self.ids.might_hold(file) or self.is_older(file)
-        return file.equality and self.is_older(file)
+        return file.values and self.is_older(file)
 
 
 def claims(ledger: Ledger, snapshots: Mapping[int, Snapshot], field_id: int) -> tuple[Claim, ...]:
@@ -202,12 +210,13 @@ def _purged_file(path: str, keys: set[str], history: History, known: Mapping[str
 
 
 def _has_left(claim: Claim, history: History) -> bool:
-    """Whether no live data file holds a row of it: its tombstones are purged, and what native deletes hid was written anew."""
+    """Whether no live file holds a row of it: its tombstones are purged, what native deletes hid was written anew, and no older
+    delete file is left, which might delete by one of the values."""
     if claim.hidden:
         return False
     if not claim.by_records:
         return True
-    return not any(claim.is_older(f) for f in history.with_deletes)
+    return not any(claim.is_older(f) for f in (*history.with_deletes, *history.with_values))
 
 
 def _purging_snapshot(claim: Claim, history: History) -> int | None:

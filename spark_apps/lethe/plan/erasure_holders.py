@@ -9,7 +9,8 @@ from lethe import names
 from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import Snapshot
-from lethe.plan.erasure import History
+from lethe.plan.erasure import Claim, History
+from lethe.plan.erasure_metadata import mentioned_in, named_in_summaries
 from lethe.plan.expiry import STAGED_GRACE_SECONDS
 from lethe.run_result import LISTED_AT_MOST
 
@@ -26,16 +27,24 @@ class Ref:
     until: datetime | None = None
 
 
-def holders(history: History, files: Mapping[str, PurgedFile]) -> dict[int, frozenset[str]]:
-    """By snapshot that names some of the files, the erasures that these are of."""
-    of_manifest: dict[str, set[str]] = {}
+def holders(
+    history: History, files: Mapping[str, PurgedFile], claimed: Collection[Claim] = ()
+) -> dict[int, frozenset[str]]:
+    """By snapshot, the erasures that it holds: it names some of their files, or tells something of these.
+
+    Args:
+        files: That may hold rows, by path.
+        claimed: The erasures of which nothing must be told any more.
+    """
+    of_manifest = {manifest: set(keys) for manifest, keys in mentioned_in(claimed, history).items()}
     for manifest, paths in history.named.items():
         keys = {k for p in paths if p in files for k in files[p].restatements}
         if keys:
-            of_manifest[manifest] = keys
+            of_manifest.setdefault(manifest, set()).update(keys)
+    told = named_in_summaries(claimed, history)
     found: dict[int, frozenset[str]] = {}
     for i, manifests in history.manifests.items():
-        keys = set().union(*(of_manifest.get(m, set()) for m in manifests))
+        keys = set(told.get(i, ())).union(*(of_manifest.get(m, set()) for m in manifests))
         if keys:
             found[i] = frozenset(keys)
     return found

@@ -19,10 +19,13 @@ FILES_AT_MOST: Final = 10_000
 NOT_COVERED: Final = (
     "objects in the buffer",
     "replacement folders",
-    "bounds of data files in the table's metadata",
+    "default values of columns in the table's schemas",
+    "values of partitions that the ledger remembers, of tables that are partitioned by a column itself",
     "copies outside the table's location, such as backups",
     "writers other than Lethe that read the table before the purge and commit or leave files later",
 )
+
+NOT_LISTED: Final = "files of the table's metadata that no snapshot names, since nobody knows how to list this storage"
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def record(
             "leftovers-removed": verified.leftovers,
             "locations": [without_values(uri) for uri in verified.locations],
         },
-        "not-covered": [*NOT_COVERED, *verified.not_covered],
+        "not-covered": [*NOT_COVERED, *(() if verified.folders_listed else (NOT_LISTED,)), *verified.not_covered],
     }
     content = f"{json.dumps(document, indent=1)}\n".encode()
     digest = hashlib.sha256(content).hexdigest()

@@ -4,7 +4,7 @@ Deletes are named, not counted: a data file of which the same deletes are named 
 apply to a file counts, which is more than what does. PyIceberg itself passes over which file a deletion vector is of.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from lethe import names
 DELETED: Final = 2  # the status of an entry
 _EQUALITY: Final = 2  # the content of a file
 _FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
+_POSITION: Final = 2147483545  # likewise, of the row's position
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -76,9 +77,16 @@ def is_ours(content: int, path: str) -> bool:
     return content == _EQUALITY and path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
 
 
-def is_equality(file: Mapping[str, Any]) -> bool:
-    """Whether a file, as its manifest has it, is of equality deletes."""
-    return bool(file["content"] == _EQUALITY)
+def holds_values(file: Mapping[str, Any]) -> bool:
+    """Whether a file of deletes, as its manifest has it, holds values of rows."""
+    metrics = (*(file.get("value_counts") or ()), *(file.get("lower_bounds") or ()))
+    return tells_values(int(file["content"]), {int(m["key"]) for m in metrics})
+
+
+def tells_values(content: int, columns: Collection[int]) -> bool:
+    """The same of its content and the field ids of its columns, as far as they are known: equality deletes hold values, and
+    position deletes if they have a copy of each row."""
+    return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
 
 
 def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:

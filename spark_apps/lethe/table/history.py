@@ -3,14 +3,14 @@
 A manifest never changes and most are shared by many snapshots: each is read once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import fastavro
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
@@ -18,7 +18,7 @@ from lethe.ledger.erasure import Holder
 from lethe.plan.erasure import DATA, DELETES, HeldFile, History
 from lethe.plan.erasure_holders import Ref
 from lethe.table.batch_column import BatchColumn
-from lethe.table.deletes import DELETED, is_equality, is_ours, native_deletes, referenced
+from lethe.table.deletes import DELETED, holds_values, is_ours, native_deletes, referenced
 from lethe.table.facts import TableFacts, bounds_of
 
 READ_AT_ONCE = 8
@@ -29,6 +29,7 @@ class Manifests:
     """What was read of manifests, by their paths."""
 
     known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
+    gone: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)  # files that were removed, likewise
 
     def history(self, table: Table, facts: TableFacts, field_id: int) -> History:
         """The retained snapshots and their files.
@@ -57,6 +58,7 @@ class Manifests:
             frozenset(p for m in head for p in named[m.manifest_path]),
             {i: tuple(m.manifest_path for m in found) for i, found in listed.items()},
             named,
+            {path: self.gone[path] for path in manifests if self.gone[path]},
         )
 
     def _listed(self, table: Table) -> dict[int, tuple[ManifestFile, ...]]:
@@ -66,12 +68,14 @@ class Manifests:
         return {s.snapshot_id: manifests for s, manifests in zip(snapshots, found, strict=True)}
 
     def _read(self, io: FileIO, manifests: Iterable[ManifestFile], column: BatchColumn) -> None:
-        def read(manifest: ManifestFile) -> tuple[str, tuple[HeldFile, ...]]:
+        def read(manifest: ManifestFile) -> tuple[str, list[tuple[bool, HeldFile]]]:
             of_data = manifest.content is ManifestContent.DATA
-            return manifest.manifest_path, _data(io, manifest, column) if of_data else _deletes(io, manifest)
+            return manifest.manifest_path, list(_data(io, manifest, column) if of_data else _deletes(io, manifest))
 
         with ThreadPoolExecutor(READ_AT_ONCE) as pool:
-            self.known.update(pool.map(read, manifests))
+            for path, entries in pool.map(read, manifests):
+                self.known[path] = tuple(f for is_live, f in entries if is_live)
+                self.gone[path] = tuple(f for is_live, f in entries if not is_live)
 
 
 def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
@@ -90,25 +94,30 @@ def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
     return tuple(found)
 
 
-def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> tuple[HeldFile, ...]:
-    found: list[HeldFile] = []
-    for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[tuple[bool, HeldFile]]:
+    """The files of a manifest, and whether each is live: else it was removed."""
+    for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
         if entry.data_file.content is not DataFileContent.DATA:
             continue
         f = bounds_of(entry.data_file, column)
-        found.append(HeldFile(f.path, f.size, DATA, entry.file_sequence_number, f.lower, f.upper))
-    return tuple(found)
+        is_live = entry.status is not ManifestEntryStatus.DELETED
+        yield is_live, HeldFile(f.path, f.size, DATA, entry.file_sequence_number, f.lower, f.upper)
 
 
-def _deletes(io: FileIO, manifest: ManifestFile) -> tuple[HeldFile, ...]:
+def _deletes(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[bool, HeldFile]]:
+    """As `_data`."""
     with io.new_input(manifest.manifest_path).open() as stream:
-        entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
-    found: list[HeldFile] = []
+        entries = list(fastavro.reader(stream))
     for entry in entries:
         file, sequence_number = entry["data_file"], entry.get("file_sequence_number")
         path = str(file["file_path"])
-        foreign = is_equality(file) and not is_ours(file["content"], path)
         added = manifest.sequence_number if sequence_number is None else int(sequence_number)
-        size = int(file["file_size_in_bytes"])
-        found.append(HeldFile(path, size, DELETES, added, of=referenced(file), equality=foreign))
-    return tuple(found)
+        held = HeldFile(
+            path,
+            int(file["file_size_in_bytes"]),
+            DELETES,
+            added,
+            of=referenced(file),
+            values=holds_values(file) and not is_ours(file["content"], path),
+        )
+        yield entry["status"] != DELETED, held

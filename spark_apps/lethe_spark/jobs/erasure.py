@@ -24,6 +24,12 @@ from lethe.uri import place, without_values
 from lethe_spark.base import observe_base
 from lethe_spark.context import Run
 from lethe_spark.jobs.erasure_close import Seen, close, verification_of
+from lethe_spark.jobs.erasure_metadata import (
+    KEPT_BY_PROPERTY,
+    clear_metadata,
+    drop_dangling_deletes,
+    rewrite_telling_manifests,
+)
 from lethe_spark.jobs.erasure_strays import block_by_writers, end_uploads, leftovers, list_storage, not_covered
 from lethe_spark.jobs.purged import for_erasures, note_purged
 from lethe_spark.jobs.tidying import anchor_head, expired
@@ -34,7 +40,6 @@ from lethe_spark.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.tracking import said
 
 log = logging.getLogger(__name__)
-_KEPT_BY_PROPERTY: Final = "gc.enabled"
 LOOKS: Final = 3  # while others add snapshots that no look has seen
 
 
@@ -72,13 +77,17 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
     due: tuple[int, ...] = ()
     for _ in range(LOOKS):
         anchor_head(context, table)  # the rows of what another writer has added are told by the next ledger
+        committed.append(drop_dangling_deletes(context, table))
         committed.append(note_purged(context, table, manifests))
         context.step("after-purged-noted")
+        committed.append(rewrite_telling_manifests(context, table, manifests))
+        context.step("after-manifests-rewritten")
         due += _expire_due(context, table, manifests)
         storage = open_storage(table.location, observe_base(context, table).iceberg.io, context.catalog_properties)
         seen = _look(context, table, manifests)
         if seen.free:
             seen = _ask_storage(context, table, manifests, storage)
+            clear_metadata(context, table, seen, storage, _due(context, seen))
         context.step("after-storage-asked")
         verification = verification_of(context, seen, storage)
         outcomes, snapshot_id = close(context, table, seen, verification, due)
@@ -108,9 +117,14 @@ def _due_by(context: Run) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=lead)
 
 
+def _due(context: Run, seen: Seen) -> set[str]:
+    """The erasures of which older versions of objects go as well."""
+    return {k for k in seen.free if seen.claims[k].erasure.is_due(_due_by(context))}
+
+
 def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tuple[int, ...]:
     """Expire the snapshots that name files of due erasures. Returns: their ids."""
-    if table.properties.get(_KEPT_BY_PROPERTY) == "false":
+    if table.properties.get(KEPT_BY_PROPERTY) == "false":
         return ()
     own = for_erasures(context, "carriers")
     for anchored in (False, True):
@@ -119,7 +133,7 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
         due = {e.restatement for e in base.ledger.open_erasures if e.is_purged and e.is_due(_due_by(context))}
         if not due:
             return ()
-        held = holders(history, base.ledger.purged_files)
+        held = holders(history, base.ledger.purged_files, claims(base.ledger, base.facts.snapshots, base.field_id))
         ids = to_expire(history, held, refs_of(base.iceberg, base.facts), due, datetime.now(UTC))
         if not losing_ledger(history, ids, base.ledger.carriers):
             break
@@ -149,9 +163,9 @@ def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
     spec = context.spec.vacuum
     limits = spec.snapshots if spec is not None else SnapshotLimits()
     now = datetime.now(UTC)
-    blockers = snapshot_blockers(history, holders(history, files), refs, limits.max_age_seconds, now)
-    if table.properties.get(_KEPT_BY_PROPERTY) == "false":
-        why = f"the table property {_KEPT_BY_PROPERTY} is false"
+    blockers = snapshot_blockers(history, holders(history, files, claimed.values()), refs, limits.max_age_seconds, now)
+    if table.properties.get(KEPT_BY_PROPERTY) == "false":
+        why = f"the table property {KEPT_BY_PROPERTY} is false"
         blockers = {k: [replace(b, why=why, until=None) for b in found] for k, found in blockers.items()}
     return Seen(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
 
@@ -169,7 +183,7 @@ def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storag
     seen = _look(context, table, manifests)
     block_by_writers(seen, listing)
     free = set(seen.free)
-    due = {k for k in free if seen.claims[k].erasure.is_due(_due_by(context))}
+    due = _due(context, seen)
     wanted = {
         f.path: free.intersection(f.restatements) for f in seen.files.values() if not free.isdisjoint(f.restatements)
     }

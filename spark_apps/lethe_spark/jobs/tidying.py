@@ -27,6 +27,7 @@ from lethe.table.tenants import other_ledger
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Run
+from lethe_spark.jobs.erasure_metadata import rewrite_telling_manifests
 from lethe_spark.jobs.purged import note_purged
 from lethe_spark.jobs.reanchor import beside, reanchor
 from lethe_spark.jvm.removal import expire, remove_files
@@ -99,7 +100,10 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
     context.reporter.phase(Phase.EXPIRING)
     anchor_head(context, table)
     if observe_base(context, table).ledger.open_erasures:
-        note_purged(context, table, Manifests())
+        manifests = Manifests()
+        note_purged(context, table, manifests)
+        # Before the expiry, so that it lets go of the manifests that these replace.
+        rewrite_telling_manifests(context, table, manifests)
     base = observe_base(context, table)
     facts = base.facts
     ids = plan_expiry(

@@ -20,7 +20,7 @@ from lethe_spark.jvm.data_files import DataFile, described
 from lethe_spark.jvm.deletes import NativeDeletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
-from lethe_spark.jvm.manifests import rewriting
+from lethe_spark.jvm.manifests import DeleteManifests, rewriting
 from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.table import IcebergTable
 
@@ -89,10 +89,11 @@ class RowDelta:
 
 @dataclass(frozen=True)
 class RewriteManifests:
-    """The same data files, listed in other manifests (`lethe.plan.manifests`). Operation `replace`."""
+    """The same files, listed in other manifests (`lethe.plan.manifests`); `deletes`: of delete files. Operation `replace`."""
 
     replaced: frozenset[str]
     manifest_of: Mapping[str, int]
+    deletes: DeleteManifests = DeleteManifests()  # noqa: RUF009 - frozen
 
 
 Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Overwrite | RowDelta | RewriteManifests
@@ -226,8 +227,12 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
                 update = update.removeDeletes(old)
             for file in add:
                 update = update.addRows(file.java)
-        case RewriteManifests(replaced, manifest_of):
+        case RewriteManifests(replaced, manifest_of, manifests_of_deletes):
             update = rewriting(table, target, replaced, manifest_of)
+            for manifest in manifests_of_deletes.removed:
+                update = update.deleteManifest(manifest)
+            for manifest in manifests_of_deletes.added:
+                update = update.addManifest(manifest)
         case DeleteFiles(files):
             # Without the validation, deleting a file that is already gone lands silently.
             update = target.newDelete().validateFilesExist()

@@ -4,9 +4,13 @@ It asks about every data file, from several threads. The answers go over as one 
 """
 
 import json
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from lethe_spark.jvm.errors import reading
+from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.handles import as_interface, getter, java_class, method
 from lethe_spark.jvm.table import IcebergTable
 
@@ -38,3 +42,51 @@ def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manife
         .rewriteIf(as_interface(jvm, "java.util.function.Predicate", is_wanted))
         .clusterBy(as_interface(jvm, "java.util.function.Function", number))
     )
+
+
+@dataclass(frozen=True)
+class DeleteManifests:
+    """Manifests of delete files as Iceberg holds them: `removed` go, and list the same live files as `added`, in `paths`."""
+
+    removed: tuple[Any, ...] = ()
+    added: tuple[Any, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+@reading("writing manifests of deletes")
+def without_removed(
+    table: IcebergTable, snapshot_id: int, replaced: Mapping[str, Mapping[tuple[str, int | None], int]]
+) -> DeleteManifests:
+    """Write manifests of delete files anew without the entries of files that were removed, and commit nothing.
+
+    Iceberg's own rewriting is for those of data files.
+
+    Args:
+        replaced: By the path of a manifest of this snapshot, which snapshot added each live delete file: by its path and, of a
+            deletion vector, its offset.
+    Raises: TransientError. What was written by then stays in storage.
+    """
+    api, io = table.jvm.org.apache.iceberg, table.java.io()
+    removed: list[Any] = []
+    added: list[Any] = []
+    for manifest in each(table.java.snapshot(snapshot_id).deleteManifests(io)):
+        added_by = replaced.get(str(manifest.path()))
+        if added_by is None:
+            continue
+        removed.append(manifest)
+        if not added_by:
+            continue
+        path = table.java.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
+        spec = table.java.specs().get(manifest.partitionSpecId())
+        writer = api.ManifestFiles.writeDeleteManifest(table.format_version, spec, io.newOutputFile(path), None)
+        reader = api.ManifestFiles.readDeleteManifest(manifest, io, table.java.specs())
+        try:
+            for file in each(reader):
+                offset = file.contentOffset()
+                snapshot = added_by[str(file.location()), None if offset is None else int(offset)]
+                writer.existing(file.copy(), snapshot, file.dataSequenceNumber(), file.fileSequenceNumber())
+        finally:
+            reader.close()
+            writer.close()
+        added.append(writer.toManifestFile())
+    return DeleteManifests(tuple(removed), tuple(added), tuple(str(m.path()) for m in added))

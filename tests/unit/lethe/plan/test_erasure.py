@@ -138,7 +138,7 @@ def test_of_records_every_older_file_that_is_not_live_is_noted_whatever_its_boun
 def test_deletes_of_a_noted_file_are_noted_and_of_records_those_that_hold_values() -> None:
     gone, vector = a_held("gone", "A"), HeldFile("vector", 9, DELETES, 2, of="gone")
     other = HeldFile("other", 9, DELETES, 2, of="elsewhere")
-    values = HeldFile("values", 9, DELETES, 1, equality=True)
+    values = HeldFile("values", 9, DELETES, 1, values=True)
     history = a_story([gone, vector, other, values], {1: ["gone", "vector", "other", "values"], 3: []}, 3)
 
     assert marked_paths(a_claim("A"), history) == ["gone", "vector"]
