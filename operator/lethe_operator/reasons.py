@@ -29,7 +29,8 @@ class Reason(StrEnum):
     UNKNOWN_CATALOG = "UnknownCatalog", "spec.table.catalog names no catalog of the chart's value `catalogs`."
     UNSUPPORTED_CATALOG = (
         "UnsupportedCatalog",
-        "spec.table.catalog names a catalog of a type that a Dataset cannot use, such as hadoop; the message says which.",
+        "spec.table.catalog names a catalog that a Dataset cannot use, such as one of type hadoop, or Nessie's REST catalog, "
+        "which hides the history of tables; the message says which.",
     )
     CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer; it is asked again."
     STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer; it is asked again."

@@ -251,17 +251,19 @@ def serves(session: SparkSession, name: str) -> bool:
 
 def require_served(session: SparkSession, catalog: str, table: str, properties: Mapping[str, str]) -> None:
     """Of a catalog of type hadoop, see to it that Spark's is the one served here, and that the table, if there is one, can
-    be read: through Spark, the reason why not would be lost.
+    be read: through Spark, the reason why not would be lost. Of a REST catalog, that it shows the history of tables.
 
-    Raises: InputError (CatalogNotServed, InvalidName, UnsupportedStorage), TableError (MetadataUnreadable,
+    Raises: InputError (CatalogNotServed, UnsupportedCatalog, InvalidName, UnsupportedStorage), TableError (MetadataUnreadable,
         MetadataAmbiguous), TransientError.
     """
-    if not catalogs.is_folder(properties):
-        return
-    if not serves(session, catalog):
+    is_folder = catalogs.is_folder(properties)
+    if is_folder and not serves(session, catalog):
         raise _not_served(catalog)
     try:
-        catalogs.load(catalog).table_exists(table)
+        if is_folder:
+            catalogs.load(catalog).table_exists(table)
+        else:
+            catalogs.require_history(catalog, properties)
     except LetheError:
         raise
     except Exception as e:

@@ -6,6 +6,7 @@ connects. A property `spark.X` is for Spark only and wins there.
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -18,6 +19,8 @@ from lethe.table import folder_catalog
 from lethe.uri import is_local as is_local_uri
 
 CONFIG_FILE = ".pyiceberg.yaml"
+# What Nessie's REST catalog answers when it is asked for its configuration.
+_IS_NESSIE = "nessie.is-nessie-catalog"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _STORES = ("s3.", "gcs.", "adls.")
 # A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
@@ -57,13 +60,47 @@ def _text(value: Any) -> str:
 
 
 def load(name: str, path: Path | None = None) -> Catalog:
-    """Open a catalog with PyIceberg. Raises: InputError (`UnknownCatalog`); whatever the catalog raises when away."""
+    """Open a catalog with PyIceberg. Raises: InputError (UnknownCatalog, UnsupportedCatalog); what it raises when away."""
     own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
     if is_folder(own):
         return folder_catalog.FolderCatalog(name, **{**_PATIENCE, **own})
     if own.get("uri", "").startswith("postgresql"):
         own = {"pool_pre_ping": "true", **own, "uri": _patient(own["uri"])}
-    return load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+    catalog = load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+    _refuse_nessie(name, catalog.properties)
+    return catalog
+
+
+def require_history(name: str, catalog_properties: Mapping[str, str]) -> None:
+    """Ask a REST catalog, once in a process, whether it is one that hides the history of tables.
+
+    Raises: InputError (`UnsupportedCatalog`); whatever the catalog raises when away.
+    """
+    if _kind(catalog_properties) == "rest":
+        _require_history(name, tuple(sorted(catalog_properties.items())))
+
+
+@lru_cache(maxsize=100)
+def _require_history(name: str, _: tuple[tuple[str, str], ...]) -> None:
+    load(name)
+
+
+def _refuse_nessie(name: str, config: Mapping[str, str]) -> None:
+    """Args:
+    config: The catalog's properties, with what the server has answered for them.
+    """
+    if config.get(_IS_NESSIE, "").lower() == "true":
+        raise InputError(
+            "UnsupportedCatalog",
+            f"catalog {name} is Nessie's REST catalog ({_IS_NESSIE} in its configuration): it shows the newest snapshot of a "
+            "table and none of those before, no tags and no staged snapshots, so that the ledger of a table cannot be found. Use "
+            "a REST catalog that keeps the history of tables, or one of type sql, hive or glue.",
+        )
+
+
+def _kind(catalog_properties: Mapping[str, str]) -> str:
+    """The type, as PyIceberg concludes it of the URI where it is not given."""
+    return catalog_properties.get("type") or ("rest" if catalog_properties.get("uri", "").startswith("http") else "")
 
 
 def is_folder(catalog_properties: Mapping[str, str]) -> bool:
@@ -107,7 +144,7 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
     type, which commits by a rename, but served to it (`lethe_spark.folder_server`).
     Raises: InputError (`UnsupportedCatalog`) for a `type` that Spark has no counterpart of.
     """
-    kind = catalog_properties.get("type") or ("rest" if catalog_properties.get("uri", "").startswith("http") else "")
+    kind = _kind(catalog_properties)
     conf: dict[str, str] = {"cache-enabled": "false"}
     if kind == "sql" and "uri" not in catalog_properties:
         raise InputError("UnsupportedCatalog", f"catalog {name!r} is of type sql and has no uri.")

@@ -23,6 +23,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.types import StringType
 
@@ -79,10 +80,12 @@ class TableFacts:
 def observe(table: Table, batch_column: str, name: str | None = None) -> TableFacts:
     """The facts of a loaded table, called `name` in messages.
 
-    Raises: InputError (`BatchColumnType`), if the batch column is not a string.
+    Raises: InputError: `BatchColumnType`, if the batch column is not a string; `UnsupportedCatalog`, if the catalog hides the
+        table's history.
     """
     metadata = table.metadata
     head = metadata.current_snapshot()
+    _require_history(metadata, name or ".".join(table.name()))
     name = name or ".".join(table.name())
     field_id = _batch_field(table, batch_column, name)
     column = table.schema().find_column_name(field_id) if field_id is not None else batch_column
@@ -104,6 +107,19 @@ def observe(table: Table, batch_column: str, name: str | None = None) -> TableFa
         metrics_full=metadata.properties.get(names.METRICS_MODE.format(column=column)) == "full",
         last_sequence_number=getattr(metadata, "last_sequence_number", 0),  # version 1 has none
     )
+
+
+def _require_history(metadata: TableMetadata, name: str) -> None:
+    """Raises: InputError (`UnsupportedCatalog`), if the catalog shows no snapshot but the newest and no earlier metadata, though
+    there was one before. An expiry leaves a log of metadata."""
+    head = metadata.current_snapshot()
+    alone = head is not None and len(metadata.snapshots) == 1 and head.parent_snapshot_id is not None
+    if alone and not metadata.metadata_log:
+        raise InputError(
+            "UnsupportedCatalog",
+            f"{name}: the catalog shows one snapshot of the table, no log of its metadata, and not the snapshot before. The "
+            "ledger of a table is found by its history, which this catalog hides. Move the table to a catalog that keeps it.",
+        )
 
 
 def _remembered(properties: Mapping[str, str]) -> int | None:

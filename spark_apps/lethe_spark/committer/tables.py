@@ -9,6 +9,7 @@ from lethe.table import catalogs
 
 from lethe_spark.committer.fitness import NeedsSpark
 from lethe_spark.context import Run
+from lethe_spark.foreign_errors import understood
 from lethe_spark.jvm.small import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.redact import RedactingFormatter, secrets_of
@@ -68,6 +69,10 @@ class Tables:
                 return known[1]
             prefix = f"spark.sql.catalog.{name}."
             conf = catalogs.spark_properties(name, properties)
+            try:
+                catalogs.require_history(name, properties)
+            except Exception as e:
+                raise understood(e) from e
             own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
             # One with other credentials, say, is not closed: a run of another thread may be in the middle of it.
             opened = self.jvm.open_catalog(name, own)

@@ -262,3 +262,22 @@ def test_a_lost_ledger_is_found_again_by_naming_the_newest_root(table: Table) ->
     table.append(table.schema().as_arrow().empty_table(), snapshot_properties={names.LEDGER: pointer})
 
     assert values(lethe.scan(table)) == [0, 2]
+
+
+def test_a_catalog_that_shows_one_snapshot_and_no_log_of_metadata_hides_the_ledger(table: Table) -> None:
+    """An append by another engine would otherwise be a table that never had a ledger. After an expiry there is a log."""
+    table.append(rows("A", "B"))
+    revert(table, "B")
+    table.append(rows("C", start=2))
+    only = table.metadata.snapshots[-1]
+    assert only.parent_snapshot_id is not None
+    expired = table.metadata.model_copy(update={"snapshots": [only]})
+    table.metadata = expired.model_copy(update={"metadata_log": []})
+
+    with pytest.raises(InputError, match="shows one snapshot of the table, no log of its metadata") as refused:
+        lethe.scan(table)
+    assert refused.value.reason == "UnsupportedCatalog"
+
+    table.metadata = expired
+    with pytest.raises(LedgerError, match="LedgerLost"):
+        lethe.scan(table)

@@ -1,10 +1,17 @@
 """One configuration file describes a catalog for PyIceberg and for Spark."""
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from lethe.errors import InputError
-from lethe.table.catalogs import every, load, properties, require_service, spark_properties
+from lethe.table.catalogs import every, load, properties, require_history, require_service, spark_properties
 from pyiceberg.exceptions import NoSuchTableError
 
 PREFIX = "spark.sql.catalog.main"
@@ -147,3 +154,47 @@ def test_all_catalogs_are_known_by_name_and_a_missing_file_names_none(tmp_path: 
     file.write_text("catalog:\n  main:\n    type: sql\n    echo: true\n  empty:\n")
 
     assert every(file) == {"main": {"type": "sql", "echo": "true"}, "empty": {}}
+
+
+@contextmanager
+def a_rest_catalog(config: dict[str, Any]) -> Iterator[str]:
+    """The URI of a server that answers what a REST catalog is asked first: its configuration."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = json.dumps(config).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("part", ["defaults", "overrides"])
+def test_nessies_rest_catalog_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """It shows one snapshot of each table. Its configuration says who it is."""
+    answers: dict[str, Any] = {"defaults": {}, "overrides": {}}
+    answers[part]["nessie.is-nessie-catalog"] = "true"
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with a_rest_catalog(answers) as nessie, a_rest_catalog({"defaults": {}, "overrides": {}}) as other:
+        found = {"lake": {"type": "rest", "uri": nessie}, "other": {"uri": other}, "sql": {"type": "sql"}}
+        (tmp_path / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": found}))
+
+        for look in (load, lambda name: require_history(name, properties(name))):
+            with pytest.raises(
+                InputError, match=r"catalog lake is Nessie's REST catalog.*ledger.*Use a REST"
+            ) as refused:
+                look("lake")
+            assert refused.value.reason == "UnsupportedCatalog"
+        for name in ("other", "sql"):
+            require_history(name, properties(name))
