@@ -195,6 +195,10 @@ class Reason(StrEnum):
         "ListNotFound",
         "The ConfigMap, key or object that spec.batchIdsFrom names is not there; it is looked for again.",
     )
+    LIST_NOT_ALLOWED = (
+        "ListNotAllowed",
+        'The ConfigMap that spec.batchIdsFrom names has no label lethe.dev/batch-ids: "true"; it is looked at again.',
+    )
     INVALID_ID_LIST = (
         "InvalidIdList",
         "What spec.batchIdsFrom names is no list of batch ids; the message says in which line.",

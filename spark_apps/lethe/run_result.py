@@ -103,7 +103,7 @@ class RequestResult(Document):
     values_digest: str | None = None  # of its values (`lethe.plan.values_digest`); None: unknown
     group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
     unknown_batch_ids_count: int = 0
-    unknown_batch_ids: tuple[str, ...] = ()
+    unknown_batch_ids: tuple[str, ...] = ()  # the first of them; none of a list by reference, whose lines are not shown
     batch_ids_count: int | None = None  # of a list by reference: how many it named, and the SHA-256 of it
     batch_ids_sha256: str | None = None
     already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do

@@ -133,7 +133,8 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
         **id_lists.seen(result),
         **touched,
         "unknownBatchIdsCount": result.unknown_batch_ids_count,
-        "unknownBatchIds": list(result.unknown_batch_ids[:LISTED_AT_MOST]),
+        # An earlier version kept lines of lists in the ledger; they are not shown either.
+        "unknownBatchIds": [] if result.batch_ids_sha256 else list(result.unknown_batch_ids[:LISTED_AT_MOST]),
     }
 
 

@@ -18,6 +18,7 @@ from lethe.plan.id_lists import IdList, parse_ids
 from lethe_operator.decide.ends import finished_before
 from lethe_operator.kube import CONFIG_MAPS, Document, Kube, NotFound
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import LABEL_BATCH_IDS
 from lethe_operator.resources.restatement import ConfigMapKey, NoList, Restatement
 
 READ_AGAIN_AFTER: Final = timedelta(seconds=60)
@@ -94,6 +95,14 @@ def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
     if config_map is None:
         missing = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
         return NoList(Reason.LIST_NOT_FOUND, missing)
+    labels = (config_map.get("metadata") or {}).get("labels") or {}
+    if labels.get(LABEL_BATCH_IDS) != "true":
+        # The author of the Restatement may not be allowed to read ConfigMaps; the operator is.
+        return NoList(
+            Reason.LIST_NOT_ALLOWED,
+            f'{where}: the ConfigMap has no label {LABEL_BATCH_IDS}: "true", so Restatements may not read batch ids '
+            "from it. Set the label, or name another ConfigMap. It is looked at again.",
+        )
     text: str | None = (config_map.get("data") or {}).get(key.key)
     encoded: str | None = (config_map.get("binaryData") or {}).get(key.key)
     if text is None and encoded is None:

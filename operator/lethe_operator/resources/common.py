@@ -26,6 +26,8 @@ LABEL_ATTEMPT: Final = "lethe.dev/attempt"
 # On a pod of a run: `driver` works alone, `scaled-driver` with pods that are `executor`. The chart's NetworkPolicies select by
 # it.
 LABEL_ROLE: Final = "lethe.dev/role"
+# On a ConfigMap, with the value "true": Restatements may read batch ids from it.
+LABEL_BATCH_IDS: Final = "lethe.dev/batch-ids"
 # On a Job: whole names, which may be too long for a label, and what a verdict on the Job must be compared with.
 ANNOTATION_DATASET: Final = "lethe.dev/dataset"
 ANNOTATION_GENERATION: Final = "lethe.dev/dataset-generation"

@@ -184,7 +184,8 @@ def plan_restatement(
         rows_added=replacement.rows if replacement and add_replacement else 0,
         rows_erased=erased.rows if erased and by_keys else 0,
         unknown_batch_ids_count=len(unknown),
-        unknown_batch_ids=unknown[:LISTED_AT_MOST],
+        # Lines of a list by reference are not shown: the reference may name another file than its author believes.
+        unknown_batch_ids=() if request.batch_ids_sha256 else unknown[:LISTED_AT_MOST],
         batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
         batch_ids_sha256=request.batch_ids_sha256 or None,
         already_deleted_batch_ids_count=sum(

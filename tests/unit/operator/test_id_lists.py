@@ -60,10 +60,13 @@ def client() -> Client:
     return Client(Cluster())
 
 
-def put(client: Client, name: str = "lists", **changes: Any) -> None:
+LABELS = {"lethe.dev/batch-ids": "true"}
+
+
+def put(client: Client, name: str = "lists", labels: Any = LABELS, **changes: Any) -> None:
     """The ConfigMap as it is then."""
     client.server.objects.pop(("ConfigMap", "ns", name), None)
-    client.server.create(CONFIG_MAPS, "ns", {"metadata": {"name": name}, **changes})
+    client.server.create(CONFIG_MAPS, "ns", {"metadata": {"name": name, "labels": labels}, **changes})
 
 
 def attached(client: Client, lists: IdLists, *restatements: Restatement, at: datetime = NOW) -> list[Restatement]:
@@ -97,6 +100,19 @@ def test_what_is_not_there_is_looked_for_again_and_what_is_no_list_is_not(client
     ]
     assert "has no such key" in no_key.message
     assert "no such ConfigMap in this namespace" in no_map.message
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"lethe.dev/batch-ids": "false"}, {"lethe.dev/batch-idsx": "true"}])
+def test_a_config_map_without_the_label_is_not_read(client: Client, labels: Any) -> None:
+    """A user who may create Restatements is not always allowed to read ConfigMaps."""
+    put(client, labels=labels, data={"ids": "the-database\npassword"})
+
+    (found,) = (r.listed for r in attached(client, IdLists(), by_map()))
+
+    assert isinstance(found, NoList)
+    assert (found.reason, found.final) == ("ListNotAllowed", False)
+    assert "lethe.dev/batch-ids" in found.message
+    assert "password" not in found.message
 
 
 def test_it_is_read_again_after_a_while_and_one_that_was_not_there_sooner(client: Client) -> None:

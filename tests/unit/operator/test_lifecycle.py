@@ -65,7 +65,8 @@ def carried_out(lake: SmallLake) -> set[str]:
 
 def put_list(lake: SmallLake, *ids: str) -> None:
     lake.cluster.delete(CONFIG_MAPS, "ns", "lists")
-    lake.cluster.create(CONFIG_MAPS, "ns", {"metadata": {"name": "lists"}, "data": {"ids": "\n".join(ids)}})
+    metadata = {"name": "lists", "labels": {"lethe.dev/batch-ids": "true"}}
+    lake.cluster.create(CONFIG_MAPS, "ns", {"metadata": metadata, "data": {"ids": "\n".join(ids)}})
 
 
 def moments(begin: Begin, prepare: Callable[[SmallLake], object]) -> Iterator[tuple[SmallLake, int]]:
