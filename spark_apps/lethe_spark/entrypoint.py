@@ -80,6 +80,9 @@ def _executor(environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
         "-Xlog:cds+dynamic=off",
         f"-Xms{memory}",
         f"-Xmx{memory}",
+        # Spark reads a secret from a file only where it knows its master, and an executor learns that from its driver, which
+        # answers only those who know the secret.
+        "-Dspark.master=k8s://",
         "-cp",
         ":".join(path),
         "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",

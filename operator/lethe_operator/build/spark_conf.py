@@ -21,9 +21,11 @@ RPC_PATH = "/etc/lethe/rpc"
 RPC_SECRET_KEY = "secret"
 # Driver and executors know each other by a secret of the run, and encrypt what they send and what they spill to disks. The driver
 # sets the file of its own side (lethe_spark.rpc_secret): without it Spark refuses to start rather than to go on unprotected.
+# The file is named for both sides, because an executor fetches its settings from the driver before it reads the name that
+# is for executors only (`spark.authenticate.secret.executor.file`).
 AUTHENTICATED: Mapping[str, str] = {
     "spark.authenticate": "true",
-    "spark.authenticate.secret.executor.file": f"{RPC_PATH}/{RPC_SECRET_KEY}",
+    "spark.authenticate.secret.file": f"{RPC_PATH}/{RPC_SECRET_KEY}",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.authEngineVersion": "2",

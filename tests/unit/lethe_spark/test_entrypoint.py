@@ -72,7 +72,7 @@ def test_an_executor_gets_the_options_of_its_driver_in_their_order() -> None:
     assert wanted[wanted.index("-cp") + 1] == "/j/B.jar:/j/a.jar:/j/b.jar:/opt/lethe/conf"
     assert wanted[wanted.index("--driver-url") + 1] == EXECUTOR["SPARK_DRIVER_URL"]
     assert wanted[wanted.index("--podName") + 1] == "flights-exec-3"
-    assert {"-Xms900m", "-Xmx900m"} < set(wanted)
+    assert {"-Xms900m", "-Xmx900m", "-Dspark.master=k8s://"} < set(wanted)
 
 
 def test_an_executor_whose_driver_left_something_out_does_not_start() -> None:

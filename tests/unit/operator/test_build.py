@@ -254,7 +254,7 @@ def test_no_secret_is_part_of_any_object() -> None:
     """They come from mounted Secrets; the confs hold sizes, addresses and paths."""
     told = {k: v for k, v in spark_conf.confs(RUN, WIDE, SETTINGS).items() if "catalog" in k or "secret" in k}
 
-    assert told == {"spark.authenticate.secret.executor.file": "/etc/lethe/rpc/secret"}
+    assert told == {"spark.authenticate.secret.file": "/etc/lethe/rpc/secret"}
 
 
 def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> None:
