@@ -25,6 +25,15 @@ class Reason(StrEnum):
     NOT_PAUSED = "NotPaused", "The annotation lethe.dev/paused is not set."
     NOT_SUPPORTED = "NotSupported", "A field asks for something that this version cannot do; the message names it."
     INVALID_SPEC = "InvalidSpec", "The spec does not have the shape that the CRD asks for; the message names the field."
+    OUTSIDE_BOUNDARY = (
+        "OutsideBoundary",
+        "The resource, or the table that it names, uses a catalog, table, URI, queue, size or operation that the chart's value "
+        "`boundaries` does not allow in its namespace; the message names the boundary and the value. Nothing outside is read.",
+    )
+    INVALID_TABLE_DEFINITION = (
+        "InvalidTableDefinition",
+        "No table can be made of spec.table.create; the message names the field.",
+    )
     POD_TEMPLATE_NOT_ALLOWED = "PodTemplateNotAllowed", "runTemplate.podTemplate sets a field that it may not set."
     UNKNOWN_CATALOG = "UnknownCatalog", "spec.table.catalog names no catalog of the chart's value `catalogs`."
     UNSUPPORTED_CATALOG = (

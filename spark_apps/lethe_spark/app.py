@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
+from lethe.plan.boundary import require_run_within
 from lethe.run import RunKind, RunSpec
 from lethe.run_result import Phase, RunResult
 from lethe.table import catalogs
@@ -73,6 +74,7 @@ def _one(
     log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
     reporter = progress.Reporter(spec, progress.sink_of(invocation.environ))
     try:
+        require_run_within(spec)
         properties = catalogs.properties(spec.table.catalog)
         formatter.secrets |= secrets_of(properties)
         spark = make_session(spec.table.catalog, confs)

@@ -2,6 +2,7 @@
 
 from lethe import names
 from lethe.errors import InputError
+from lethe.plan.boundary import require_table_within
 from lethe.table.facts import TableFacts, column_dropped, observe
 from lethe.uri import overlap
 
@@ -14,8 +15,9 @@ def look_over(context: Run, table: IcebergTable) -> TableFacts:
     """The facts of a table that the run may work on, prepared or not.
 
     Raises: InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
-        BufferOverlapsTable, FormatVersionTooOld.
+        BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary.
     """
+    require_table_within(context.spec, table.location, table.properties)
     refuse_batches(table)
     check_claim(context, table.properties.get(names.CLAIM))
     if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lethe.run import TableRef
+from lethe.run import RunBoundary, TableRef
 from lethe.run_result import Phase
 from lethe_spark.launching import ARCHIVE
 from pyspark.sql import SparkSession
@@ -53,6 +53,16 @@ def test_an_unknown_catalog_ends_with_10_before_spark_starts(flights: Flights, d
     assert ended.result is not None, ended.log
     assert (ended.code, ended.result.reason) == (10, "UnknownCatalog")
     assert "it names: lite" in ended.result.message
+
+
+def test_a_run_outside_its_boundary_ends_with_10_before_spark_starts(flights: Flights, driver: Driver) -> None:
+    outside = flights.run().model_copy(update={"boundary": RunBoundary(uris=("s3://elsewhere",))})
+
+    ended = driver.run(outside, within_seconds=60)
+
+    assert ended.result is not None, ended.log
+    assert (ended.code, ended.result.reason) == (10, "OutsideBoundary")
+    assert f"spec.buffer.uri {outside.buffer.uri} is outside the boundary uris of namespace" in ended.result.message
 
 
 def test_a_catalog_that_is_away_ends_with_20_and_its_password_stays_out_of_the_log(

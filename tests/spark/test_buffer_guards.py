@@ -14,7 +14,7 @@ import pytest
 from lethe import names
 from lethe.errors import InputError, TransientError
 from lethe.plan.claims import Claim, Owner
-from lethe.run import BufferRef, Replacement
+from lethe.run import BufferRef, Replacement, RunBoundary
 from lethe.surroundings import read_claim, tables_around, take_claim
 from lethe.table import catalogs, folders
 from lethe_spark.app import job_of
@@ -88,6 +88,21 @@ def test_a_run_moves_nothing_of_a_table_that_it_is_told_is_its_buffer(
     assert error.reason == "BufferHoldsTable"
     assert before == contents(Path(local(location)))
     victim.check_reads(of_batches("A"))
+
+
+def test_a_run_stops_at_a_table_outside_its_boundary(story: Story) -> None:
+    story.put("A")
+    before, location = story.states(), story.table().location()
+    spec = story.consolidation("A")
+    boundary = RunBoundary(uris=(spec.buffer.uri,))
+
+    with pytest.raises(InputError, match="OutsideBoundary") as found:
+        job_of(spec.kind)(story.context(spec.model_copy(update={"boundary": boundary})))
+
+    assert f"the table's location {location} is outside the boundary uris of namespace air" in found.value.message
+    assert (story.states(), story.folder("A").is_dir()) == (before, True)
+    within = RunBoundary(uris=(spec.buffer.uri, location))
+    assert story.run(spec.model_copy(update={"boundary": within})).outcome == "Committed"
 
 
 def test_a_run_stops_at_another_datasets_claim_and_at_objects_that_are_no_batches(story: Story, tmp_path: Path) -> None:

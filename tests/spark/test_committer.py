@@ -12,7 +12,7 @@ from pathlib import Path
 import lethe
 import pytest
 from lethe import names
-from lethe.run import ResultPointer, RunSpec, SnapshotLimits, TableRef
+from lethe.run import AllowedOperation, ResultPointer, RunBoundary, RunSpec, SnapshotLimits, TableRef
 from lethe.table import catalogs
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.session import make_session
@@ -231,6 +231,23 @@ def test_a_table_of_another_dataset_is_refused_for_good(story: Story, namespace:
     result = namespace.carried_out(spec.model_copy(update={"dataset": stranger}))
 
     assert (result.reason, result.permanent) == ("TableClaimed", True)
+
+
+def test_what_is_outside_its_boundary_is_refused_for_good(story: Story, namespace: Namespace) -> None:
+    """An operation that is withheld, and a table that lies elsewhere."""
+    withheld = RunBoundary(operations=(AllowedOperation.REPLAY, AllowedOperation.CREATE_TABLE))
+    buffer_only = RunBoundary(uris=(story.buffer.uri,))
+    asked = [
+        a_revert(story, "A", name=name).model_copy(update={"boundary": boundary})
+        for name, boundary in (("withheld", withheld), ("elsewhere", buffer_only))
+    ]
+
+    results = [namespace.carried_out(spec) for spec in asked]
+
+    assert [(r.outcome, r.reason, r.permanent) for r in results] == [("Failed", "OutsideBoundary", True)] * 2
+    assert "spec.operation Revert is outside the boundary operations of namespace air" in results[0].message
+    assert f"the table's location {story.table().location()} is outside the boundary uris" in results[1].message
+    assert story.states() == dict.fromkeys(ALL, "promoted")
 
 
 def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_since_it_was_asked_for(

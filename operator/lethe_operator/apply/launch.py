@@ -12,7 +12,7 @@ from lethe_operator.apply import intent
 from lethe_operator.build import job as build
 from lethe_operator.build import names, pod
 from lethe_operator.build.dataset_objects import dataset_objects, shared_job_objects
-from lethe_operator.build.sizing import Size, merged, size
+from lethe_operator.build.sizing import Size, merged, size, within
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import (
     BY_NAME,
@@ -61,7 +61,8 @@ def prepare(
 ) -> Prepared:
     """Let rights and intent of a run be there; safe to repeat. Raises: NameTaken, NoPlaceForRun, ApiError."""
     run = wanted.run
-    template = merged(settings.run_template, dataset.spec.run_template)
+    asked = merged(settings.run_template, dataset.spec.run_template)
+    template = within(asked, settings.boundaries.of(dataset.meta.namespace))
     chosen = size(wanted.bytes, template)
     ensure_dataset_objects(kube, run.dataset, settings, with_executors=chosen.executors > 0)
     _store_intent(kube, run, intent.document(run, table), pod.executor(run, chosen, template.pod_template, settings))

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from lethe_operator.resources.boundaries import Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
 
 # Iceberg's read.split.target-size: about what one task reads.
@@ -68,6 +69,33 @@ def merged(chart: RunTemplate, dataset: RunTemplate) -> RunTemplate:
         executors=chart.executors.model_copy(update=dataset.executors.model_dump(exclude_none=True)),
         pod_template=_merged(dict(chart.pod_template), dict(dataset.pod_template)),
     )
+
+
+def within(template: RunTemplate, boundary: Boundary) -> RunTemplate:
+    """The run template with nothing in it larger than its namespace's boundary allows. What a Dataset asks for itself is refused
+    before; what is cut here are the defaults of the chart and of this module."""
+    driver = _cut(template.driver, _DRIVER, boundary.driver)
+    executors = _cut(template.executors, _EXECUTORS, boundary.executors)
+    most = boundary.executors.max
+    if most is not None:
+        executors["min"] = min(_first(template.executors.min, _EXECUTORS.min, 0), most)
+        executors["max"] = min(_first(template.executors.max, _EXECUTORS.max, 0), most)
+    return template.model_copy(
+        update={
+            "driver": template.driver.model_copy(update=driver),
+            "executors": template.executors.model_copy(update=executors),
+        }
+    )
+
+
+def _cut(wanted: PodSize, default: PodSize, limit: PodLimits) -> dict[str, Any]:
+    """The fields that have a limit, none of them above it. Scratch space without a size is as large as the limit."""
+    found: dict[str, Any] = {}
+    for name in ("cpu", "memory", "scratch"):
+        most = getattr(limit, name)
+        if most is not None:
+            found[name] = min(_first(getattr(wanted, name), getattr(default, name), most), most)
+    return found
 
 
 def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, object]:

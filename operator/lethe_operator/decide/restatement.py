@@ -6,7 +6,7 @@ from typing import Final
 
 from lethe.uri import overlap
 
-from lethe_operator.decide import erasure, erasure_status, id_lists
+from lethe_operator.decide import boundaries, erasure, erasure_status, id_lists
 from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.committer import can_do
 from lethe_operator.decide.conditions import UNKNOWN
@@ -77,7 +77,8 @@ def _wanted(
     refused = None
     if going is None:
         refused = (
-            _refused(restatement, dataset, world)
+            _outside(restatement, settings)
+            or _refused(restatement, dataset, world)
             or without_list(restatement, trial.told, now)
             or erasure.not_yet(restatement, dataset, world, settings)
         )
@@ -91,6 +92,11 @@ def _wanted(
     if target.waits:
         return Standing("Queued", UNKNOWN, target.reason, target.message)
     return stalled(target.reason, target.message, target.final)
+
+
+def _outside(restatement: Restatement, settings: Settings) -> Standing | None:
+    found = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
+    return stalled(Reason.OUTSIDE_BOUNDARY, found) if found else None
 
 
 def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:

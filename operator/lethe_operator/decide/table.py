@@ -110,7 +110,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
         dataset_status=status,
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
-        launches=turns.launches,
+        launches=tuple(_within(x, settings) for x in turns.launches),
         remind=committer.forgotten(world) if may_start else (),
         withdraw=committer.withdrawn(world),
         sweep=sweep.delete,
@@ -203,6 +203,12 @@ def _turns(
     times = (earliest(collecting, gathering) or pause, *(v.look_again for v in verdicts))
     known = tuple(_in_cluster(_after_failures(world, _seeing(world, x)), cluster) for x in launches)
     return _Turns(known, earliest(*times), pause)
+
+
+def _within(launch: Launch, settings: Settings) -> Launch:
+    """With the boundary of today, also for an intent that was stored under another one."""
+    boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
+    return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
 
 
 def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:

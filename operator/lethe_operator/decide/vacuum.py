@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lethe.run import RunKind, RunSpec, VacuumSpec
 
-from lethe_operator.decide import run_specs, vacuum_status
+from lethe_operator.decide import boundaries, run_specs, vacuum_status
 from lethe_operator.decide.actions import Launch, earliest
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.policy_match import Match, match
@@ -65,6 +65,8 @@ def decide_vacuum(
         answer = Answer(RUNNING, Reason.RUNNING, f"{verdict.attempt.job} is under way.")
     elif blocker is not None or deciding is None:
         answer = Answer(LATER, Reason.DATASET_NOT_READY, blocker.message if blocker else "The table is not there yet.")
+    elif outside := boundaries.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
+        answer = Answer(LATER, Reason.OUTSIDE_BOUNDARY, outside)
     elif latest is not None and latest.intent is not None and isinstance(verdict, Fresh | Again):
         tried = deciding.retry(latest, latest.intent, verdict)
         answer = tried if tried is not None else replace(deciding.new(), abandoned=(latest.run_id,))

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lethe import names
+from lethe.errors import InputError
+from lethe.plan.transforms import check_properties, parse_transforms
 from lethe.uri import overlap
 
-from lethe_operator.decide import buffer_guard, native_deletes, rollback
+from lethe_operator.decide import boundaries, buffer_guard, native_deletes, rollback
 from lethe_operator.decide.buffer_guard import age
 from lethe_operator.decide.pod_template import violations
 from lethe_operator.reasons import Reason
@@ -29,6 +31,13 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
     unsupported = unsupported_field(dataset)
     if unsupported:
         return Blocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
+    boundary = settings.boundaries.of(dataset.meta.namespace)
+    outside = boundaries.of_dataset(dataset, boundary)
+    if outside:
+        return Blocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
+    undefined = _definition(dataset)
+    if undefined:
+        return Blocker(Reason.INVALID_TABLE_DEFINITION, undefined, transient=False)
     forbidden = violations(
         dataset.spec.run_template.pod_template,
         pod_template_of(settings, dataset.meta.namespace),
@@ -53,6 +62,9 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
         case NoTable() as table:
             return _without_table(dataset) or _deletes(dataset, table)
         case TableView() as view:
+            outside = boundaries.of_table(dataset, view, boundary)
+            if outside:
+                return Blocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
             return _with_table(dataset, view) or _deletes(dataset, view)
 
 
@@ -95,6 +107,19 @@ def unsupported_field(dataset: Dataset) -> str | None:
             f"Dataset {dataset.meta.name}: spec.consolidation.mode Register needs spec.buffer.format parquet, found "
             f"{spec.buffer.format}. No run is started."
         )
+    return None
+
+
+def _definition(dataset: Dataset) -> str | None:
+    """A sentence about the first part of spec.table.create that no table can be made of; its schema is read by the run."""
+    create = dataset.spec.table.create
+    if create is None:
+        return None
+    try:
+        parse_transforms(create.partition_by)
+        check_properties(create.properties)
+    except InputError as e:
+        return f"Dataset {dataset.meta.name}: {e.message}"
     return None
 
 

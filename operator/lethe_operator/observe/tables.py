@@ -18,6 +18,7 @@ from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot, shows_again
 from lethe.ledger.parts import apart
 from lethe.plan import guards
+from lethe.plan.boundary import PATH_PROPERTIES
 from lethe.plan.digest import BufferDigest
 from lethe.run import RunPointer
 from lethe.table import catalogs, facts, ledger_store, run_documents, tracking
@@ -39,7 +40,6 @@ from lethe_operator.resources.observed import EventsView, NoTable, NotListed, Ta
 log = logging.getLogger(__name__)
 
 TABLE_SECONDS: Final = 25.0
-_PATHS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         holds_batches=names.TRACKS in found.properties,
         refs=found.refs,
         snapshot_ids=frozenset(found.snapshots),
-        places=tuple(found.properties[k] for k in _PATHS if k in found.properties),
+        write_paths={p: found.properties[p] for p in PATH_PROPERTIES if found.properties.get(p)},
     )
 
 

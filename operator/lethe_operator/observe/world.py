@@ -13,6 +13,7 @@ from lethe.plan.digest import BufferDigest
 from lethe.run import RunKind
 
 from lethe_operator.build import names
+from lethe_operator.decide import boundaries
 from lethe_operator.decide.erasure import searching, wants_listing
 from lethe_operator.decide.erasure_status import digests
 from lethe_operator.decide.policy_match import match
@@ -36,6 +37,7 @@ from lethe_operator.observe.restatements import Restatements
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import Tables
 from lethe_operator.observe.vacuums import vacuum_jobs
+from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.members import member_label
@@ -76,7 +78,10 @@ def observe(
     now: datetime,
     settings: Settings,
 ) -> Observed:
-    """Raises: ApiError, when the API server cannot be asked; nothing is known then."""
+    """Of a Dataset outside its namespace's boundary neither table nor buffer nor queue is looked at.
+
+    Raises: ApiError, when the API server cannot be asked; nothing is known then.
+    """
     known = store.of(kube, namespace, name, now)
     restatements, invalid = known.restatements, list(known.invalid)
     try:
@@ -89,6 +94,7 @@ def observe(
         invalid.append(Invalid("Dataset", parse_meta(body), body.get("status") or {}, str(e)))
         return Observed(None, invalid=tuple(invalid), restatements=())
     restatements = lists.attached(kube, namespace, name, restatements, now)
+    outside = boundaries.of_dataset(dataset, settings.boundaries.of(namespace))
     policies, unreadable = _policies(kube, namespace)
     asked = settings.committer
     quick = committer(kube, namespace, asked.name, now) if asked.enabled else None
@@ -99,6 +105,11 @@ def observe(
         world = World(restatements, policies, runs, table, committer=quick, next_expiry=known.next_expiry)
         return Observed(dataset, world, tuple(invalid))
     runs = found
+    if outside:
+        tables.forget(dataset.meta.full_name)  # of an earlier generation something may still be listed
+        unseen = Unavailable(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
+        world = World(restatements, policies, runs, unseen, NotListed(), committer=quick, next_expiry=known.next_expiry)
+        return Observed(dataset, world, (*invalid, *unreadable))
     table = tables.view(dataset)
     if isinstance(table, TableView) and rolled_back(dataset, table):  # what has succeeded may be untrue now
         there = {r.meta.name for r in restatements}

@@ -78,7 +78,13 @@ class TableView:
     holds_batches: bool = False
     refs: Mapping[str, int] = field(default_factory=dict)
     snapshot_ids: frozenset[int] = frozenset()
-    places: tuple[str, ...] = ()  # URIs of folders outside of `location` that its writers use
+    # Table properties by which its writers put files in folders outside of `location`, and the URIs of those.
+    write_paths: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """URIs of folders outside of `location` that its writers use."""
+        return tuple(self.write_paths.values())
 
     def has_committed(self, run: "Run") -> bool:
         """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell. Of a

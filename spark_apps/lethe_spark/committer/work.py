@@ -12,6 +12,7 @@ from typing import Final
 
 from lethe.errors import InputError, LetheError
 from lethe.ledger.ledger import Delta
+from lethe.plan.boundary import require_run_within
 from lethe.plan.native import plan_masking
 from lethe.run import Deletes, MailboxEntry, RestatementRequest, RunKind, RunSpec
 from lethe.run_result import FAILED, Phase, Progress, RunResult
@@ -145,6 +146,7 @@ class Worker:
         return left
 
     def _work(self, spec: RunSpec, reports: Reports) -> Aftermath:
+        require_run_within(spec)
         require_fit(spec)
         properties = self.tables.properties(spec.table.catalog)
         context = Run(spec, reports, properties, self.hurry)
