@@ -133,6 +133,26 @@ class RowsRef(Document):
     values_digest: str = ""  # `lethe.plan.values_digest`, which the run fills in; "": unknown
 
 
+class Manager(Document):
+    """A program that wrote to a Restatement, as `metadata.managedFields` names it."""
+
+    name: str
+    operation: str = ""  # Apply or Update
+    time: datetime | None = None  # of its last write
+
+
+class Provenance(Document):
+    """Who asked for a Restatement and why, as far as the object says. No proof of a person: annotations and the names of managers
+    are set by whoever writes the object."""
+
+    reason: str = ""  # spec.reason
+    ticket: str = ""  # spec.ticket
+    uid: str = ""  # of the object, by which the API server's audit log names it
+    created_time: datetime | None = None
+    managers: tuple[Manager, ...] = ()  # without those of its status
+    marks: dict[str, str] = {}  # annotations and labels by which deployment tools and people name themselves
+
+
 class RestatementRequest(Document):
     key: str  # lethe.ids.request_key
     name: str  # "namespace/name", for messages
@@ -146,6 +166,7 @@ class RestatementRequest(Document):
     reason: str = ""
     creation_time: datetime
     evict_by_seconds: int | None = None
+    provenance: Provenance | None = None  # of one whose rows must go; None: not known, or not kept
 
     @property
     def by_keys(self) -> bool:

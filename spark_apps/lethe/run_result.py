@@ -6,7 +6,7 @@ Pure values, as those of `lethe.run`.
 from datetime import datetime
 from enum import StrEnum
 
-from lethe.run import CONTRACT_VERSION, Document, RunKind
+from lethe.run import CONTRACT_VERSION, Document, Provenance, RunKind
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FAILED = "Failed"  # the outcome of a run that ended with an error
@@ -119,6 +119,7 @@ class RequestResult(Document):
     rows_restored: int = 0
     plan: RestatementPlan | None = None  # of a dry run
     erasure: ErasureOutcome | None = None  # once it was verified that its rows are gone
+    provenance: Provenance | None = None  # who asked for it and why, for the record of its erasure
 
 
 class VacuumPlanned(Document):

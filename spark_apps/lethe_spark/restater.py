@@ -9,7 +9,7 @@ from lethe.errors import InputError
 from lethe.ids import request_key, run_id
 from lethe.plan.native import LEDGER, plan_masking, refuse_masked
 from lethe.plan.restatement import AlreadyDone, check_request, plan_restatement
-from lethe.run import RestatementRequest
+from lethe.run import Provenance, RestatementRequest
 from lethe.run_result import RequestResult
 from pyspark.sql import SparkSession
 
@@ -72,6 +72,7 @@ def revert(
         reason=reason,
         creation_time=datetime.now(UTC),
         evict_by_seconds=evict_by_seconds,
+        provenance=Provenance(reason=reason) if evict_by_seconds is not None else None,
     )
     return _restate(spark, table, request, batch_column)
 

@@ -4,7 +4,7 @@ The key is the operator's: the chart mounts it into the pods of runs that erase 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,12 @@ def with_digests(requests: Sequence[RestatementRequest]) -> tuple[RestatementReq
     """The requests, those for records with the digest of their values. What cannot be read has none."""
     key = _read(os.environ.get(KEY_FILE_VARIABLE, ""))
     return tuple(_digested(r, key) for r in requests)
+
+
+def batch_ids_digest(batch_ids: Iterable[str]) -> str:
+    """Of the batches that an erasure is of, one a line; "" without a key, or of none."""
+    content = "\n".join(batch_ids).encode()
+    return values_digest(content, _read(os.environ.get(KEY_FILE_VARIABLE, ""))) if content else ""
 
 
 def _digested(request: RestatementRequest, key: bytes) -> RestatementRequest:

@@ -359,6 +359,7 @@ FIXED = {
     "another thing to undo": ("undo", {"undoes": {"name": "x"}}, "undoes is immutable"),
     "other rows": ("erase", {"rows": {"column": "x"}}, "rows is immutable"),
     "a reason later": ("revert", {"reason": "afterthought"}, "reason is immutable"),
+    "a ticket later": ("revert", {"ticket": "X-1"}, "ticket is immutable"),
     "no time for the bytes to be gone": ("revert", {"evictBySeconds": None}, "evictBySeconds is immutable"),
     "a deadline later": ("revert", {"deadlineSeconds": 60}, "deadlineSeconds is immutable"),
     "a rehearsal later": ("revert", {"dryRun": True}, "dryRun is immutable"),

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from lethe.run import SnapshotLimits
+from lethe.plan.values_digest import values_digest
+from lethe.run import Provenance, SnapshotLimits
 from pyspark.sql import SparkSession
 
+from tests.builders import a_request
 from tests.spark.erase_support import Names, but, name_of, row, tell_tales
 from tests.spark.erasure_support import (
     DAY,
@@ -139,6 +141,26 @@ def test_rows_that_a_partial_vacuum_left_keep_the_erasure_open(story: Story) -> 
     assert (first.erasures_open, open_.is_purged, the_outcome(first).vacuum_snapshot_id) == (1, False, None)
     check_closed(story, second)
     assert the_outcome(second).vacuum_snapshot_id == second.snapshot_id
+
+
+def test_the_record_says_who_asked_and_why_and_names_batches_by_a_keyed_digest(
+    story: Story, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_bytes(b"0" * 32)
+    monkeypatch.setenv("LETHE_VALUES_DIGEST_KEY_FILE", str(tmp_path / "key"))
+    asked = Provenance(reason="wrong consent", ticket="GDPR-17", uid="u-1")
+    request = a_request("erase", "Erase", batch_ids=("A",), evict_by_seconds=DUE, provenance=asked)
+    assert story.restate(request).provenance is None  # who asked needs no telling
+
+    told = the_record(story.vacuum())["request"]
+
+    assert (told["name"], told["reason"], told["ticket"], told["uid"]) == (
+        "ns/erase",
+        "wrong consent",
+        "GDPR-17",
+        "u-1",
+    )
+    assert told["batch-ids-digest"] == values_digest(b"A", b"0" * 32) != ""
 
 
 # --- records --------------------------------------------------------------------------------------------------------

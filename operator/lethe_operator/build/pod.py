@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.run import RunMember, RunSpec
+from lethe.run import RunKind, RunMember, RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size
@@ -48,6 +48,7 @@ class Assignment:
     env: Sequence[Mapping[str, Any]]
     runs: Mapping[str, Any]  # the volume with the run files
     secrets: Sequence[SecretFile] = ()
+    digests: bool = False  # whether it digests what was erased, for which it needs the key
 
 
 def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[SecretFile] = ()) -> Assignment:
@@ -71,6 +72,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
         ],
         runs={"configMap": {"name": config_map, "items": items}},
         secrets=secrets,
+        digests=bool(secrets) or run.kind is RunKind.VACUUM,
     )
 
 
@@ -140,6 +142,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     if told.secrets:
         container["volumeMounts"].append({"name": "erase", "mountPath": ERASE_PATH, "readOnly": True})
         volumes.append({"name": "erase", "projected": {"defaultMode": 0o440, "sources": [*map(_source, told.secrets)]}})
+    if told.digests:
         # By the kubelet: the operator has no right to read a Secret. A pod without the key compares no values.
         container["env"].append({"name": "LETHE_VALUES_DIGEST_KEY_FILE", "value": f"{DIGEST_KEY_PATH}/key"})
         container["volumeMounts"].append({"name": "digest-key", "mountPath": DIGEST_KEY_PATH, "readOnly": True})

@@ -99,6 +99,7 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         reason=spec.reason,
         creation_time=restatement.created,
         evict_by_seconds=spec.evict_by_seconds,
+        provenance=restatement.provenance,
     )
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import nsmallest
 from typing import Any
@@ -21,6 +21,7 @@ from lethe_operator.decide.time_to_live import DELETED_AT_ONCE
 from lethe_operator.kube import RESTATEMENTS, Kube
 from lethe_operator.resources.common import InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid
+from lethe_operator.resources.provenance import provenance_of
 from lethe_operator.resources.restatement import Restatement, dataset_name_of, parse_restatement
 
 Body = Mapping[str, Any]
@@ -215,7 +216,7 @@ def _taken(body: Body) -> _Held:
     except InvalidSpec as e:
         return Invalid("Restatement", parse_meta(lean), lean["status"], str(e))
     if not _is_done(restatement):
-        return restatement
+        return replace(restatement, provenance=provenance_of(body))
     ttl, ended = restatement.spec.ttl_seconds_after_finished, find(restatement.status, SUCCEEDED)
     at = parsed_time(ended.get("lastTransitionTime"))
     owing = digest_of(restatement.status) if is_awaited(restatement.status) else ""

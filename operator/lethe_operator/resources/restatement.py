@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lethe.ids import request_key
 from lethe.plan.id_lists import LISTED_IDS_AT_MOST, IdList
+from lethe.run import Provenance
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
 
@@ -66,6 +67,7 @@ class RestatementSpec(Spec):
     undoes: ObjectName | None = None
     rows: RowsSpec | None = None
     reason: str = ""
+    ticket: str = ""
     evict_by_seconds: int | None = None
     dry_run: bool = False
     suspend: bool = False
@@ -96,13 +98,14 @@ class NoList:
 @dataclass(frozen=True)
 class Restatement:
     """`key` is how a table remembers this request, whatever becomes of the object; `listed`: what the ConfigMap holds that it
-    refers to, None when it refers to none."""
+    refers to, None when it refers to none; `provenance`: who asked, of one that is to be carried out and whose rows must go."""
 
     meta: Meta
     spec: RestatementSpec
     key: str
     status: Mapping[str, Any] = field(default_factory=dict)
     listed: IdList | NoList | None = None
+    provenance: Provenance | None = None
 
     @property
     def batch_ids(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from lethe.ledger.erasure import PurgedFile
 from lethe.plan.erasure import Claim
+from lethe.run import Provenance
+from lethe.run_result import RequestResult
 from lethe.uri import without_values
 
 FORMAT_VERSION: Final = 1
@@ -70,6 +72,7 @@ def record(
     files: Sequence[PurgedFile],
     verified: Verification,
     snapshots: Sequence[int],
+    batch_ids_digest: str = "",
 ) -> Record:
     """The record of one erasure.
 
@@ -77,6 +80,7 @@ def record(
         table: Its name, uuid and location.
         files: Those that may have held its rows.
         snapshots: Ids of the snapshots that were expired for it, whatever the retention limits.
+        batch_ids_digest: Keyed, of the batches that it is of; "": there is no key, or it is about records.
     """
     erasure, result = claim.erasure, claim.result
     paths = sorted((without_values(f.path), f.bytes, f.content) for f in files)
@@ -95,6 +99,7 @@ def record(
             "committed-time": _text(result.committed_time),
             "due-time": _text(erasure.evict_by),
         },
+        "request": _request(result, batch_ids_digest),
         "purge": {"snapshot-id": erasure.purged_by, "seen-time": _text(erasure.purged_time)},
         "expired-snapshots": list(snapshots),
         "files": [{"path": p, "bytes": size, "content": content} for p, size, content in paths[:FILES_AT_MOST]],
@@ -119,6 +124,22 @@ def record(
     digest = hashlib.sha256(content).hexdigest()
     of = hashlib.sha256(claim.key.encode()).hexdigest()
     return Record(f"{of[:16]}-{digest[:16]}.json", content, digest)
+
+
+def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:
+    """Who asked for it and why, as far as that is known, and by what it can be compared with what was asked for."""
+    asked = result.provenance or Provenance()
+    return {
+        "name": result.name,
+        "uid": asked.uid or None,
+        "created-time": _text(asked.created_time),
+        "reason": asked.reason or None,
+        "ticket": asked.ticket or None,
+        "batch-ids-digest": batch_ids_digest or None,
+        "values-digest": result.values_digest or None,
+        "managers": [{"name": m.name, "operation": m.operation, "time": _text(m.time)} for m in asked.managers],
+        "marks": dict(sorted(asked.marks.items())),
+    }
 
 
 def _text(moment: datetime | None) -> str | None:

@@ -20,6 +20,7 @@ def remembered(
             "operation": request.operation,
             "batch_ids": tuple(dict.fromkeys(request.batch_ids)),
             "ledger_version": ledger.version + 1,
+            "provenance": request.provenance,
         }
     )
     return RequestEntry(request.key, run, now, kept.model_dump(mode="json", by_alias=True, exclude_none=True))
@@ -37,8 +38,11 @@ def recalled(entry: RequestEntry) -> RequestResult:
 
 
 def told(result: RequestResult) -> RequestResult:
-    """The result without the list of batch ids, which may be long and which the asker knows, nor what only ledgers need."""
-    return result.model_copy(update={"batch_ids": (), "values_digest": None, "ledger_version": None})
+    """The result without what only the ledger keeps: the list of batch ids, which may be long and which the asker knows, a
+    digest, the ledger version and who asked."""
+    return result.model_copy(
+        update={"batch_ids": (), "values_digest": None, "ledger_version": None, "provenance": None}
+    )
 
 
 def name_of(key: str) -> str:

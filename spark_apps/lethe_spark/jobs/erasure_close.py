@@ -20,6 +20,7 @@ from lethe_spark.jobs.purged import for_erasures
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.value_digests import batch_ids_digest
 
 LOOK_AGAIN_SECONDS: Final = 21_600  # where nobody says when that which holds the files lets go
 
@@ -122,7 +123,9 @@ def _record(
     facts = base.facts
     table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
     files = [f for f in seen.files.values() if claim.key in f.restatements]
-    made = record(claim, table, files, verification, sorted(expired) if claim.erasure.evict_by is not None else ())
+    snapshots = sorted(expired) if claim.erasure.evict_by is not None else ()
+    digest = "" if claim.by_records else batch_ids_digest(claim.result.batch_ids)
+    made = record(claim, table, files, verification, snapshots, digest)
     uri = f"{facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
     with base.iceberg.io.new_output(uri).create(overwrite=True) as stream:
         stream.write(made.content)

@@ -8,6 +8,7 @@ from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.plan.bounds import IdIndex
 from lethe.plan.erasure import Claim
 from lethe.plan.erasure_record import FILES_AT_MOST, Record, Verification, record
+from lethe.run import Manager, Provenance
 from lethe.run_result import RequestResult
 
 from tests.builders import FIELD, NOW, RUN
@@ -70,3 +71,36 @@ def test_of_very_many_files_the_first_are_listed_and_all_are_counted() -> None:
 
     told = json.loads(made.content)
     assert (len(told["files"]), told["files-count"]) == (FILES_AT_MOST, FILES_AT_MOST + 1)
+
+
+def test_it_says_who_asked_and_why_as_far_as_the_object_did() -> None:
+    asked = Provenance(
+        reason="right to erasure",
+        ticket="GDPR-17",
+        uid="u-1",
+        created_time=NOW,
+        managers=(Manager(name="kubectl-client-side-apply", operation="Update", time=NOW),),
+        marks={"lethe.dev/requested-by": "privacy-team"},
+    )
+    result = RESULT.model_copy(update={"provenance": asked, "values_digest": "k:1"})
+
+    told = json.loads(of(claim=replace(CLAIM, result=result)).content)["request"]
+
+    assert told == {
+        "name": "ns/erase",
+        "uid": "u-1",
+        "created-time": NOW.isoformat(),
+        "reason": "right to erasure",
+        "ticket": "GDPR-17",
+        "batch-ids-digest": None,
+        "values-digest": "k:1",
+        "managers": [{"name": "kubectl-client-side-apply", "operation": "Update", "time": NOW.isoformat()}],
+        "marks": {"lethe.dev/requested-by": "privacy-team"},
+    }
+
+
+def test_batches_are_told_by_a_keyed_digest_of_them() -> None:
+    """Their ids may name people, and are in the ledger."""
+    told = json.loads(record(CLAIM, TABLE, (), SEEN, (), "k:2").content)["request"]
+
+    assert (told["batch-ids-digest"], told["ticket"], told["managers"]) == ("k:2", None, [])

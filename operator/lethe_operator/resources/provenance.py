@@ -1,0 +1,59 @@
+"""Who asked for a Restatement, as far as the object says. Pure.
+
+Kubernetes keeps no name of a user with an object. Managers are names that programs give themselves, and annotations are set by
+whoever writes the object: the API server's audit log has the user, under the UID of the object.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lethe.run import Manager, Provenance
+
+from lethe_operator.resources.common import GROUP
+
+REQUESTED_BY: Final = f"{GROUP}/requested-by"
+# By which people, Argo CD, Flux and Helm name themselves.
+MARKS: Final = (
+    REQUESTED_BY,
+    "argocd.argoproj.io/tracking-id",
+    "argocd.argoproj.io/instance",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "helm.toolkit.fluxcd.io/name",
+    "helm.toolkit.fluxcd.io/namespace",
+    "kustomize.toolkit.fluxcd.io/name",
+    "kustomize.toolkit.fluxcd.io/namespace",
+    "meta.helm.sh/release-name",
+    "meta.helm.sh/release-namespace",
+)
+TEXT_AT_MOST: Final = 256
+MANAGERS_AT_MOST: Final = 10
+
+
+def provenance_of(body: Mapping[str, Any]) -> Provenance | None:
+    """Of one whose rows must go from the storage; None of any other."""
+    spec, metadata = body.get("spec") or {}, body.get("metadata") or {}
+    if spec.get("operation") != "Erase" and spec.get("evictBySeconds") is None:
+        return None
+    texts = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    managers = [
+        Manager.model_validate(
+            {
+                "name": str(m.get("manager", ""))[:TEXT_AT_MOST],
+                "operation": m.get("operation", ""),
+                "time": m.get("time"),
+            }
+        )
+        for m in metadata.get("managedFields") or ()
+        if not m.get("subresource")
+    ]
+    return Provenance.model_validate(
+        {
+            "reason": str(spec.get("reason") or ""),
+            "ticket": str(spec.get("ticket") or ""),
+            "uid": str(metadata.get("uid") or ""),
+            "created_time": metadata.get("creationTimestamp"),
+            "managers": tuple(managers[:MANAGERS_AT_MOST]),
+            "marks": {key: str(texts[key])[:TEXT_AT_MOST] for key in MARKS if key in texts},
+        }
+    )
