@@ -91,7 +91,6 @@ class Reader:
             frozenset(f.name for f in schema if not f.nullable and f.name != batch_column),
             add_columns,
             FORMATS[format_name].typed,
-            FORMATS[format_name].headed,
         )
         self.io_properties = io_properties
         self.tell = tell

@@ -27,14 +27,12 @@ class Format:
         open: The file, and the columns of the table, which only text formats look at.
         typed: Files say the types of their columns.
         null_is_absent: A column that is missing and one without values look the same.
-        headed: What stands for the names of the columns are names for sure.
     """
 
     name: str
     open: Callable[[Any, pa.Schema], OpenedFile]
     typed: bool = True
     null_is_absent: bool = False
-    headed: bool = True
 
 
 def open_parquet(file: Any, _: pa.Schema) -> OpenedFile:
@@ -64,7 +62,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         "orc": Format("ORC", open_orc),
         "avro": Format("Avro", open_avro),
         "json": Format("JSON", open_json, typed=False, null_is_absent=True),
-        "csv": Format("CSV", open_csv, typed=False, headed=False),
+        "csv": Format("CSV", open_csv, typed=False),
     }
 )
 # How files begin. The fifth byte of a Parquet file begins its first header or its footer.

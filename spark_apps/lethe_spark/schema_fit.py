@@ -24,14 +24,12 @@ class Rules:
         required: Columns that the table requires; never the batch column, which files need not hold.
         add_columns: The table may take over columns and wider types, and optional columns may be missing.
         typed: Files say the types of their columns.
-        headed: What stands for the names of a file's columns are names for sure; else they are not repeated.
     """
 
     batch_column: str
     required: frozenset[str] = frozenset()
     add_columns: bool = False
     typed: bool = True
-    headed: bool = True
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,17 @@ class Cluster:
             raise Refused(done.stderr.strip() or done.stdout.strip())
         return done.stdout
 
+    def may(self, account: str, verb: str, what: str, subresource: str = "") -> bool:
+        """Whether a ServiceAccount of the namespace may do `verb` with `what` ("pods", "configmap/name"), by the API server."""
+        who = (f"--as=system:serviceaccount:{self.namespace}:{account}", f"--subresource={subresource}")
+        try:
+            said = self.run("auth", "can-i", verb, what, *who)
+        except Refused as e:
+            said = str(e)  # kubectl ends with 1 when the answer is no
+        answer = said.strip().splitlines()[-1].split(" ")[0]
+        assert answer in ("yes", "no"), said
+        return answer == "yes"
+
     def apply(self, *bodies: Object, dry_run: bool = False) -> list[Object]:
         """Apply resources, in order, in one call."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})

@@ -1,5 +1,6 @@
 """What users get wrong: always a condition that names the field or the thing, nothing lost, the rest goes on."""
 
+import json
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -52,6 +53,61 @@ def test_a_table_without_the_batch_column_is_not_written(cluster: Cluster, begin
 
     assert "batch_id" in condition(body, "Ready")["message"]
     assert story.lake.catalog.load_table(story.table).current_snapshot() is None
+
+
+def test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is(
+    cluster: Cluster, begin: Callable[[str], Story]
+) -> None:
+    """Nothing is read as batches, moved or deleted, whatever the layout and however the place is spelled."""
+    other = begin("bad-neighbour")
+    other.lake.catalog.create_namespace_if_not_exists("tests")
+    home, bucket = f"s3://lake/tests/{other.name}/tables", "lake"
+    inside = f"tests/{other.name}/tables"
+    schema = pa.schema([("id", pa.int64()), ("batch_id", pa.string())])
+    tables = [
+        other.lake.catalog.create_table(f"{other.table}_{n}", schema, location=f"{home}/{n}/table") for n in range(5)
+    ]
+    for table in tables:
+        table.append(pa.table({"id": pa.array([1], pa.int64()), "batch_id": ["a"]}))
+    other.put_batch("b")
+    other.apply(other.a_dataset(consolidation={"suspend": True}))
+    unrelated = f"{other.restated}/unrelated"
+    other.lake.put(f"{unrelated}/a-letter.txt", b"Dear Ann")
+    before = other.lake.keys(f"s3://lake/tests/{other.name}")
+    wrong = {
+        "metadata": ("BufferHoldsTable", {"uri": f"{home}/0/table/metadata", "layout": "File", "format": "avro"}),
+        "data": ("BufferHoldsTable", {"uri": f"s3a://{bucket}//{inside}/1/table/data/", "retentionSeconds": 0}),
+        "parent": ("BufferHoldsTable", {"uri": f"{home}/2"}),
+        "dots": ("BufferHoldsTable", {"uri": f"s3://{bucket}/tests/x/../../{inside}/3/table"}),
+        "percent": ("BufferHoldsTable", {"uri": f"s3://{bucket}/{inside}/4/%74able/data"}),
+        "theirs": ("BufferShared", {"uri": f"{other.buffer}/"}),
+        "unrelated": ("BufferHoldsOtherObjects", {"uri": unrelated}),
+        "local": ("BufferLocal", {"uri": "file:///etc", "layout": "File", "format": "csv"}),
+    }
+    stories = {name: begin(f"bad-{name}") for name in wrong}
+    for name, story in stories.items():
+        story.apply(story.a_dataset(buffer=wrong[name][1]))
+
+    for name, story in stories.items():
+        body = cluster.wait_for_condition(story.dataset, "Stalled", reason=wrong[name][0], within_seconds=SOON)
+        assert "Dear Ann" not in json.dumps(body["status"])
+        assert not story.jobs()
+
+    assert before == other.lake.keys(f"s3://lake/tests/{other.name}")
+    for table in tables:
+        assert other.lake.catalog.load_table(table.name()).scan().to_arrow().num_rows == 1
+        other.lake.catalog.drop_table(table.name())
+
+
+def test_a_bucket_that_is_not_there_is_named(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+    story = begin("bad-bucket")
+    story.apply(story.a_dataset(buffer={"uri": "s3://no-such-bucket/buffer"}))
+
+    body = cluster.wait_for_condition(
+        story.dataset, "Ready", status="False", reason="StorageUnavailable", within_seconds=SOON
+    )
+
+    assert "s3://no-such-bucket/buffer" in condition(body, "Ready")["message"]
 
 
 def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_changed(

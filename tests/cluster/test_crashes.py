@@ -69,3 +69,15 @@ def test_the_driver_is_killed_before_its_commit(cluster: Cluster, story: Story) 
     attempts = [run for run in body["status"]["runs"] if run["name"] not in before]
     assert any(run.get("phase") == "Failed" for run in attempts)
     assert len(story.lake.run_ids(story.table)) == len(set(story.lake.run_ids(story.table)))
+
+
+def test_a_driver_has_the_rights_of_its_run(cluster: Cluster, story: Story) -> None:
+    """Only one with executors may start pods, and neither may read what it was not given."""
+    alone, scaled = f"{story.name}-runs", f"{story.name}-scaled-runs"
+    its_own = f"configmap/{story.name}-runs"
+    others = [("get", "secrets"), ("patch", "configmap/other"), ("create", "jobs.batch"), ("create", "pods", "exec")]
+    others += [("patch", "datasets.lethe.dev"), ("create", "serviceaccounts", "token"), ("get", "pods", "log")]
+
+    assert [cluster.may(account, "patch", its_own) for account in (alone, scaled)] == [True, True]
+    assert [cluster.may(account, "create", "pods") for account in (alone, scaled)] == [False, True]
+    assert [(a, *what) for a in (alone, scaled, "default") for what in others if cluster.may(a, *what)] == []

@@ -2,6 +2,7 @@
 deletes anything. On local files with a real table, and on a real S3 server."""
 
 import hashlib
+import shlex
 import threading
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from lethe import names
+from lethe.cli.set_aside import moved_files
 from lethe.errors import InputError, TransientError
 from lethe.plan.claims import Claim, Owner
 from lethe.run import BufferRef, Replacement, RunBoundary
@@ -205,3 +207,23 @@ def test_a_replacement_and_a_list_in_a_table_are_refused(
 
     assert (found.succeeded, found.reason) == (False, "PlaceInTable")
     assert aside[revert.key].reason == "PlaceInTable"
+
+
+def test_table_files_on_s3_that_an_earlier_version_set_aside_are_found_and_can_be_copied_back(
+    s3: S3, bucket: str
+) -> None:
+    before = s3.keys(bucket)
+    location = "warehouse/sales/orders"
+    for key in [k for k in before if k.endswith(".metadata.json")]:
+        name = key.rpartition("/")[2]
+        s3.put(bucket, f"{location}/metadata/_refused/{name}/0123456789ab/{name}", b"content")
+        s3.client.delete_object(Bucket=bucket, Key=key)
+
+    moved = moved_files(f"s3://{bucket}/{location}", s3.properties())
+
+    for one in moved:
+        program, _, _, source, target = shlex.split(one.command)
+        assert program == "aws"
+        (_, _, from_bucket, from_key), (_, _, to_bucket, to_key) = source.split("/", 3), target.split("/", 3)
+        s3.client.copy_object(Bucket=to_bucket, Key=to_key, CopySource={"Bucket": from_bucket, "Key": from_key})
+    assert before == [k for k in s3.keys(bucket) if "/_refused/" not in k]

@@ -76,12 +76,6 @@ def table_in_another(dataset: Dataset, world: World) -> str | None:
     return None
 
 
-def shared_by(dataset: Dataset, world: World) -> str:
-    """The place of a table of another Dataset that overlaps this one's, "" for none: orphan files are not looked for there."""
-    places = _own_places(dataset, world)
-    return next((t for t in table_places(dataset, world) if any(overlap(p, t) for p in places)), "")
-
-
 def age(dataset: Dataset) -> tuple[str, str]:
     """What Datasets are put in order by, the oldest first."""
     created = dataset.meta.creation_timestamp

@@ -230,23 +230,30 @@ def test_retention_deletes_nothing_from_a_buffer_that_was_claimed_since_it_was_l
     assert (tmp_path / "buffer/batch_id=A/p.parquet").exists()
 
 
-@pytest.mark.parametrize("how", ["location", "property"])
+@pytest.mark.parametrize("how", ["location", "property", "rename"])
 def test_a_table_in_the_folder_of_an_older_datasets_table_stops_the_younger_dataset(
     lake: SmallLake, tmp_path: Path, how: str
 ) -> None:
     older = eager_dataset("older", f"file://{tmp_path}/buffer2")
     older["metadata"] |= {"creationTimestamp": "2020-01-01T00:00:00+00:00"}
     lake.cluster.create(DATASETS, "ns", older)
-    claimed_table(lake.catalog, "older")
+    if how == "rename":  # the old name is free then, and the catalog gives the next table of that name the same folder
+        lake.catalog.drop_table("air.flights")
+        new_table(lake.catalog, "air.flights", **{names.CLAIM: "ns/older"})
+        lake.catalog.rename_table("air.flights", "air.older")
+    else:
+        claimed_table(lake.catalog, "older")
+        lake.catalog.drop_table("air.flights")
     lake.operator()(Key("Dataset", "ns", "older"))
-    lake.catalog.drop_table("air.flights")
-    inside = f"file://{tmp_path}/wh/air/older"
+    inside = lake.catalog.load_table("air.older").location()
     claim = {names.CLAIM: "ns/flights", "format-version": "2", "write.metadata.metrics.column.batch_id": "full"}
     schema = lake.catalog.load_table("air.older").schema().as_arrow()
     if how == "location":
         lake.catalog.create_table("air.flights", schema, location=inside, properties=claim)
-    else:
+    elif how == "property":
         lake.catalog.create_table("air.flights", schema, properties={**claim, "write.data.path": f"{inside}/data"})
+    else:
+        lake.catalog.create_table("air.flights", schema, properties=claim)
 
     lake.operator()(Key("Dataset", "ns", "flights"))
 
