@@ -37,6 +37,9 @@ CLAIM: Final = "lethe.dataset"  # "<kubernetes namespace>/<dataset name>": who m
 BATCH_COLUMN: Final = "lethe.batch-column-id"  # the Iceberg field id, so that a rename is survived
 METRICS_MODE: Final = "write.metadata.metrics.column.{column}"  # must be `full`: truncated bounds lie about long ids
 LEDGER_SINCE: Final = "lethe.ledger-since"  # the last sequence number before Lethe's first commit
+# The table's UUID, from Lethe's first commit on: a snapshot above LEDGER_SINCE that leads to no ledger has lost it. A copy of
+# the properties in another table says nothing.
+LEDGER_BEGUN: Final = "lethe.ledger-begun"
 DISTRIBUTION_MODE: Final = "write.distribution-mode"
 WAP_ENABLED: Final = "write.wap.enabled"
 # Iceberg's own, by which files lie elsewhere than below the table's location; the last is of metadata, the others of data.

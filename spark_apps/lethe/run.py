@@ -108,6 +108,15 @@ class ConsolidationSpec(Document):
     # without a ledger, and keep the history short.
     batch_ids: tuple[str, ...] = ()
     seen_objects: tuple[SeenObject, ...] = ()  # of these batches, as far as known
+    # A head that has lost its ledger, and the one to continue with. Only without batches. None: no such head is accepted.
+    accepts: "AcceptedHead | None" = None
+
+
+class AcceptedHead(Document):
+    """A head that leads to no ledger although the table had one, and that somebody has accepted."""
+
+    head_id: int
+    ledger: str  # URI of the root that the head gets
 
 
 class Replacement(Document):
@@ -240,8 +249,10 @@ class VacuumSpec(Document):
 class RunSpec(Document):
     """`run.json`. Exactly one of the three last fields is set, the one that `kind` names.
 
-    `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw last; the run refuses a table
-    that was rolled back to before it. None: not to be checked. `snapshots`: how many snapshots any commit may leave.
+    `seen_table_uuid` is the UUID of the table that whoever asks for the run saw; the run refuses any other table, and creates
+    none. None: not to be checked. `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw
+    last; the run refuses a table that was rolled back to before it. None: not to be checked. `snapshots`: how many snapshots
+    any commit may leave.
     `batch_tracking`: keep the table of batches beside the table. `boundary`: what the run may touch; None sets no limit.
     """
 
@@ -254,6 +265,7 @@ class RunSpec(Document):
     batch_column: str
     buffer: BufferRef
     schema_evolution: SchemaEvolution = "Refuse"
+    seen_table_uuid: str | None = None
     seen_snapshot_id: int | None = None
     seen_sequence_number: int | None = None
     snapshots: SnapshotLimits | None = None

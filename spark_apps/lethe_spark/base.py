@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from lethe import names
-from lethe.errors import InputError, TableError
+from lethe.errors import InputError, LedgerError, TableError
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
-from lethe.ledger.lineage import is_rolled_back
+from lethe.ledger.lineage import is_gapless, is_rolled_back, knows_files_up_to
 from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import get_many
 from lethe.plan.bounds import FileBounds
@@ -16,7 +16,8 @@ from lethe.plan.partitions import Partitioned, partitions_of_batches, spec_of
 from lethe.plan.rearm import rearmed
 from lethe.table import ledger_store
 from lethe.table.batch_column import BatchColumn
-from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_by, observe
+from lethe.table.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
+from lethe.table.held_ids import held_ids
 from lethe.table.live_suspects import Head
 from lethe.table.picked import picked_batches
 from pyiceberg.manifest import ManifestFile
@@ -63,7 +64,9 @@ class Base:
     @property
     def expectation(self) -> Expectation:
         """What must still hold when the commit lands: this pointer, and no bare snapshot that was not looked at."""
-        return Expectation(self.loaded.resolution.pointer, frozenset(self.loaded.resolution.bare))
+        found = self.loaded.resolution
+        expired = found.carrier_id is not None and found.carrier_id not in self.facts.snapshots
+        return Expectation(found.pointer, frozenset(found.bare), expired)
 
     def files(self) -> list[FileBounds]:
         """The live data files of the head."""
@@ -80,10 +83,7 @@ class Base:
     def _foreign_snapshots(self) -> frozenset[int] | None:
         """The snapshots whose files may hold rows in partitions that no batch remembers; None: some of them have expired."""
         found = self.loaded.resolution
-        oldest = self.facts.snapshots.get(found.bare[-1]) if found.bare else None
-        if found.bare and (oldest is None or oldest.parent_id != found.carrier_id):
-            return None
-        return frozenset(found.bare)
+        return frozenset(found.bare) if is_gapless(self.facts.snapshots, found) else None
 
     def manifests(self) -> list[ManifestFile]:
         """Those of the head."""
@@ -93,8 +93,9 @@ class Base:
     @property
     def _bare_moves_only(self) -> bool:
         """Whether the snapshots without a ledger below the head brought no new rows: compactions, deletes of whole files."""
-        operations = {self.facts.snapshots[i].summary.get("operation") for i in self.loaded.resolution.bare}
-        return operations <= {"replace", "delete"}
+        found = self.loaded.resolution
+        operations = {self.facts.snapshots[i].summary.get("operation") for i in found.bare}
+        return operations <= {"replace", "delete"} and is_gapless(self.facts.snapshots, found)
 
     @property
     def has_foreign_files(self) -> bool:
@@ -125,11 +126,27 @@ class Base:
 
     def rearmed(self, delta: Delta) -> Delta:
         """The change with what files of bare snapshots make necessary: see `lethe.plan.rearm`, `lethe.table.picked`."""
-        added = files_added_by(self.iceberg, self.loaded.resolution.bare, self.facts.head_id, self.field_id)
+        now, found, head_id = datetime.now(UTC), self.loaded.resolution, self.facts.head_id
+        delta = self._with_brought_back(delta)
+        if is_gapless(self.facts.snapshots, found):
+            added = files_added_by(self.iceberg, found.bare, head_id, self.field_id)
+            return rearmed(self.ledger, delta, added, self.field_id, now, self._bare_moves_only)
+        # Expired snapshots do not say any more which files came without a ledger. The sequence numbers of the files do.
+        after = knows_files_up_to(self.facts.snapshots, found)
+        since = files_added_after(self.iceberg, after, head_id, self.field_id)
+        return rearmed(self.ledger, delta, since, self.field_id, now, holds=lambda ids: self._held(ids, since))
+
+    def _with_brought_back(self, delta: Delta) -> Delta:
+        """The change, which also writes down the batches that snapshots without a ledger brought back."""
         settled = {b.id for b in delta.set_batches} | delta.forget_batches
         back = tuple(e for i, e in self._brought_back.items() if i not in settled)
-        delta = replace(delta, set_batches=(*delta.set_batches, *back)) if back else delta
-        return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), self._bare_moves_only)
+        return replace(delta, set_batches=(*delta.set_batches, *back)) if back else delta
+
+    def _held(self, ids: Collection[str], files: Collection[FileBounds]) -> frozenset[str]:
+        """Those of the ids of which the files hold rows."""
+        assert self.facts.head_id is not None
+        paths = frozenset(f.path for f in files)
+        return held_ids(self.iceberg, self.facts.head_id, self.field_id, sorted(ids), paths=paths)
 
     def moved(self, delta: Delta, before: Iterable[str | None], added: Sequence[Partitioned]) -> Delta:
         """The change, with new partitions for batches whose rows it writes anew by another partition spec.
@@ -150,20 +167,32 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
     Args:
         seen: A base from before. While the table has not moved it is the newest state still, and returned as it is: what
             was read of its ledger need not be read again.
-    Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableRolledBack), LedgerError.
+    Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableReplaced, TableRolledBack), LedgerError.
     """
     table.refresh()
     if seen is not None and seen.iceberg.metadata_location == _opened(table.metadata_location):
         return seen
     iceberg = static_table(table.metadata_location, context.catalog_properties)
     facts = observe(iceberg, context.batch_column, name=context.table_name)
+    check_table(context, facts.uuid)
     check_claim(context, facts.claim)
     _check_head(context, facts)
     if facts.batch_field_id is None and facts.remembered_field_id is not None:
         raise column_dropped(facts, "the table")
     if facts.batch_field_id is None:
         raise no_batch_column(context, facts.columns)
-    return Base(iceberg, facts, ledger_store.load(iceberg.io, facts), facts.batch_field_id)
+    return Base(iceberg, facts, _loaded(context, iceberg, facts), facts.batch_field_id)
+
+
+def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledger_store.Loaded:
+    """The head's ledger; of a head that has lost it and was accepted, the one to continue with."""
+    try:
+        return ledger_store.load(iceberg.io, facts)
+    except LedgerError as e:
+        accepts = context.accepts
+        if e.reason != "LedgerLost" or accepts is None or accepts.head_id != facts.head_id:
+            raise
+        return ledger_store.load_accepted(iceberg.io, facts, accepts.ledger)
 
 
 def static_table(metadata_location: str, properties: Mapping[str, str]) -> StaticTable:
@@ -186,6 +215,23 @@ def refuse_batches(table: IcebergTable) -> None:
             f"{table.full_name} is the table of the batches of another one (table property {names.TRACKS}), which Lethe writes "
             "anew as it sees fit. Name the table that holds the data.",
         )
+
+
+def check_table(context: Committer, uuid: str | None) -> None:
+    """Raises: TableError (`TableReplaced`), if the table is not the one that was there when the work was asked for.
+
+    Args:
+        uuid: Of the table that is there now; None: there is none.
+    """
+    if context.seen_table_uuid in (None, uuid):
+        return
+    found = "there is no table of this name" if uuid is None else f"the table of this name is {uuid}"
+    raise TableError(
+        "TableReplaced",
+        f"{context.table_name} was dropped, created again or renamed: {found}, and table {context.seen_table_uuid} was there "
+        "when this run was asked for. Nothing was committed. Bring that table back, or accept the change (the Dataset's "
+        "condition Ready says how).",
+    )
 
 
 def check_claim(context: Committer, claim: str | None) -> None:

@@ -80,7 +80,7 @@ def write(
     found, properties = find_table(frame.sparkSession, table)
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
-    job = OwnJob(found.name, batch_column, run, "Write", properties)
+    job = OwnJob(found.name, batch_column, run, "Write", properties, seen_table_uuid=found.uuid)
     with noted(job, found, [batch_id]):
         return _written(frame, found, job, wanted)
 

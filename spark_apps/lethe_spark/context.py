@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from lethe.errors import TransientError
-from lethe.run import RunSpec
+from lethe.run import AcceptedHead, RunSpec
 from lethe.run_result import Phase
 from pyspark.sql import SparkSession
 
@@ -35,9 +35,9 @@ class Reports(Protocol):
 class Committer(Protocol):
     """Who commits, and to which table: all that a commit knows of a run. A user's own Spark job is one, too.
 
-    `table_name` is "namespace.table"; `claim` what the table's claim must be if it has one, None for any; `seen_…` the head
-    that was there when the commit was asked for, None when nobody looked; `catalog_properties` are PyIceberg's, for the
-    catalog and its FileIO.
+    `table_name` is "namespace.table"; `claim` what the table's claim must be if it has one, None for any; `seen_…` the table
+    and the head that were there when the commit was asked for, None when nobody looked; `accepts` a head
+    that may be continued although it has lost its ledger; `catalog_properties` are PyIceberg's, for the catalog and its FileIO.
     """
 
     @property
@@ -54,6 +54,10 @@ class Committer(Protocol):
     def run_kind(self) -> str: ...
     @property
     def claim(self) -> str | None: ...
+    @property
+    def accepts(self) -> AcceptedHead | None: ...
+    @property
+    def seen_table_uuid(self) -> str | None: ...
     @property
     def seen_snapshot_id(self) -> int | None: ...
     @property
@@ -96,6 +100,14 @@ class Run:
     @property
     def claim(self) -> str:
         return self.spec.dataset.claim
+
+    @property
+    def accepts(self) -> AcceptedHead | None:
+        return self.spec.consolidation.accepts if self.spec.consolidation else None
+
+    @property
+    def seen_table_uuid(self) -> str | None:
+        return self.spec.seen_table_uuid
 
     @property
     def seen_snapshot_id(self) -> int | None:

@@ -112,7 +112,7 @@ def commit_on_ledger(
 
 def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
     delta = base.rearmed(wanted.delta)
-    carriers = needed_carriers(base.facts.snapshots, base.ledger.carriers)
+    carriers = needed_carriers(base.facts.snapshots, base.loaded.carriers)
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
     keys = summary(written, context.run_id, context.run_kind)
     keys[names.FOREIGN_FILES] = "true" if base.has_foreign_files else "false"
@@ -126,6 +126,6 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
     if wanted.unfinished:
         keys[names.UNFINISHED] = "true"
     context.step("before-commit")
-    snapshot_id = commit(table, wanted.change, keys, base.expectation, staged=wanted.staged)
+    snapshot_id = commit(table, wanted.change, keys, base.expectation, base.facts.beginning, wanted.staged)
     context.step("after-commit")
     return snapshot_id

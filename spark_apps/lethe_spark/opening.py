@@ -3,6 +3,7 @@
 from lethe import names
 from lethe.errors import InputError
 
+from lethe_spark.base import check_table
 from lethe_spark.context import RunContext
 from lethe_spark.folder_server import require_served
 from lethe_spark.jvm.spark_table import SparkTable
@@ -15,13 +16,14 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
     Args:
         prepare: False: it is only looked at, and left as it is.
     Raises: InputError: TableNotFound, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
-        BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition.
+        BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition. TableError (TableReplaced).
     """
     wanted = context.spec.table
     require_served(context.spark, wanted.catalog, wanted.name, context.catalog_properties)
     claim = {names.CLAIM: context.spec.dataset.claim}
     table = SparkTable.load(context.spark, wanted.catalog, wanted.name)
     if table is None:
+        check_table(context, None)
         if wanted.create is None or not prepare:
             raise InputError(
                 "TableNotFound",

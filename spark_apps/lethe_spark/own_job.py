@@ -8,6 +8,7 @@ from lethe import names
 from lethe.errors import InputError
 from lethe.ledger.parts import get_many
 from lethe.plan.bounds import IdIndex
+from lethe.run import AcceptedHead
 from lethe.run_result import Phase
 from lethe.table import catalogs
 from lethe.table.facts import TableFacts, column_dropped, observe
@@ -40,6 +41,8 @@ class OwnJob:
     catalog_properties: Mapping[str, str]
     reporter: Logged = field(default_factory=Logged)
     claim: str | None = None
+    accepts: AcceptedHead | None = None
+    seen_table_uuid: str | None = None
     seen_snapshot_id: int | None = None
     seen_sequence_number: int | None = None
 

@@ -167,7 +167,8 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
         files = [f for f in files if f.path in planned]
     with ledger_store.naming(source.facts, chosen):
         tombstones = loaded.ledger.tombstones_within(source.field_id, covered_by(files))
-    plan = plan_read(unsure_of(files, lens.foreign(chosen, loaded.resolution)), tombstones)
+    foreign = lens.foreign(chosen, loaded.resolution, source.facts.snapshots)
+    plan = plan_read(unsure_of(files, foreign), tombstones)
     if not plan.filtered and not plan.skipped:
         return wanted
     runs = skipped_runs(plan, RUNS_AT_MOST if current else 0)

@@ -106,7 +106,7 @@ def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch
     found, properties = find_table(spark, table)
     prepare_table(found, properties, batch_column, wanted=False)
     run = run_id(found.uuid, request.operation, [request.key])
-    job = OwnJob(found.name, batch_column, run, request.operation, properties)
+    job = OwnJob(found.name, batch_column, run, request.operation, properties, seen_table_uuid=found.uuid)
 
     def plan(base: Base) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
         done = request.key in base.ledger.requests

@@ -6,7 +6,7 @@ from lethe.plan.boundary import require_table_within
 from lethe.table.facts import TableFacts, column_dropped, observe
 from lethe.uri import overlap
 
-from lethe_spark.base import check_claim, no_batch_column, refuse_batches, static_table
+from lethe_spark.base import check_claim, check_table, no_batch_column, refuse_batches, static_table
 from lethe_spark.context import Run
 from lethe_spark.jvm.table import IcebergTable
 
@@ -15,10 +15,11 @@ def look_over(context: Run, table: IcebergTable) -> TableFacts:
     """The facts of a table that the run may work on, prepared or not.
 
     Raises: InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
-        BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary.
+        BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary. TableError (TableReplaced).
     """
     require_table_within(context.spec, table.location, table.properties)
     refuse_batches(table)
+    check_table(context, table.uuid)
     check_claim(context, table.properties.get(names.CLAIM))
     if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
         raise no_batch_column(context, table.schema_names)

@@ -36,14 +36,38 @@ class Snapshot:
         return self.ledger is not None or names.STAGE in self.summary
 
 
-def parent_of(parent_id: int | None, summary: Mapping[str, str]) -> int | None:
-    """The parent that a snapshot had: PyIceberg's expiry leaves none to a snapshot whose parent goes.
+def ledgers_begin_after(properties: Mapping[str, str], uuid: str, carriers: Iterable[int]) -> int | None:
+    """The sequence number after which each snapshot of a table has a ledger; None while the table never had one.
 
-    A root of history holds what it added itself and has removed nothing. A snapshot without a parent of which that is not
-    so had one, and a ledger may have gone with it.
+    Args:
+        uuid: The table's own.
+        carriers: Sequence numbers of the retained snapshots that carry a ledger. They tell it of a table whose properties do
+            not say it yet.
+    """
+    since = properties.get(names.LEDGER_SINCE, "")
+    if properties.get(names.LEDGER_BEGUN) == uuid and since.isdigit():
+        return int(since)
+    return min(carriers, default=None)
+
+
+def parent_of(
+    parent_id: int | None, summary: Mapping[str, str], sequence_number: int = 0, begins_after: int | None = None
+) -> int | None:
+    """The parent that a snapshot had. A snapshot without a parent is not always a root of history: PyIceberg's expiry removes
+    the parent's id from a snapshot whose parent goes, and an engine that replaces a table (CREATE OR REPLACE TABLE) starts a
+    new history in it.
+
+    A root of history comes before the table's first ledger; it holds what it added itself and has removed nothing. Any other
+    snapshot had a parent, and a ledger may have gone with it.
+
+    Args:
+        begins_after: As `ledgers_begin_after` returns it.
     """
     if parent_id is not None:
         return parent_id
+    bare = names.LEDGER not in summary and names.STAGE not in summary  # a stage of Lethe's is never part of a history
+    if bare and begins_after is not None and sequence_number > begins_after:
+        return ERASED
     total, added = summary.get("total-data-files"), summary.get("added-data-files", "0")
     if total is None or total == "0":
         return None  # nobody says, or there is nothing that a ledger could hide
@@ -53,12 +77,16 @@ def parent_of(parent_id: int | None, summary: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True)
 class Resolution:
-    """`pointer` is the URI of the ledger's root, None at a root of history (the empty ledger); `carrier_id` the snapshot
-    that carries it (None too when it was found in the carriers list); `bare` the snapshots walked over, newest first."""
+    """Which ledger a snapshot has, and how it was found."""
 
+    # URI of the ledger's root; None at a root of history: the empty ledger.
     pointer: str | None
+    # The snapshot that carries it. It may have expired, if it was found in the carriers list.
     carrier_id: int | None
+    # The snapshots walked over, newest first.
     bare: tuple[int, ...] = ()
+    # The carrier's sequence number; None at a root of history. Not compared: it follows from the carrier.
+    carrier_sequence_number: int | None = field(default=None, compare=False)
 
 
 def resolve(
@@ -89,19 +117,81 @@ def resolve(
             # followed by a ledger that is lost now.
             known = next((c for c in carriers if not set(c.bare).isdisjoint(bare)), None)
             if known is not None:
-                return Resolution(known.ledger, known.snapshot_id, tuple(bare))
+                return Resolution(known.ledger, known.snapshot_id, tuple(bare), known.sequence_number)
             raise LedgerError(
                 "LedgerLost",
-                f"{table}: snapshot {snapshot_id} has no ledger of its own, and "
-                f"{'an ancestor' if current == ERASED else f'its ancestor {current}'}, which might carry it, was expired. "
-                "Reading would show deleted rows. Roll back to a snapshot that carries "
-                f"`{names.LEDGER}`, or let Lethe commit before snapshots are expired.",
+                f"{table}: snapshot {snapshot_id} has no ledger of its own, and {_lost_at(current, bare)}. Reading would show "
+                f"deleted rows. Roll back to a snapshot that carries `{names.LEDGER}`, or continue with the table's last "
+                "ledger: the Dataset's condition Ready says how; without an operator, see docs/foreign-writers.md.",
             )
         if snapshot.ledger is not None:
-            return Resolution(snapshot.ledger, snapshot.id, tuple(bare))
+            return Resolution(snapshot.ledger, snapshot.id, tuple(bare), snapshot.sequence_number)
         bare.append(current)
         current = snapshot.parent_id
     return Resolution(None, None, tuple(bare))
+
+
+def is_gapless(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
+    """Whether every snapshot between the carrier and the one that was resolved is retained, so that they name all files that came
+    without a ledger.
+
+    It is not if some have expired; nor if a person made the carrier, to name a lost ledger again: what lies below it nobody has
+    looked at.
+    """
+    if _is_made_by_hand(snapshots, found):
+        return False
+    oldest = snapshots.get(found.bare[-1]) if found.bare else None
+    return not found.bare or (oldest is not None and oldest.parent_id == found.carrier_id)
+
+
+def knows_files_up_to(snapshots: Mapping[int, Snapshot], found: Resolution) -> int | None:
+    """The sequence number up to which the ledger has taken note of the data files; None: of none of them, as far as is known."""
+    return None if _is_made_by_hand(snapshots, found) else found.carrier_sequence_number
+
+
+def _is_made_by_hand(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
+    """Whether no run of Lethe's committed the carrier."""
+    carrier = snapshots.get(found.carrier_id) if found.carrier_id is not None else None
+    return carrier is not None and names.RUN_ID not in carrier.summary
+
+
+def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None) -> tuple[int, ...]:
+    """A snapshot and its retained ancestors, the newest first."""
+    line: list[int] = []
+    while head_id is not None and head_id in snapshots:
+        line.append(head_id)
+        head_id = snapshots[head_id].parent_id
+    return tuple(line)
+
+
+def last_ledger(
+    snapshots: Mapping[int, Snapshot], seen: str | None, seen_sequence_number: int | None = None
+) -> str | None:
+    """The ledger to continue with if the head has lost its own: the last one of the line that was seen before; None if there is
+    nothing to tell it by.
+
+    Args:
+        seen: The ledger of the head that was seen last.
+        seen_sequence_number: That head's sequence number.
+    """
+    carriers = sorted((s for s in snapshots.values() if s.ledger is not None), key=lambda s: s.sequence_number)
+    known = next((s.id for s in carriers if s.ledger == seen), None)
+    if seen is not None and known is None:  # it has expired: only a later one is better
+        carriers = [s for s in carriers if s.sequence_number > (seen_sequence_number or 0)]
+    elif known is not None:  # not one of a line that was rolled back
+        carriers = [s for s in carriers if is_ancestor(snapshots, known, s.id)]
+    return carriers[-1].ledger if carriers else seen
+
+
+def _lost_at(current: int, bare: Sequence[int]) -> str:
+    """Why a walk that ended at this ancestor found no ledger."""
+    if current != ERASED:
+        return f"its ancestor {current}, which might carry it, was expired"
+    first = f"its ancestor {bare[-1]}" if len(bare) > 1 else "it"
+    return (
+        f"{first} has no parent, although the table had a ledger before: the table was replaced (CREATE OR REPLACE TABLE), or "
+        "the parent was expired"
+    )
 
 
 def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_id: int) -> bool:

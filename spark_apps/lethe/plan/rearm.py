@@ -6,7 +6,7 @@ or its tombstone, is remembered with the partitions that its rows lie in; a file
 commit does both for the bare snapshots that it closes off, so that nobody has to look at them again.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -34,6 +34,7 @@ def rearmed(
     field_id: int,
     now: datetime,
     only_moved: bool = False,
+    holds: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> Delta:
     """The change `delta`, planned on `ledger`, with all that the files of bare snapshots make necessary.
 
@@ -45,13 +46,14 @@ def rearmed(
         field_id: The Iceberg field id of the batch column.
         only_moved: Whoever added them compacted others, so that every row was in the table before, in the same partition
             unless the partition spec is another one.
+        holds: Says which of some ids the files do hold. None: bounds alone decide which tombstones come back.
     """
     if not bare_files:
         return delta
     intervals: list[Interval] = [(f.lower, f.upper) for f in bare_files]
     batches = {b.id: b for b in within(ledger.batches, intervals, str)}
     active = {t.id: t for t in ledger.tombstones_within(field_id, intervals)}
-    armed = () if only_moved else _armed_again(batches, active.keys(), bare_files, field_id, delta.run, now)
+    armed = () if only_moved else _armed_again(batches, active.keys(), bare_files, field_id, delta.run, now, holds)
     # What the change itself sets was planned without a look at these files, and goes through here as well.
     set_ids = {b.id for b in delta.set_batches}
     staying = {i: b for i, b in batches.items() if i not in set_ids and i not in delta.forget_batches}
@@ -87,13 +89,16 @@ def _armed_again(
     field_id: int,
     run: str,
     now: datetime,
+    holds: Callable[[Collection[str]], Collection[str]] | None,
 ) -> tuple[Tombstone, ...]:
     """Tombstones for batches that are reverted, replaced or erased, not tombstoned now, and might lie in the files.
 
     Arming one that hides nothing is harmless: the id of a batch taken back is never valid again.
     """
     hidden = [b.id for b in batches.values() if b.state in _HIDDEN and b.id not in active]
-    found = IdIndex(hidden).covered(files)
+    found: Collection[str] = IdIndex(hidden).covered(files)
+    if found and holds is not None:
+        found = holds(found)
     return tuple(
         Tombstone(
             id=i,

@@ -4,7 +4,7 @@ I/O: `data_files` reads manifests; `observe` only what is loaded already.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,7 @@ from pyiceberg.types import StringType
 
 from lethe import names
 from lethe.errors import InputError
-from lethe.ledger.lineage import Snapshot, parent_of
+from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
 from lethe.plan.bounds import FileBounds
 from lethe.plan.partitions import partition_text
 from lethe.table.batch_column import BatchColumn
@@ -62,6 +62,20 @@ class TableFacts:
         """The last sequence number before the first ledger; None when the table does not say."""
         since = self.properties.get(names.LEDGER_SINCE, "")
         return int(since) if since.isdigit() else None
+
+    @property
+    def beginning(self) -> Mapping[str, str]:
+        """The table properties that say since when the table has ledgers, to be set with the first commit of Lethe's; empty
+        if they are set."""
+        if self.properties.get(names.LEDGER_BEGUN) == self.uuid:
+            return {}
+        carriers = [s.sequence_number for s in self.snapshots.values() if s.ledger is not None]
+        if not carriers:
+            since = self.last_sequence_number
+        else:  # the first commit did not set them: what is known of the snapshots before it stays as it was
+            roots = (s.sequence_number for s in self.snapshots.values() if s.ledger is None and s.parent_id is None)
+            since = max((self.ledger_since or 0, *(n for n in roots if n < min(carriers))))
+        return {names.LEDGER_SINCE: str(since), names.LEDGER_BEGUN: self.uuid}
 
     @property
     def remembered_field_id(self) -> int | None:
@@ -99,7 +113,7 @@ def observe(table: Table, batch_column: str, name: str | None = None) -> TableFa
         head_time=datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) if head else None,
         metadata_location=table.metadata_location,
         properties=dict(metadata.properties),
-        snapshots={s.snapshot_id: _snapshot(s) for s in metadata.snapshots},
+        snapshots=_snapshots(metadata),
         refs={k: r.snapshot_id for k, r in metadata.refs.items()},
         columns=tuple(table.schema().column_names),
         batch_field_id=field_id,
@@ -158,12 +172,18 @@ def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
     return int(found.field_id)
 
 
+def _snapshots(metadata: TableMetadata) -> dict[int, Snapshot]:
+    found = [_snapshot(s) for s in metadata.snapshots]
+    carriers = (s.sequence_number for s in found if s.ledger is not None)
+    after = ledgers_begin_after(metadata.properties, str(metadata.table_uuid), carriers)
+    return {s.id: replace(s, parent_id=parent_of(s.parent_id, s.summary, s.sequence_number, after)) for s in found}
+
+
 def _snapshot(s: IcebergSnapshot) -> Snapshot:
     summary = dict(s.summary.additional_properties) if s.summary else {}
     if s.summary:
         summary["operation"] = s.summary.operation.value
-    parent_id = parent_of(s.parent_snapshot_id, summary)
-    return Snapshot(s.snapshot_id, parent_id, s.sequence_number or 0, s.timestamp_ms, summary)
+    return Snapshot(s.snapshot_id, s.parent_snapshot_id, s.sequence_number or 0, s.timestamp_ms, summary)
 
 
 def data_files(table: Table, snapshot_id: int | None, field_id: int) -> list[FileBounds]:
@@ -179,7 +199,23 @@ def files_added_by(
     return [f for f in _live(table, of_snapshot, field_id) if f.added_by in wanted] if wanted else []
 
 
-def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[FileBounds]:
+def files_added_after(
+    table: Table, sequence_number: int | None, of_snapshot: int | None, field_id: int
+) -> list[FileBounds]:
+    """The live data files of `of_snapshot` that came after this sequence number, or that may have.
+
+    Args:
+        sequence_number: None: every live file.
+    """
+    if sequence_number is None:
+        return list(_live(table, of_snapshot, field_id))
+    return list(_live(table, of_snapshot, field_id, after=sequence_number))
+
+
+def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1) -> Iterator[FileBounds]:
+    """Args:
+    after: Only files that were added after this sequence number.
+    """
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     if snapshot is None:
         return
@@ -188,6 +224,8 @@ def _live(table: Table, snapshot_id: int | None, field_id: int) -> Iterator[File
     column = BatchColumn.of(table.specs(), field_id)
     for manifest in manifests:
         for entry in live_entries(table.io, manifest):
+            if (manifest.sequence_number if (n := entry.file_sequence_number) is None else n) <= after:
+                continue
             names_of_deletes = deletes.on(entry.data_file.file_path, manifest.partition_spec_id)
             yield bounds_of(entry.data_file, column, names_of_deletes, entry.snapshot_id)
 

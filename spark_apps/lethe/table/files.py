@@ -1,6 +1,6 @@
 """The data files of a snapshot that a read is about, as PyIceberg plans them. I/O: reads manifests, no data."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from lethe.errors import InputError
-from lethe.ledger.lineage import Resolution
+from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
 from lethe.plan.bounds import FileBounds
 from lethe.plan.since import Files
 from lethe.table.batch_column import BatchColumn
@@ -113,12 +113,18 @@ class Lens:
         """Whether a snapshot has equality deletes that Lethe wrote."""
         return has_ours(self.io, self._manifests(snapshot_id))
 
-    def foreign(self, snapshot_id: int, resolution: Resolution) -> frozenset[str] | None:
-        """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one."""
+    def foreign(
+        self, snapshot_id: int, resolution: Resolution, snapshots: Mapping[int, Snapshot]
+    ) -> frozenset[str] | None:
+        """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one.
+
+        Args:
+            snapshots: The table's retained ones.
+        """
+        if not is_gapless(snapshots, resolution):
+            return None
         if not resolution.bare:
             return frozenset()
-        if self._parent(resolution.bare[-1]) != resolution.carrier_id:
-            return None  # some of the snapshots in between have expired, and nobody knows what they added
         bare = frozenset(resolution.bare)
         return frozenset(
             e.data_file.file_path

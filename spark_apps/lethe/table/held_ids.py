@@ -26,22 +26,32 @@ _BYTES_PER_ROW: Final = 4
 
 
 def held_ids(
-    table: Table, snapshot_id: int, field_id: int, ids: Sequence[str], bytes_at_most: int = READ_AT_MOST_BYTES
+    table: Table,
+    snapshot_id: int,
+    field_id: int,
+    ids: Sequence[str],
+    bytes_at_most: int = READ_AT_MOST_BYTES,
+    paths: Collection[str] | None = None,
 ) -> frozenset[str]:
     """Those of the ids of which a snapshot's data files hold rows, whatever a ledger says of them.
 
     Args:
         field_id: Of the batch column.
         bytes_at_most: To be read of that column, as stored or in memory, whichever is more.
+        paths: Of the data files to look into; None: all of the snapshot.
     """
     index = IdIndex(ids)
+
+    def wanted_file(file: FileBounds) -> bool:
+        return (paths is None or file.path in paths) and index.might_hold(file)
+
     lens = Lens.on(table, field_id)
     column = lens.schema.find_column_name(field_id)
     try:
-        files = [f for f in lens.files(Files.LIVE, snapshot_id) if index.might_hold(f.bounds)]
+        files = [f for f in lens.files(Files.LIVE, snapshot_id) if wanted_file(f.bounds)]
     except InputError as e:  # equality deletes, which PyIceberg does not read
         log.info("batch ids are looked up by bounds alone: %s", e.reason)
-        return _within(index, lens.bounds(Files.LIVE, snapshot_id))
+        return _within(index, [f for f in lens.bounds(Files.LIVE, snapshot_id) if wanted_file(f)])
     sure = {f.bounds.lower for f in files if index.must_hold(f.bounds) and not f.bounds.deletes}
     found = frozenset(i for i in sure if i is not None)
     open_ids = frozenset(ids) - found

@@ -18,7 +18,7 @@ from lethe.errors import LedgerError
 from lethe.ledger import avro, merge
 from lethe.ledger.erasure import purged_after
 from lethe.ledger.ledger import EMPTY, Carrier, Delta, Ledger, changes, settled_batch, settled_request
-from lethe.ledger.lineage import Resolution, resolve
+from lethe.ledger.lineage import Resolution, line_of, resolve
 from lethe.ledger.root import Chunk, Location, Root, decode_root
 from lethe.ledger.summary import WrittenLedger
 from lethe.ledger.tombstone import Tombstone
@@ -35,6 +35,13 @@ class Loaded:
     ledger: Ledger
     resolution: Resolution
     root: Root | None = None
+    # What later readers need to know of snapshots that lost their ledger and were accepted with this one.
+    accepted: tuple[Carrier, ...] = ()
+
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """The ledgers of snapshots that do not lead to one by themselves, as far as is known."""
+        return (*self.ledger.carriers, *self.accepted)
 
 
 def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loaded:
@@ -55,6 +62,20 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
     with naming(facts, start):
         root = read_root(io, facts, resolution.pointer)
         return Loaded(_ledger(io, resolution.pointer, root, resolution.carrier_id), resolution, root)
+
+
+def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
+    """The ledger of a root, for a head that has lost its own: its snapshots have no carrier. Raises: LedgerError.
+
+    They are listed under a number that no snapshot has, so that a reader of them finds this ledger, and takes any of their files
+    for one that came after it.
+    """
+    assert facts.head_id is not None
+    line = line_of(facts.snapshots, facts.head_id)
+    with naming(facts, facts.head_id):
+        root = read_root(io, facts, pointer)
+        accepted = Carrier(-facts.head_id, 0, pointer, tuple(sorted(line)))
+        return Loaded(_ledger(io, pointer, root, None), Resolution(None, None, line), root, (accepted,))
 
 
 def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | None) -> Ledger:

@@ -145,7 +145,7 @@ def _of_snapshot(lens: Lens, facts: TableFacts, snapshot_id: int | None) -> Call
             tombstones = loaded.ledger.tombstones_within(lens.field_id, covered_by(f.bounds for f in files))
         if not tombstones:
             return arrow.all_of(files)
-        foreign = lens.foreign(snapshot_id, loaded.resolution)
+        foreign = lens.foreign(snapshot_id, loaded.resolution, facts.snapshots)
         return arrow.others(files, plan_read(unsure_of([f.bounds for f in files], foreign), tombstones))
 
     return plan

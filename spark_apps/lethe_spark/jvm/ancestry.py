@@ -24,10 +24,12 @@ class Expectation:
     Args:
         pointer: URI of the ledger's root, None for the empty ledger of a table without one.
         bare: Ids of the snapshots without a ledger that the plan has looked at, above the carrier.
+        expired: The carrier had expired when the change was planned: its ledger was found in a list.
     """
 
     pointer: str | None
     bare: frozenset[int] = frozenset()
+    expired: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def objection(expected: Expectation, ancestry: Iterable[Ancestor]) -> str | None
             return f"snapshot {ancestor.id}, of another writer, was not there when the change was planned"
         last = ancestor
     at_the_root = last is None or last.parent_id is None
-    if expected.pointer is not None and at_the_root:
+    if expected.pointer is not None and at_the_root and not expected.expired:
         return f"planned on ledger {expected.pointer}, and no snapshot of the current history carries a ledger"
     # Otherwise the walk ended at an expired parent, below snapshots that the plan itself had resolved.
     return None

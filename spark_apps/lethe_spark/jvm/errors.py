@@ -55,6 +55,11 @@ def says_no_such_table(jvm: Any, error: BaseException) -> bool:
     return "TABLE_OR_VIEW_NOT_FOUND" in java_message(error)
 
 
+def says_another_table(error: BaseException) -> bool:
+    """Whether a catalog, asked for the newest state of a table, answers with a table of another UUID."""
+    return "Table UUID does not match" in java_message(error)
+
+
 # Packages whose exceptions, anywhere among the causes, mean that the catalog or the storage does not answer.
 _AWAY: Final = (
     *(

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lethe import names
-from lethe.errors import InputError
+from lethe.errors import InputError, TableError
 
-from lethe_spark.jvm.errors import JvmError, reading, transient
+from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
 from lethe_spark.jvm.gateway import each
 
 
@@ -34,7 +34,17 @@ class IcebergTable:
 
     @reading("refreshing a table")
     def refresh(self) -> None:
-        self.java.refresh()
+        """Raises: TableError (TableReplaced), if the name means another table now; TransientError."""
+        try:
+            self.java.refresh()
+        except JvmError as e:
+            if not says_another_table(e):
+                raise
+            raise TableError(
+                "TableReplaced",
+                f"{self.full_name} was dropped, created again or renamed while it was worked on. Nothing was committed to the "
+                "table that has this name now. Bring the other one back, or begin again with this one.",
+            ) from e
 
     @property
     def metadata_location(self) -> str:

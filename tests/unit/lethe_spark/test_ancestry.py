@@ -25,6 +25,8 @@ def bare(id: int, parent: int | None = None) -> Ancestor:
         (Expectation("L1", frozenset({6, 7})), [bare(7), bare(6), carrier(5, "L1")]),
         # The carrier has expired; the plan resolved its ledger through the carriers list.
         (Expectation("L1", frozenset({7})), [bare(7)]),
+        # PyIceberg took the id of the parent away with it.
+        (Expectation("L1", frozenset({1}), expired=True), [ROOT]),
     ],
 )
 def test_a_history_that_was_planned_on_lets_the_commit_pass(expected: Expectation, history: list[Ancestor]) -> None:

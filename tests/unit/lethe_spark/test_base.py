@@ -10,9 +10,9 @@ from lethe.table.facts import TableFacts
 from lethe.table.ledger_store import Loaded
 from lethe_spark.base import Base
 
-from tests.builders import FIELD, a_history, a_snapshot
+from tests.builders import FIELD, RUN, a_history, a_snapshot
 
-CARRIER = a_snapshot(1, ledger="L1", lethe__foreign_files="false")
+CARRIER = a_snapshot(1, ledger="L1", lethe__run_id=RUN, lethe__foreign_files="false")
 
 
 def a_base(resolution: Resolution, *snapshots: Snapshot, since: str = "0") -> Base:

@@ -1,5 +1,7 @@
 """The ledger of a snapshot is that of its nearest ancestor with one, and never a later or a guessed one."""
 
+from dataclasses import replace
+
 import pytest
 from lethe.errors import LedgerError
 from lethe.ledger.lineage import (
@@ -7,8 +9,12 @@ from lethe.ledger.lineage import (
     Resolution,
     Snapshot,
     is_ancestor,
+    is_gapless,
     is_published,
     is_rolled_back,
+    knows_files_up_to,
+    last_ledger,
+    ledgers_begin_after,
     needed_carriers,
     parent_of,
     resolve,
@@ -205,10 +211,42 @@ def test_a_snapshot_that_holds_more_than_it_added_had_a_parent(summary: dict[str
     assert parent_of(7, summary) == 7
 
 
+@pytest.mark.parametrize(
+    ("sequence_number", "begins_after", "parent"),
+    [
+        pytest.param(5, 4, ERASED, id="after the first ledger"),
+        pytest.param(4, 4, None, id="the last before the first ledger"),
+        pytest.param(5, None, None, id="the table never had a ledger"),
+    ],
+)
+def test_a_snapshot_without_a_parent_is_a_root_only_if_it_comes_before_the_first_ledger(
+    sequence_number: int, begins_after: int | None, parent: int | None
+) -> None:
+    """CREATE OR REPLACE TABLE starts a new history in a table that keeps its UUID, its properties and its batches."""
+    summary = {"operation": "append", "added-data-files": "2", "total-data-files": "2"}
+
+    assert parent_of(None, summary, sequence_number, begins_after) == parent
+    assert parent_of(None, {**summary, "lethe.ledger": "L"}, sequence_number, begins_after) is None
+    assert parent_of(None, {**summary, "lethe.stage": "S"}, sequence_number, begins_after) is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "carriers", "wanted"),
+    [
+        pytest.param({"lethe.ledger-since": "3", "lethe.ledger-begun": "u"}, [9], 3, id="the table says it"),
+        pytest.param({"lethe.ledger-since": "3", "lethe.ledger-begun": "other"}, [], None, id="copied properties"),
+        pytest.param({"lethe.ledger-since": "3"}, [], None, id="prepared, not committed to"),
+        pytest.param({"lethe.ledger-since": "3"}, [9, 7], 7, id="only its snapshots tell it"),
+    ],
+)
+def test_since_when_a_table_has_ledgers(properties: dict[str, str], carriers: list[int], wanted: int | None) -> None:
+    assert ledgers_begin_after(properties, "u", carriers) == wanted
+
+
 def test_below_an_erased_parent_a_ledger_is_lost_unless_the_carriers_list_knows_it() -> None:
     history = a_history(a_snapshot(3, ERASED), a_snapshot(4, 3))
 
-    with pytest.raises(LedgerError, match="snapshot 4 has no ledger of its own, and an ancestor, which might carry it"):
+    with pytest.raises(LedgerError, match="snapshot 4 has no ledger of its own, and its ancestor 3 has no parent"):
         resolve(history, 4)
     assert resolve(history, 4, (a_carrier(2, 3),)) == Resolution("L2", 2, (4, 3))
     assert needed_carriers(history, (a_carrier(2, 3),)) == (a_carrier(2, 3, 4),)
@@ -243,3 +281,60 @@ def test_of_a_head_that_is_no_ancestor_nobody_can_tell_what_was_shown_again_sinc
     assert shown_again_since(HISTORY, 6, 7)
     assert shown_again_since(HISTORY, None, 2)
     assert not shown_again_since({}, None, None)
+
+
+BY_LETHE = {"ledger": "L1", "lethe__run_id": "r"}
+
+
+@pytest.mark.parametrize(
+    ("history", "found", "gapless", "up_to"),
+    [
+        pytest.param([a_snapshot(1, **BY_LETHE)], Resolution("L1", 1), True, 1, id="the head is the carrier"),
+        pytest.param(
+            [a_snapshot(1, **BY_LETHE), a_snapshot(2, 1)], Resolution("L1", 1, (2,)), True, 1, id="all retained"
+        ),
+        pytest.param([a_snapshot(3, 2)], Resolution("L1", 1, (3,)), False, 1, id="one expired, and the carrier"),
+        pytest.param(
+            [a_snapshot(1, **BY_LETHE), a_snapshot(3, 2)], Resolution("L1", 1, (3,)), False, 1, id="one expired"
+        ),
+        pytest.param([a_snapshot(2, ERASED)], Resolution("L1", 1, (2,)), False, 1, id="the parent's id is gone"),
+        pytest.param([a_snapshot(1, ledger="L1")], Resolution("L1", 1), False, None, id="a person made the carrier"),
+        pytest.param([a_snapshot(1)], Resolution(None, None, (1,)), True, None, id="there is no ledger"),
+    ],
+)
+def test_whether_retained_snapshots_name_all_files_that_came_without_a_ledger(
+    history: list[Snapshot], found: Resolution, gapless: bool, up_to: int | None
+) -> None:
+    known = a_history(*history)
+    found = replace(found, carrier_sequence_number=found.carrier_id)
+
+    assert (is_gapless(known, found), knows_files_up_to(known, found)) == (gapless, up_to)
+
+
+#   1 (L1) - 2 (L2) - 3 (foreign)      4 (a replacement, without a parent)
+#      \- 5 (L5, after a rollback)
+REPLACED = a_history(
+    a_snapshot(1, ledger="L1"),
+    a_snapshot(2, 1, ledger="L2"),
+    a_snapshot(3, 2),
+    a_snapshot(4, ERASED),
+    a_snapshot(5, 1, ledger="L5"),
+)
+
+
+@pytest.mark.parametrize(
+    ("gone", "seen", "number", "wanted"),
+    [
+        pytest.param((5,), None, None, "L2", id="nothing was seen: the newest"),
+        pytest.param((5,), "L1", 1, "L2", id="a later one of the line that was seen"),
+        pytest.param((), "L2", 3, "L2", id="not one of another line"),
+        pytest.param((1, 2, 3, 5), "L2", 3, "L2", id="all have expired"),
+        pytest.param((2, 3, 5), "L2", 3, "L2", id="an older one is retained by a tag"),
+        pytest.param((1, 2, 3), "L2", 3, "L5", id="a later one came after the look"),
+        pytest.param((1, 2, 3, 5), None, None, None, id="nothing tells it"),
+    ],
+)
+def test_a_head_that_lost_its_ledger_continues_with_the_last_one_of_the_line_that_was_seen(
+    gone: tuple[int, ...], seen: str | None, number: int | None, wanted: str | None
+) -> None:
+    assert last_ledger({i: s for i, s in REPLACED.items() if i not in gone}, seen, number) == wanted

@@ -176,3 +176,16 @@ def test_a_compaction_into_another_partition_spec_moves_rows() -> None:
 
     assert after.tombstones[(FIELD, "A")].partitions == ("0/[1]", "1/[1,8]")
     assert after.batches["B"].partitions == ("0/[1]", "1/[1,7]", "1/[1,8]")
+
+
+def test_where_files_can_be_looked_into_only_batches_come_back_that_they_hold() -> None:
+    """Bounds choose whom to look for: a file of many batches has bounds that allow every batch of years."""
+    asked: list[list[str]] = []
+
+    def holds(ids: Collection[str]) -> set[str]:
+        asked.append(sorted(ids))
+        return {"E"}
+
+    found = rearmed(a_ledger(batches=GONE), NOTHING, [a_file("A", "Z")], FIELD, NOW, holds=holds).add_tombstones
+
+    assert (ids(found), asked) == (["E"], [["A", "B", "E"]])

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.table.facts import data_files, observe
-from lethe.table.held_ids import held_ids
+from lethe.table.facts import data_files, files_added_after, observe
+from lethe.table.held_ids import READ_AT_MOST_BYTES, held_ids
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
@@ -84,3 +84,29 @@ def test_a_renamed_batch_column_is_found_by_its_field(table: Table) -> None:
 
     assert field_id is not None
     assert held_ids(table, head(table), field_id, ["A", "B"]) == {"A"}
+
+
+def test_only_the_files_that_are_named_are_looked_into(table: Table) -> None:
+    table.append(rows("A", "A"))
+    table.append(rows("B", "D"))
+    of_bs = [t.file.file_path for t in table.scan("batch_id = 'B'").plan_files()]
+
+    for limit in (READ_AT_MOST_BYTES, 0):
+        assert held_ids(table, head(table), 2, ["A", "B"], limit, paths=of_bs) == {"B"}
+
+
+def test_files_are_known_by_the_commit_that_added_them(table: Table) -> None:
+    """Also after a rewrite of manifests, and when the snapshot that added them has expired."""
+    table.append(rows("A"))
+    table.append(rows("B"))
+    table.append(rows("C"))
+    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in table.snapshots()[:-1]]).commit()
+
+    found = {n: [f.lower for f in files_added_after(table, n, head(table), 2)] for n in (None, 0, 1, 3)}
+
+    assert {n: sorted(map(str, ids)) for n, ids in found.items()} == {
+        None: ["A", "B", "C"],
+        0: ["A", "B", "C"],
+        1: ["B", "C"],
+        3: [],
+    }

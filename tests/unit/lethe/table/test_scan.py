@@ -269,8 +269,8 @@ def test_when_snapshots_between_the_ledger_and_the_one_read_are_gone_any_file_ma
     whole = ledger_store.load(table.io, facts, theirs).resolution
     lens = Lens.on(table, facts.batch_field_id)
 
-    added = lens.foreign(theirs, whole)
+    added = lens.foreign(theirs, whole, facts.snapshots)
     assert added is not None
     assert [f.lower for f in lens.bounds(Files.LIVE, theirs) if f.path in added] == ["B"]
-    assert lens.foreign(theirs, replace(whole, carrier_id=1)) is None
-    assert lens.foreign(theirs, replace(whole, bare=())) == frozenset()
+    assert lens.foreign(theirs, replace(whole, carrier_id=1), facts.snapshots) is None
+    assert lens.foreign(theirs, replace(whole, bare=()), facts.snapshots) == frozenset()

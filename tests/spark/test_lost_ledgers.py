@@ -1,0 +1,266 @@
+"""A head that leads to no ledger although the table had one: every read and every run refuses it, however it came about."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lethe
+import lethe_spark
+import pytest
+from click.testing import CliRunner
+from lethe import names
+from lethe.cli.main import cli
+from lethe.errors import LedgerError
+from lethe.ledger.lineage import last_ledger
+from lethe.run import AcceptedHead, CreateTable
+from lethe.table.facts import observe
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.session import make_session
+from pyspark.sql import SparkSession
+
+from tests.spark import faults
+from tests.spark.jobs_support import ALL_GONE, Story, of_arrow, of_batches, of_spark
+from tests.spark.lake import SCHEMA, Lake
+
+
+def by_the_data_frame(story: Story) -> None:
+    rows = story.spark.table(story.full_name).localCheckpoint()
+    rows.writeTo(story.full_name).createOrReplace()
+
+
+def by_sql(story: Story) -> None:
+    story.spark.table(story.full_name).localCheckpoint().createOrReplaceTempView("rows_of_now")
+    story.spark.sql(f"CREATE OR REPLACE TABLE {story.full_name} USING iceberg AS SELECT * FROM rows_of_now")
+
+
+def expire_all_but_the_head(story: Story) -> None:
+    table = story.table()
+    old = [s.snapshot_id for s in table.snapshots() if s.snapshot_id != story.head().snapshot_id]
+    if story.format_version == 2:
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+    else:  # PyIceberg does not write version 3
+        ids = ", ".join(map(str, old))
+        story.spark.sql(
+            f"CALL {story.catalog}.system.expire_snapshots(table => '{story.name}', snapshot_ids => array({ids}))"
+        )
+
+
+def a_story(spark: SparkSession, lake: Lake, **how: object) -> Story:
+    """A was taken back, B is live."""
+    story = Story.begin(spark, lake, **how)  # type: ignore[arg-type]
+    story.put("A", "B", "C")
+    story.consolidate("A", "B")
+    story.revert("A")
+    return story
+
+
+def refuses_everything(story: Story) -> None:
+    """Reads, increments, views, commands, the SDK, and runs of each kind."""
+    name, spark, head = story.full_name, story.spark, story.head().snapshot_id
+    tried: dict[str, Callable[[], object]] = {
+        "scan": lambda: lethe.scan(name).to_arrow(),
+        "scan of the snapshot": lambda: lethe.scan(name, snapshot_id=head).to_arrow(),
+        "read": lambda: lethe_spark.read(spark, name).collect(),
+        "view": lambda: lethe_spark.create_view(spark, "lost", name),
+        "write": lambda: lethe_spark.write(spark.sql("SELECT 1L AS v, 1 AS day"), name, batch_id="S"),
+        "revert": lambda: lethe_spark.revert(spark, name, ["B"]),
+        "consolidation": lambda: story.consolidate("C"),
+        "restatement": lambda: story.revert("B", name="another"),
+        "vacuum": lambda: story.vacuum(key="2"),
+        "re-anchoring": lambda: story.consolidate(),
+    }
+    for what, attempt in tried.items():
+        with pytest.raises(LedgerError) as refusal:
+            attempt()
+        assert (what, refusal.value.reason) == (what, "LedgerLost")
+    told = CliRunner().invoke(cli, ["batches", name])
+    assert told.exit_code == 10
+    assert "LedgerLost" in told.output + told.stderr
+    assert story.head().snapshot_id == head
+
+
+@pytest.mark.parametrize("expire", [lambda _: None, expire_all_but_the_head], ids=["", "and all others expired"])
+@pytest.mark.parametrize(
+    ("replace", "version"), [(by_the_data_frame, 2), (by_the_data_frame, 3), (by_sql, 2)], ids=["frame", "v3", "sql"]
+)
+def test_a_table_that_was_replaced_under_its_name_is_read_and_changed_by_nobody(
+    spark: SparkSession,
+    lake: Lake,
+    replace: Callable[[Story], None],
+    expire: Callable[[Story], None],
+    version: int,
+) -> None:
+    """Its head has no parent, so that it looks like the beginning of a table without a ledger; UUID and properties remain."""
+    story = a_story(spark, lake, format_version=version)
+    before = story.table()
+
+    replace(story)
+    expire(story)
+
+    after = story.table()
+    assert (after.metadata.table_uuid, after.properties[names.CLAIM]) == (
+        before.metadata.table_uuid,
+        before.properties[names.CLAIM],
+    )
+    refuses_everything(story)
+
+
+def test_an_increment_across_a_replacement_is_refused(spark: SparkSession, lake: Lake) -> None:
+    story = a_story(spark, lake)
+    since = story.head().snapshot_id
+    by_sql(story)
+
+    with pytest.raises(lethe.errors.InputError):
+        lethe.scan(story.full_name, since=since).to_arrow()
+    with pytest.raises(lethe.errors.InputError):
+        lethe_spark.read(spark, story.full_name, since=since).collect()
+
+
+def test_a_ledger_without_files_below_an_append_is_not_forgotten_when_it_expires(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """PyIceberg takes the parent's id out of the append, which holds no more files than it added."""
+    story = Story.begin(spark, lake)
+    story.put("A", "B")
+    story.consolidate()  # makes the table
+    story.revert("A")
+    assert story.head().summary.get("total-data-files", "0") == "0"  # type: ignore[union-attr]
+    story.append_as_a_stranger("A", "X")
+    before = of_arrow(lethe.scan(story.full_name).to_arrow())
+
+    expire_all_but_the_head(story)
+
+    assert [b for b, _, _ in before] == ["X"]
+    assert story.head().parent_snapshot_id is None
+    story.put("C")
+    refuses_everything(story)
+
+
+def test_rows_from_before_the_first_ledger_are_read_for_ever(spark: SparkSession, lake: Lake) -> None:
+    """A stranger writes to a table of Lethe's before Lethe does. His snapshot has no parent, and never had a ledger."""
+    story = Story.begin(spark, lake)
+    story.put("A")
+    story.consolidate()
+    first = story.append_as_a_stranger("X")
+    before = of_arrow(lethe.scan(story.full_name).to_arrow())
+
+    story.consolidate("A")
+    story.revert("A")
+
+    assert of_arrow(lethe.scan(story.full_name, snapshot_id=first).to_arrow()) == before
+    assert of_spark(lethe_spark.read(spark, story.full_name, snapshot_id=first)) == before
+    expire_all_but_the_head(story)
+    assert of_spark(lethe_spark.read(spark, story.full_name)) == before
+
+
+def test_the_first_commit_says_since_when_the_table_has_ledgers(spark: SparkSession, lake: Lake) -> None:
+    """In the commit itself: in between, a crash would leave a table that refuses what strangers wrote before any ledger."""
+    story = Story.begin(spark, lake)
+    story.put("A")
+
+    story.consolidate("A")
+
+    table = story.table()
+    carriers = [s for s in table.snapshots() if s.summary is not None and s.summary.get(names.LEDGER)]
+    first = min(carriers, key=lambda s: s.sequence_number or 0)
+    assert table.properties[names.LEDGER_BEGUN] == str(table.metadata.table_uuid)
+    assert int(table.properties[names.LEDGER_SINCE]) == (first.sequence_number or 0) - 1
+
+
+def test_so_it_is_behind_a_rest_catalog(spark: SparkSession, lake: Lake, rest: faults.Switch) -> None:  # noqa: ARG001
+    assert make_session("rest") == spark
+    story = a_story(spark, lake, catalog="rest")
+
+    by_the_data_frame(story)
+
+    refuses_everything(story)
+
+
+def test_so_it_is_in_a_folder(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    lake.add_catalog("lost_folder", type="hadoop", warehouse=f"file://{tmp_path}")
+    assert make_session("lost_folder") == spark
+    SparkTable.create(spark, "lost_folder", "air.t", CreateTable(schema=SCHEMA))
+    name, frame = "lost_folder.air.t", spark.sql("SELECT 1L AS v, 1 AS day")
+    lethe_spark.write(frame, name, batch_id="A")
+    lethe_spark.revert(spark, name, ["A"])
+
+    spark.table(name).localCheckpoint().writeTo(name).createOrReplace()
+
+    for attempt in (
+        lambda: lethe.scan(name).to_arrow(),
+        lambda: lethe_spark.read(spark, name).collect(),
+        lambda: lethe_spark.write(frame, name, batch_id="B"),
+        lambda: lethe_spark.revert(spark, name, ["A"]),
+    ):
+        with pytest.raises(LedgerError, match="LedgerLost"):
+            attempt()
+
+
+def accept(story: Story, ledger: str | None = None) -> None:
+    """What the operator launches when the annotation names the head."""
+    table = story.table()
+    facts = observe(table, "batch_id")
+    found = last_ledger(facts.snapshots, ledger)
+    assert found is not None
+    assert facts.head_id is not None
+    spec = story.consolidation()
+    assert spec.consolidation is not None
+    accepts = AcceptedHead(head_id=facts.head_id, ledger=found)
+    story.run(spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"accepts": accepts})}))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_accepted_replacement_continues_with_the_last_ledger(spark: SparkSession, lake: Lake, version: int) -> None:
+    """Its rows were copied by an engine that sees deleted rows: of B, whose tombstone is active, and of D, which was purged. No
+    batch is promoted twice, though all of them still lie in the buffer."""
+    story = a_story(spark, lake, format_version=version)
+    story.put("D")
+    story.consolidate("D")
+    story.revert("D", name="revert-d")
+    story.vacuum()
+    story.revert("B", name="revert-b")
+    rows = spark.sql("SELECT * FROM VALUES (1L, 1, 'B'), (2L, 1, 'D'), (3L, 1, 'X') AS t(v, day, batch_id)")
+    rows.coalesce(1).writeTo(story.full_name).createOrReplace()
+    replaced = story.head().snapshot_id
+
+    accept(story)
+
+    assert of_arrow(lethe.scan(story.full_name).to_arrow()) == {("X", 3, 1): 1}
+    assert of_spark(lethe_spark.read(spark, story.full_name)) == {("X", 3, 1): 1}
+    # The snapshot of the replacement is read with that ledger, too; rows of a purged batch are hidden from the next commit on.
+    assert set(of_arrow(lethe.scan(story.full_name, snapshot_id=replaced).to_arrow())) == {("X", 3, 1), ("D", 2, 1)}
+    story.consolidate("A", "B", "C", "D")
+    assert story.states() == {"A": "reverted", "B": "reverted", "C": "promoted", "D": "reverted"}
+    assert set(of_arrow(lethe.scan(story.full_name).to_arrow())) == {("X", 3, 1), *of_batches("C")}
+    story.vacuum(ALL_GONE, key="2")
+    assert set(of_arrow(lethe.scan(story.full_name).to_arrow())) == {("X", 3, 1), *of_batches("C")}
+    assert not story.ledger().tombstones
+
+
+def test_an_accepted_head_whose_carriers_have_all_expired_continues_with_the_ledger_that_was_seen(
+    spark: SparkSession, lake: Lake
+) -> None:
+    story = a_story(spark, lake)
+    seen = story.keys()[names.LEDGER]
+    story.append_as_a_stranger("A", "X")
+    expire_all_but_the_head(story)
+
+    accept(story, seen)
+
+    assert {b for b, _, _ in of_arrow(lethe.scan(story.full_name).to_arrow())} == {"B", "X"}
+    assert story.states() == {"A": "reverted", "B": "promoted"}
+
+
+def test_another_head_than_the_accepted_one_stays_refused(spark: SparkSession, lake: Lake) -> None:
+    """Somebody committed after the word was given."""
+    story = a_story(spark, lake)
+    by_sql(story)
+    head, spec = story.head().snapshot_id, story.consolidation()
+    assert spec.consolidation is not None
+    ledger = last_ledger(observe(story.table(), "batch_id").snapshots, None)
+    accepts = AcceptedHead(head_id=head, ledger=ledger or "")
+    wanted = spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"accepts": accepts})})
+
+    with pytest.raises(LedgerError, match="LedgerLost"):
+        story.run(wanted, before_commit=lambda: story.append_as_a_stranger("Y"))
+
+    assert story.keys().get(names.LEDGER) is None
