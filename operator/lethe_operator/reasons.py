@@ -66,9 +66,24 @@ class Reason(StrEnum):
         "The head that was seen last is no ancestor of the table's head. Everything stops until the annotation "
         "lethe.dev/accept-head names the head, or the table is brought back.",
     )
+    TABLE_REPLACED = (
+        "TableReplaced",
+        "The table of this name is another one than the one seen before: it was dropped and created again, or renamed. "
+        "Everything stops until the annotation lethe.dev/accept-head names the table's UUID, or the other table is brought back.",
+    )
+    TABLE_DROPPED = (
+        "TableDropped",
+        "The table that was seen before is no longer in the catalog under this name. No new one is created until the annotation "
+        "lethe.dev/accept-head accepts that, or the table is brought back.",
+    )
+    LEDGER_LOST = (
+        "LedgerLost",
+        "The table's head leads to no ledger although the table had one: the table was replaced (CREATE OR REPLACE TABLE), or "
+        "snapshots were expired while the head was another writer's. Everything stops until the head is rolled back or accepted.",
+    )
     HEAD_ACCEPTED = (
         "HeadAccepted",
-        "The annotation lethe.dev/accept-head was heard; work goes on from the head it names.",
+        "The annotation lethe.dev/accept-head was heard; work goes on from the head or the table that it names.",
     )
     BUFFER_OVERLAPS_TABLE = (
         "BufferOverlapsTable",
@@ -185,8 +200,8 @@ class Reason(StrEnum):
     DATASET_NOT_FOUND = "DatasetNotFound", "There is no Dataset of that name in the namespace; it is waited for."
     ROLLED_BACK = (
         "RolledBack",
-        "The request was committed, and the table was rolled back to before it. The condition Succeeded turns False, since "
-        "what it promised is not true any more, and True again if the table is brought back.",
+        "The request was committed, and the table was rolled back to before it, or is another one now. The condition Succeeded "
+        "turns False, since what it promised is not true any more, and True again if the table is brought back.",
     )
     UNDONE_RESTATEMENT_NOT_FOUND = (
         "UndoneRestatementNotFound",

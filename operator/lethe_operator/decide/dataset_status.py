@@ -13,9 +13,11 @@ from lethe_operator.decide import conditions, erasure_status, rollback
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.consolidation import Outcome
 from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
+from lethe_operator.decide.table_identity import another_table, is_accepted
 from lethe_operator.decide.vacuum import VacuumVerdict
 from lethe_operator.decide.validation import Blocker
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, TableView, Unavailable, World
 
@@ -57,16 +59,21 @@ def status(
     if consolidation is not None:
         document["consolidation"] = consolidation.as_status()
     if blocker is not None and blocker.reason == Reason.TABLE_CLAIMED:
-        return document  # what the table holds is another Dataset's to tell
+        if "table" in old:
+            document["table"] = old["table"]  # which table was this Dataset's; another Dataset says what this one holds
+        return document
     view = world.table
+    another = another_table(dataset, view, world.restatements)
     ledger = Ledger()
     if isinstance(view, TableView):
         ledger = view.ledger
-        document["table"] = rollback.table_status(dataset, view, _table(view))
+        document["table"] = rollback.table_status(dataset, view, _table(view), another)
         document["tombstones"] = _tombstones(ledger)
         document["erasures"] = erasure_status.of_dataset(ledger, now)
     elif isinstance(view, Unavailable):
         document.update({k: old[k] for k in ("table", "tombstones", "erasures") if k in old})
+    elif another is None and is_accepted(dataset, view):
+        document["table"] = {"acceptedHead": dataset.meta.annotations[ACCEPT_HEAD]}
     elif "table" in old:
         document["table"] = old["table"]  # one that comes back under its name must still be what it was
     if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferDigest):
@@ -171,6 +178,8 @@ def _table(view: TableView) -> dict[str, Any]:
     if view.head_id is not None:
         document["snapshotId"] = view.head_id
         document["sequenceNumber"] = view.head_sequence_number
+    if view.ledger_uri is not None:
+        document["ledger"] = view.ledger_uri
     if view.head_time is not None:
         document["snapshotTime"] = timestamp(view.head_time)
     return document

@@ -10,10 +10,12 @@ from lethe.run_result import LISTED_AT_MOST, RequestResult
 from pydantic import ValidationError
 
 from lethe_operator.decide import id_lists
-from lethe_operator.decide.conditions import FALSE, SUCCEEDED, TRUE, find, parsed_time, timestamp
+from lethe_operator.decide.conditions import ERASED, FALSE, SUCCEEDED, TRUE, Condition, find, parsed_time, timestamp
+from lethe_operator.decide.erasure_status import Told
 from lethe_operator.decide.retry import Ended
 from lethe_operator.decide.rollback import rolled_back
 from lethe_operator.decide.standing import Standing
+from lethe_operator.decide.table_identity import forgets_restatements
 from lethe_operator.decide.trials import Trial
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -168,13 +170,15 @@ def planned(restatement: Restatement, trial: Trial) -> Standing | None:
     return Standing("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
 
 
-def rolled_back_since(dataset: Dataset, world: World, final: Standing) -> Standing | None:
-    """One that had succeeded and that the table does not know, while it is seen that the table was rolled back. A ledger
-    never forgets a request otherwise."""
+def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, final: Standing) -> Standing | None:
+    """One that had succeeded and that the table does not know, while it is seen that the table was rolled back or is another
+    one. A ledger never forgets a request otherwise."""
     view = world.table
+    snapshot = (final.result or {}).get("snapshotId", "unknown")
+    if final.succeeded == TRUE and forgets_restatements(dataset, view):
+        return _of_another_table(restatement, dataset, final, snapshot)
     if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
         return None
-    snapshot = (final.result or {}).get("snapshotId", "unknown")
     return Standing(
         "RolledBack",
         FALSE,
@@ -185,4 +189,26 @@ def rolled_back_since(dataset: Dataset, world: World, final: Standing) -> Standi
         stalled=True,
         result=final.result,
         plan=final.plan,
+    )
+
+
+def _of_another_table(restatement: Restatement, dataset: Dataset, final: Standing, snapshot: object) -> Standing:
+    """That a former table's storage holds none of its rows says nothing of this table."""
+    name = dataset.spec.table.name
+    text = (
+        f"It was committed in snapshot {snapshot} of another table: {name} was dropped, created again or renamed since, and the "
+        "table of this name does not know it. To have it carried out on this table, delete it and create it again."
+    )
+    erased = None
+    if find(restatement.status, ERASED):
+        erased = Told(Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {})
+    return Standing(
+        "RolledBack",
+        FALSE,
+        Reason.ROLLED_BACK,
+        text,
+        stalled=True,
+        result=final.result,
+        plan=final.plan,
+        erasure=erased,
     )

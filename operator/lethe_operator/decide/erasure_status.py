@@ -21,7 +21,7 @@ from lethe_operator.resources.restatement import Restatement
 
 NAMED_AT_MOST: Final = 3  # of what holds an erasure, in a message
 # Reasons of the condition Erased with which nothing is left to be watched.
-_NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDONE))
+_NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDONE), str(Reason.TABLE_REPLACED))
 
 
 @dataclass(frozen=True)

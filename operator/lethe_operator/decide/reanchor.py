@@ -1,18 +1,19 @@
 """When a bare head is given a ledger of its own, so that no expiry by others can lose the one it rests on. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe.run import RunKind
+from lethe.run import AcceptedHead, RunKind
 
-from lethe_operator.decide import run_specs
+from lethe_operator.decide import lost_ledger, run_specs
 from lethe_operator.decide.actions import Launch, earliest
 from lethe_operator.decide.committer import committer_failed, may_ask
 from lethe_operator.decide.consolidation import ConsolidationVerdict, age, pause
-from lethe_operator.decide.retry import Again, Fresh, Going, judge
+from lethe_operator.decide.retry import Again, Fresh, Going, Verdict, judge
 from lethe_operator.resources.common import FOR_HEAD
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.observed import LostLedger, Run, TableView, World
 from lethe_operator.settings import Settings
 
 # Whoever just committed may do so again at once, and one commit of ours serves for all of theirs…
@@ -33,6 +34,8 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
     if isinstance(stands, Going):
         return ConsolidationVerdict(None, stands, latest)
     view = world.table
+    if isinstance(view, LostLedger):
+        return _of_lost(dataset, view, runs, stands, now, settings)
     unfinished = (latest.run_id,) if latest is not None and isinstance(stands, Fresh | Again) else ()
     if not isinstance(view, TableView) or view.head_id is None or view.head_time is None or view.bare_since is None:
         return ConsolidationVerdict(abandoned=unfinished)
@@ -54,6 +57,34 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
         by_committer=may_ask(dataset, world) and not committer_failed(same),
     )
     return ConsolidationVerdict(launch, stands, latest, None, abandoned)
+
+
+def _of_lost(
+    dataset: Dataset,
+    lost: LostLedger,
+    runs: Sequence[Run],
+    stands: Verdict | None,
+    now: datetime,
+    settings: Settings,
+) -> ConsolidationVerdict:
+    """A head that has lost its ledger gets the last one once it is accepted."""
+    latest = runs[-1] if runs else None
+    if lost.last_ledger is None or not lost_ledger.is_accepted(dataset, lost):
+        return ConsolidationVerdict(None, stands, latest)
+    run = run_specs.accepting(dataset, AcceptedHead(head_id=lost.head_id, ledger=lost.last_ledger))
+    same = next((r for r in runs if r.run_id == run.run_id), None)
+    not_before = stands.at if isinstance(stands, Again) and same else pause(runs, run.run_id, stands, settings)
+    if not_before is None or not_before > now:
+        return ConsolidationVerdict(None, stands, latest, not_before)
+    number = max((a.number for a in same.attempts), default=0) + 1 if same else 1
+    launch = Launch(
+        run.model_copy(update={"attempt": number}),
+        bytes=0,
+        generation=dataset.meta.generation,
+        why=f"the head {lost.head_id}, which has lost its ledger, was accepted and gets the last one",
+        for_uid=FOR_HEAD,
+    )
+    return ConsolidationVerdict(launch, stands, latest)
 
 
 def _future(now: datetime, *times: datetime | None) -> tuple[datetime, ...]:

@@ -46,7 +46,7 @@ def stand(
         return replace(known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now))
     final = finished_before(restatement)
     if final is not None:
-        return (None if restatement.spec.dry_run else rolled_back_since(dataset, world, final)) or final
+        return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
     found = withdrawn(restatement, world, trial, now) or _wanted(
         restatement, dataset, world, blocker, trial, now, settings
     )

@@ -13,6 +13,8 @@ from lethe_operator.settings import Settings
 
 # A run that was killed for its memory is tried again twice: other pods' needs vary. Then somebody has to give it more.
 OOM_ATTEMPTS: Final = 3
+# Whether that is still so, the Dataset says; once it may go on, so may its runs.
+OF_THE_TABLE: Final = frozenset({Reason.TABLE_ROLLED_BACK, Reason.TABLE_REPLACED, Reason.LEDGER_LOST})
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,7 @@ def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> V
     reason, message = failure(last)
     ended = last.finished or last.created
     same_generation = [a for a in mine if a.generation == generation]
-    # Whether the table is still rolled back is the Dataset's to tell; once it may go on, so may its runs.
-    final = last.exit_code == EXIT_INPUT and not last.oom and reason != Reason.TABLE_ROLLED_BACK
+    final = last.exit_code == EXIT_INPUT and not last.oom and reason not in OF_THE_TABLE
     if final and same_generation:
         return GivenUp(last, reason, message, permanent=True)
     if sum(a.oom for a in same_generation) >= OOM_ATTEMPTS:

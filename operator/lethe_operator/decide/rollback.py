@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lethe.ledger.lineage import is_rolled_back
 
+from lethe_operator.decide.table_identity import AnotherTable
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView
@@ -16,7 +17,7 @@ NO_SNAPSHOT: Final = "none"
 
 
 def rolled_back(dataset: Dataset, view: TableView) -> bool:
-    """Whether the head that the status shows is no ancestor of the head now. Another table of the same name is no rollback."""
+    """Whether the head that the status shows is no ancestor of the head now. For another table, see `table_identity`."""
     seen = _seen(dataset, view)
     return is_rolled_back(view.ancestry, view.head_id, seen.get("snapshotId"), seen.get("sequenceNumber"))
 
@@ -44,18 +45,22 @@ def stopped(dataset: Dataset, view: TableView) -> str:
     )
 
 
-def table_status(dataset: Dataset, view: TableView, seen: Mapping[str, Any]) -> dict[str, Any]:
-    """`status.table`: of a head that may be built on. While nothing may go on, what was seen before stays there.
+def table_status(
+    dataset: Dataset, view: TableView, seen: Mapping[str, Any], another: AnotherTable | None
+) -> dict[str, Any]:
+    """`status.table`: of a table and a head that may be built on. While nothing may go on, what was seen before stays there.
 
     Args:
         seen: What a table of that head looks like in the status.
+        another: How the table differs from the one that was seen.
     """
     before = dataset.status.get("table") or {}
-    if stopped(dataset, view):
+    if another is not None or stopped(dataset, view):
         return dict(before)
     document = dict(seen)
     asked = dataset.meta.annotations.get(ACCEPT_HEAD)
-    if asked is not None and (rolled_back(dataset, view) or asked == _seen(dataset, view).get("acceptedHead")):
+    heard = asked in (view.uuid, _seen(dataset, view).get("acceptedHead"))
+    if asked is not None and (heard or rolled_back(dataset, view)):
         document["acceptedHead"] = asked
     return document
 

@@ -7,6 +7,7 @@ from lethe.plan.digest import WaitingBatch
 from lethe.plan.events import Written
 from lethe.plan.id_lists import IdList
 from lethe.run import (
+    AcceptedHead,
     BufferRef,
     ConsolidationSpec,
     CreateTable,
@@ -53,6 +54,13 @@ def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
     """A run over no batches: all it does is to give this head a ledger of its own."""
     spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=())
     return _run(dataset, RunKind.CONSOLIDATION, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
+
+
+def accepting(dataset: Dataset, accepts: AcceptedHead) -> RunSpec:
+    """A run over no batches that gives a head the ledger to continue with."""
+    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=(), accepts=accepts)
+    keys = [f"accept\n{accepts.head_id}\n{accepts.ledger}"]
+    return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
 
 
 def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:

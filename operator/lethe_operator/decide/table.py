@@ -43,7 +43,7 @@ from lethe_operator.decide.vacuum import VacuumVerdict, decide_vacuum
 from lethe_operator.decide.validation import Blocker, blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, LostLedger, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -83,7 +83,12 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
     asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
     groups = ((queued, group), (quick, asked))
-    turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, may_start, now, settings.cluster)
+    if may_start:
+        turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, now, settings.cluster)
+    elif _may_accept(dataset, world, stops) and reanchor.launch is not None:  # settles why nothing else may start
+        turns = _Turns((_in_cluster(_seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
+    else:
+        turns = _Turns((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
@@ -171,12 +176,9 @@ def _turns(
     vacuum: VacuumVerdict,
     erasures: ErasuresVerdict,
     reanchor: ConsolidationVerdict,
-    may_start: bool,
     now: datetime,
     cluster: str,
 ) -> _Turns:
-    if not may_start:
-        return _Turns((), None)
     launches: list[Launch] = []
     (queued, group), (quick, asked) = groups
     passed_over = consolidation.launch is not None and _was_passed_over(world)
@@ -209,6 +211,12 @@ def _within(launch: Launch, settings: Settings) -> Launch:
     """With the boundary of today, also for an intent that was stored under another one."""
     boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
     return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
+
+
+def _may_accept(dataset: Dataset, world: World, stops: Blocker | None) -> bool:
+    """Whether nothing but a lost ledger is in the way."""
+    lost = isinstance(world.table, LostLedger) and stops is not None and stops.reason == Reason.LEDGER_LOST
+    return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
 
 
 def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
@@ -257,11 +265,18 @@ def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -
 
 
 def _seeing(world: World, launch: Launch) -> Launch:
-    """With the head that this decision rests on: the run looks whether the table was rolled back meanwhile."""
+    """With the table and the head that this decision rests on: the run looks whether it is still that table, and whether it was
+    rolled back meanwhile."""
     view = world.table
+    if isinstance(view, LostLedger):
+        return replace(launch, run=launch.run.model_copy(update={"seen_table_uuid": view.uuid}))
     if not isinstance(view, TableView):
         return launch
-    seen = {"seen_snapshot_id": view.head_id, "seen_sequence_number": view.head_sequence_number}
+    seen = {
+        "seen_table_uuid": view.uuid,
+        "seen_snapshot_id": view.head_id,
+        "seen_sequence_number": view.head_sequence_number,
+    }
     return replace(launch, run=launch.run.model_copy(update=seen))
 
 
@@ -334,5 +349,6 @@ def _accepted(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
     head = after.get("acceptedHead")
     if head is None or head == before.get("acceptedHead"):
         return ()
-    text = f"Work goes on from snapshot {head}; before, snapshot {before.get('snapshotId')} had been seen."
+    seen = f"snapshot {before.get('snapshotId')} of table {before.get('uuid')}"
+    text = f"The head or table {head} was accepted; before, {seen} had been seen."
     return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)

@@ -8,12 +8,13 @@ from lethe.errors import InputError
 from lethe.plan.transforms import check_properties, parse_transforms
 from lethe.uri import overlap
 
-from lethe_operator.decide import boundaries, buffer_guard, native_deletes, rollback
+from lethe_operator.decide import boundaries, buffer_guard, lost_ledger, native_deletes, rollback
 from lethe_operator.decide.buffer_guard import age
 from lethe_operator.decide.pod_template import violations
+from lethe_operator.decide.table_identity import another_table
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
+from lethe_operator.resources.observed import LostLedger, NoTable, TableView, Unavailable, World
 from lethe_operator.settings import Settings, pod_template_of
 
 
@@ -57,15 +58,22 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> Blocker | Non
     if inside is not None:
         return Blocker(Reason.TABLE_IN_OTHER_TABLE, inside, transient=False)
     match world.table:
+        case LostLedger() as lost:
+            return Blocker(lost.reason, lost_ledger.stopped(dataset, lost), transient=False)
         case Unavailable(reason, message, transient):
             return Blocker(reason, message, transient)
         case NoTable() as table:
-            return _without_table(dataset) or _deletes(dataset, table)
+            return _another(dataset, world) or _without_table(dataset) or _deletes(dataset, table)
         case TableView() as view:
             outside = boundaries.of_table(dataset, view, boundary)
             if outside:
                 return Blocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
-            return _with_table(dataset, view) or _deletes(dataset, view)
+            return _with_table(dataset, view, world) or _deletes(dataset, view)
+
+
+def _another(dataset: Dataset, world: World) -> Blocker | None:
+    found = another_table(dataset, world.table, world.restatements)
+    return Blocker(found.reason, found.message, transient=False) if found else None
 
 
 def _deletes(dataset: Dataset, table: TableView | NoTable) -> Blocker | None:
@@ -138,7 +146,7 @@ def _without_table(dataset: Dataset) -> Blocker | None:
     return None
 
 
-def _with_table(dataset: Dataset, view: TableView) -> Blocker | None:
+def _with_table(dataset: Dataset, view: TableView, world: World) -> Blocker | None:
     name, spec = dataset.meta.name, dataset.spec
     if view.holds_batches:
         return Blocker(
@@ -155,6 +163,9 @@ def _with_table(dataset: Dataset, view: TableView) -> Blocker | None:
             "Dataset is gone for good.",
             transient=False,
         )
+    other = _another(dataset, world)
+    if other is not None:
+        return other
     stopped = rollback.stopped(dataset, view)
     if stopped:
         return Blocker(Reason.TABLE_ROLLED_BACK, stopped, transient=False)

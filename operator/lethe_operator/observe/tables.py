@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe import names
-from lethe.errors import InputError
+from lethe.errors import InputError, LedgerError
 from lethe.ledger.ledger import BatchEntry
-from lethe.ledger.lineage import Resolution, Snapshot, shows_again
+from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
 from lethe.ledger.parts import apart
 from lethe.plan import guards
 from lethe.plan.boundary import PATH_PROPERTIES
@@ -28,14 +28,14 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.events import EventSources
-from lethe_operator.observe.failures import unavailable
+from lethe_operator.observe.failures import scrubbed, unavailable
 from lethe_operator.observe.ledgers import Asked, Lookup
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.neighbourhood import Neighbourhood
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import EventsView, NoTable, NotListed, TableView, Unavailable
+from lethe_operator.resources.observed import EventsView, LostLedger, NoTable, NotListed, TableView, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ class Tables:
         self._views.pop(dataset, None)
         self._batches.pop(dataset, None)
 
-    def _load(self, dataset: Dataset, properties: dict[str, str]) -> TableView | NoTable:
+    def _load(self, dataset: Dataset, properties: dict[str, str]) -> TableView | NoTable | LostLedger:
         try:
             table = self._catalog(dataset.spec.table.catalog, properties).load_table(dataset.spec.table.name)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -202,7 +202,13 @@ class Tables:
         kept = self._views.get(dataset.meta.full_name)
         if kept is not None and kept.found == found:
             return kept.view
-        view = view_of(facts.observe(table, dataset.spec.batch_column), table.io)
+        seen = facts.observe(table, dataset.spec.batch_column)
+        try:
+            view = view_of(seen, table.io)
+        except LedgerError as e:
+            if e.reason != Reason.LEDGER_LOST:
+                raise
+            return _lost(dataset, seen, scrubbed(e.message, properties))
         self._views[dataset.meta.full_name] = _Seen(found, view, apart(view.ledger.batches), apart(view.ledger.batches))
         return view
 
@@ -220,6 +226,13 @@ class Tables:
         """After any error: a pool may hold connections to a server that is gone."""
         with self._lock:
             self._catalogs.pop(name, None)
+
+
+def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger:
+    before = dataset.status.get("table") or {}
+    known = before if before.get("uuid") == found.uuid else {}
+    last = last_ledger(found.snapshots, known.get("ledger"), known.get("sequenceNumber"))
+    return LostLedger(Reason.LEDGER_LOST, message, False, found.uuid, found.head_id or 0, last)
 
 
 def view_of(found: facts.TableFacts, io: Any) -> TableView:
@@ -248,6 +261,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         refs=found.refs,
         snapshot_ids=frozenset(found.snapshots),
         write_paths={p: found.properties[p] for p in PATH_PROPERTIES if found.properties.get(p)},
+        ledger_uri=loaded.resolution.pointer,
     )
 
 

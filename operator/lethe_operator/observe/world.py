@@ -18,6 +18,7 @@ from lethe_operator.decide.erasure import searching, wants_listing
 from lethe_operator.decide.erasure_status import digests
 from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.rollback import rolled_back
+from lethe_operator.decide.table_identity import doubts_restatements
 from lethe_operator.decide.validation import other_reader
 from lethe_operator.kube import (
     CONFIG_MAPS,
@@ -46,6 +47,7 @@ from lethe_operator.resources.observed import (
     AttemptState,
     CommitterView,
     Invalid,
+    NoTable,
     NotListed,
     Run,
     TableView,
@@ -111,7 +113,7 @@ def observe(
         world = World(restatements, policies, runs, unseen, NotListed(), committer=quick, next_expiry=known.next_expiry)
         return Observed(dataset, world, (*invalid, *unreadable))
     table = tables.view(dataset)
-    if isinstance(table, TableView) and rolled_back(dataset, table):  # what has succeeded may be untrue now
+    if _doubts_what_succeeded(dataset, table):
         there = {r.meta.name for r in restatements}
         restatements = (*restatements, *(r for r in store.done(namespace, name) if r.meta.name not in there))
     if isinstance(table, TableView):
@@ -152,6 +154,13 @@ def observe(
         vacuums=_vacuums(kube, dataset, policies),
     )
     return Observed(dataset, world, (*invalid, *unreadable))
+
+
+def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
+    """Whether what Restatements did may be untrue of this table."""
+    if isinstance(table, TableView) and rolled_back(dataset, table):
+        return True
+    return doubts_restatements(dataset, table)
 
 
 def call_for_listing(

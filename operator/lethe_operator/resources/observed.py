@@ -31,6 +31,16 @@ class Unavailable:
 
 
 @dataclass(frozen=True)
+class LostLedger(Unavailable):
+    """A table whose head leads to no ledger although the table had one."""
+
+    uuid: str = ""
+    head_id: int = 0
+    # URI of the ledger to continue with; None: unknown.
+    last_ledger: str | None = None
+
+
+@dataclass(frozen=True)
 class Invalid:
     """A resource whose spec cannot be read; `message` names the field."""
 
@@ -80,6 +90,8 @@ class TableView:
     snapshot_ids: frozenset[int] = frozenset()
     # Table properties by which its writers put files in folders outside of `location`, and the URIs of those.
     write_paths: Mapping[str, str] = field(default_factory=dict)
+    # URI of the ledger's root; None: the empty ledger.
+    ledger_uri: str | None = None
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -107,7 +107,6 @@ def test_the_head_that_was_seen_stays_in_the_status_so_that_the_next_look_stops_
     [
         pytest.param(saw(3), at(3), id="the head is the one that was seen"),
         pytest.param(saw(2), at(4), id="it grew"),
-        pytest.param(saw(3, uuid="another"), at(2), id="another table of the same name"),
         pytest.param(a_dataset(**EAGER), at(2), id="nothing was seen yet"),
         pytest.param(saw(2, sequenceNumber=None), at(4), id="seen by a version that noted no number"),
     ],
@@ -263,11 +262,9 @@ def test_a_restatement_that_the_table_forgot_says_so(dataset: Dataset) -> None:
 
 
 def test_without_a_rollback_an_end_is_an_end() -> None:
-    """A table of the same name that was made anew, say, is no reason to doubt what was done to the old one."""
-    for dataset in (saw(2), saw(3, uuid="another")):
-        actions = decided(dataset, at(2), _succeeded())
+    actions = decided(saw(2), at(2), _succeeded())
 
-        assert condition(actions.restatement_statuses["done"], "Succeeded")[0] == "True"
+    assert condition(actions.restatement_statuses["done"], "Succeeded")[0] == "True"
 
 
 def test_one_that_the_table_still_knows_stays_succeeded() -> None:
