@@ -108,6 +108,11 @@ def pod_template_of(settings: Settings, namespace: str) -> PodTemplateAllowed:
     return settings.pod_template.model_copy(update=lists)
 
 
+def catalogs_secret_of(settings: Settings, namespace: str) -> str:
+    """The Secret of the namespace that holds the catalogs of its runs."""
+    return settings.boundaries.of(namespace).catalogs_secret or settings.catalogs_secret
+
+
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     """All settings but those of files. Raises: InvalidSettings."""
     namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))

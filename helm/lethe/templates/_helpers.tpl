@@ -56,9 +56,92 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{- /* The file that PyIceberg reads from $PYICEBERG_HOME. */ -}}
+{{- /* The file that PyIceberg reads from $PYICEBERG_HOME: the operator's, with all catalogs. */ -}}
 {{- define "lethe.catalogsFile" -}}
 {{ dict "catalog" .Values.catalogs | toYaml }}
+{{- end -}}
+
+{{- /* The boundary of {root, namespace}, as YAML: its own entry, or else the default one. */ -}}
+{{- define "lethe.boundary" -}}
+{{- $all := .root.Values.boundaries -}}
+{{- if hasKey $all.namespaces .namespace -}}
+{{ index $all.namespaces .namespace | default dict | toYaml }}
+{{- else -}}
+{{ $all.default | default dict | toYaml }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The same file for the runs of {root, namespace}: its catalogs alone, with its own credentials. */ -}}
+{{- define "lethe.catalogsFileOf" -}}
+{{- $boundary := include "lethe.boundary" . | fromYaml -}}
+{{- $found := dict -}}
+{{- range $name, $properties := .root.Values.catalogs -}}
+{{- if or (not (hasKey $boundary "catalogs")) (has $name $boundary.catalogs) -}}
+{{- $own := index (default dict $boundary.credentials) $name | default dict -}}
+{{- $merged := dict -}}
+{{- range $key, $value := $properties -}}
+{{- if not (hasKey $own $key) -}}
+{{- $_ := set $merged $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- /* An empty value takes the property away. */ -}}
+{{- range $key, $value := $own -}}
+{{- if ne (toString $value) "" -}}
+{{- $_ := set $merged $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $found $name $merged -}}
+{{- end -}}
+{{- end -}}
+{{ dict "catalog" $found | toYaml }}
+{{- end -}}
+
+{{- /* The Secret with the catalogs of {root, namespace}. */ -}}
+{{- define "lethe.catalogsSecretOf" -}}
+{{- $boundary := include "lethe.boundary" . | fromYaml -}}
+{{- default .root.Values.catalogsSecret.name $boundary.catalogsSecret -}}
+{{- end -}}
+
+{{- /* The file of boundaries that the operator reads. Credentials are in Secrets alone. */ -}}
+{{- define "lethe.boundariesFile" -}}
+{{- $namespaces := dict -}}
+{{- range $name, $boundary := .Values.boundaries.namespaces -}}
+{{- $_ := set $namespaces $name (omit (default dict $boundary) "credentials") -}}
+{{- end -}}
+{{ dict "default" (omit (default dict .Values.boundaries.default) "credentials") "namespaces" $namespaces | toYaml }}
+{{- end -}}
+
+{{- /* A mistake in a boundary is refused: it could leave a namespace without one. */ -}}
+{{- define "lethe.checkBoundaries" -}}
+{{- range $name, $_ := .Values.boundaries.namespaces -}}
+{{- if not (has $name $.Values.watchNamespaces) -}}
+{{- fail (printf "boundaries.namespaces.%s: %q is not among watchNamespaces (%s). Correct the name, or watch the namespace." $name $name (join ", " $.Values.watchNamespaces)) -}}
+{{- end -}}
+{{- end -}}
+{{- $all := dict "default" (default dict .Values.boundaries.default) -}}
+{{- range $name, $boundary := .Values.boundaries.namespaces -}}
+{{- $_ := set $all (printf "namespaces.%s" $name) (default dict $boundary) -}}
+{{- end -}}
+{{- range $where, $boundary := $all -}}
+{{- if $.Values.catalogsSecret.create -}}
+{{- range $boundary.catalogs -}}
+{{- if and (not (hasKey $.Values.catalogs .)) (not $boundary.catalogsSecret) -}}
+{{- fail (printf "boundaries.%s.catalogs names %q, which is none of catalogs (%s)." $where . (keys $.Values.catalogs | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $catalog, $own := $boundary.credentials -}}
+{{- if or (hasKey $own "type") (hasKey $own "warehouse") -}}
+{{- fail (printf "boundaries.%s.credentials.%s sets type or warehouse: the operator and the runs would use different tables. Set properties of credentials alone." $where $catalog) -}}
+{{- end -}}
+{{- if or $boundary.catalogsSecret (not $.Values.catalogsSecret.create) -}}
+{{- fail (printf "boundaries.%s.credentials would be ignored: the chart does not make the Secret of these catalogs. Put them into that Secret." $where) -}}
+{{- end -}}
+{{- if or (not (hasKey $.Values.catalogs $catalog)) (and (hasKey $boundary "catalogs") (not (has $catalog $boundary.catalogs))) -}}
+{{- fail (printf "boundaries.%s.credentials names %q, which is none of this boundary's catalogs." $where $catalog) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Pods of runs in the same namespace, by their roles. */ -}}
@@ -108,6 +191,7 @@ from:
 {{- fail (printf "catalogs.%s has no properties; it needs at least type and uri." $name) -}}
 {{- end -}}
 {{- end -}}
+{{- include "lethe.checkBoundaries" . -}}
 {{- if and .Values.catalogs (not .Values.catalogsSecret.create) -}}
 {{- fail (printf "catalogs is set, but catalogsSecret.create is false, so it would be ignored. Put the catalogs into the Secret %q yourself, or let the chart create it." .Values.catalogsSecret.name) -}}
 {{- end -}}

@@ -11,7 +11,7 @@ from lethe.run import DatasetRef, RunSpec
 from lethe_operator.apply import intent
 from lethe_operator.build import job as build
 from lethe_operator.build import names, pod
-from lethe_operator.build.dataset_objects import dataset_objects, shared_job_objects
+from lethe_operator.build.dataset_objects import dataset_objects, marks_to_set, shared_job_objects
 from lethe_operator.build.sizing import Size, merged, size, within
 from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import (
@@ -25,6 +25,7 @@ from lethe_operator.kube import (
     Kube,
 )
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.boundaries import ServiceAccountMarks
 from lethe_operator.resources.common import EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY
 from lethe_operator.resources.dataset import Dataset, RunTemplate
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
@@ -94,7 +95,7 @@ def launch_shared(kube: Kube, together: Sequence[Prepared], settings: Settings) 
     first = together[0]
     runs = [(p.wanted.run, p.wanted.generation) for p in together]
     datasets = [r.dataset for r, _ in runs]
-    _ensure(kube, shared_job_objects([r for r, _ in runs]), datasets)
+    _ensure(kube, shared_job_objects([r for r, _ in runs], _marks(datasets[0], settings)), datasets)
     document = build.shared_job(runs, first.size, first.template.pod_template, settings)
     launched = _create(kube, document, datasets)
     if launched.created:
@@ -129,7 +130,11 @@ def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings, 
 
     Raises: NameTaken, ApiError.
     """
-    _ensure(kube, dataset_objects(dataset, settings.committer, with_executors), [dataset])
+    _ensure(kube, dataset_objects(dataset, settings.committer, with_executors, _marks(dataset, settings)), [dataset])
+
+
+def _marks(dataset: DatasetRef, settings: Settings) -> ServiceAccountMarks:
+    return settings.boundaries.of(dataset.namespace).service_accounts
 
 
 def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], datasets: Sequence[DatasetRef]) -> None:
@@ -146,6 +151,9 @@ def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], datasets: Sequen
         for field in ("rules", "subjects", "automountServiceAccountToken"):
             if field in document and not _same(found.get(field), document[field]):
                 kube.patch(kind, namespace, name, {field: document[field]})
+        marks = marks_to_set(found, document) if kind is SERVICE_ACCOUNTS else {}
+        if marks:
+            kube.patch(kind, namespace, name, {"metadata": marks})
 
 
 def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str, Any]) -> None:

@@ -3,37 +3,45 @@
 A driver may read and write the ConfigMaps of its own Datasets. One with executors may start their pods, too; no other can.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lethe.run import DatasetRef, RunSpec
 
 from lethe_operator.build import names
+from lethe_operator.resources.boundaries import AccountMarks, ServiceAccountMarks
+from lethe_operator.resources.common import ANNOTATION_MARKS
 from lethe_operator.settings import Committer
 
 _RBAC = "rbac.authorization.k8s.io"
 # The chart makes it in each watched namespace: pods of executors, and the Secret by which they and their driver know each other.
 # The operator may bind it to a ServiceAccount, and holds none of its rights.
 SCALED_RUNS_ROLE: Final = "lethe-scaled-runs"
+NO_MARKS: Final = ServiceAccountMarks()
 
 
-def dataset_objects(dataset: DatasetRef, committer: Committer, with_executors: bool) -> tuple[dict[str, Any], ...]:
+def dataset_objects(
+    dataset: DatasetRef, committer: Committer, with_executors: bool, marks: ServiceAccountMarks = NO_MARKS
+) -> tuple[dict[str, Any], ...]:
     """In the order in which they are needed.
 
     Args:
         with_executors: Whether the run that is about to start has executors; only then is there an account that may start pods.
+        marks: Of the ServiceAccounts, from the boundary of the namespace.
     """
     name, reports, scaled = names.shared(dataset.name), names.reports(dataset.name), names.scaled(dataset.name)
     of = _Maker((dataset,), names.dataset_labels(dataset.name, dataset.uid))
     return (
         of.object("v1", "ConfigMap", name, data={}),
-        of.account(name),
+        of.account(name, marks.driver),
         of.role(name, [name]),
         of.binding(name, name, name),
         *((of.role(reports, [name]), of.binding(reports, reports, committer.name)) if committer.enabled else ()),
         *(
             (
-                of.account(scaled),
+                of.account(scaled, marks.driver),
+                of.account(names.executors(dataset.name), marks.executor),
                 of.binding(scaled, name, scaled),
                 of.binding(names.executor_pods(dataset.name), SCALED_RUNS_ROLE, scaled),
             )
@@ -43,15 +51,34 @@ def dataset_objects(dataset: DatasetRef, committer: Committer, with_executors: b
     )
 
 
-def shared_job_objects(runs: Sequence[RunSpec]) -> tuple[dict[str, Any], ...]:
+def shared_job_objects(runs: Sequence[RunSpec], marks: ServiceAccountMarks = NO_MARKS) -> tuple[dict[str, Any], ...]:
     """Of one Job that several Datasets share, under its name: its driver may report into their ConfigMaps and no others."""
     name = names.shared_job(runs)
     of = _Maker([r.dataset for r in runs], names.shared_labels(runs))
     return (
-        of.account(name),
+        of.account(name, marks.driver),
         of.role(name, [names.shared(r.dataset.name) for r in runs]),
         of.binding(name, name, name),
     )
+
+
+def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What to patch in the metadata of an existing ServiceAccount: it gets the marks of the current boundary, and loses those of
+    an earlier one. What others set stays. Empty: nothing."""
+    has, wants = found.get("metadata") or {}, wanted["metadata"]
+    try:
+        before = json.loads((has.get("annotations") or {}).get(ANNOTATION_MARKS) or "[[], []]")
+        earlier = {"annotations": [str(k) for k in before[0]], "labels": [str(k) for k in before[1]]}
+    except (ValueError, IndexError, TypeError):  # changed by hand
+        earlier = {"annotations": [], "labels": []}
+    patch: dict[str, Any] = {}
+    for field, keys in earlier.items():
+        there, asked = has.get(field) or {}, wants.get(field) or {}
+        changed = {k: v for k, v in asked.items() if there.get(k) != v}
+        changed |= {k: None for k in keys if k in there and k not in asked}
+        if changed:
+            patch[field] = changed
+    return patch
 
 
 class _Maker:
@@ -68,9 +95,13 @@ class _Maker:
     def object(self, api_version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
         return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **self._metadata}, **fields}
 
-    def account(self, name: str) -> dict[str, Any]:
+    def account(self, name: str, marks: AccountMarks) -> dict[str, Any]:
         """Only a pod that asks for a token of it gets one."""
-        return self.object("v1", "ServiceAccount", name, automountServiceAccountToken=False)
+        made = self.object("v1", "ServiceAccount", name, automountServiceAccountToken=False)
+        keys = json.dumps([sorted(marks.annotations), sorted(marks.labels)])
+        made["metadata"]["labels"] = {**marks.labels, **made["metadata"]["labels"]}
+        made["metadata"]["annotations"] = {**marks.annotations, ANNOTATION_MARKS: keys}
+        return made
 
     def role(self, name: str, config_maps: Sequence[str]) -> dict[str, Any]:
         """Of whoever reports into these ConfigMaps, and does nothing else."""

@@ -39,6 +39,11 @@ def executor_pods(dataset: str) -> str:
     return kube_name(dataset, "executor-pods")
 
 
+def executors(dataset: str) -> str:
+    """The ServiceAccount of a Dataset's executors, which have no token of it."""
+    return kube_name(dataset, "executors")
+
+
 def reports(dataset: str) -> str:
     """Of the Role and RoleBinding by which the committer may report into a Dataset's ConfigMap."""
     return kube_name(dataset, "reports")

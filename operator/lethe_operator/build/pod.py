@@ -25,7 +25,7 @@ from lethe_operator.resources.common import (
 from lethe_operator.resources.dataset import GIB, MIB
 from lethe_operator.resources.members import ANNOTATION_MEMBERS
 from lethe_operator.resources.restatement import SecretFile
-from lethe_operator.settings import RunLimits, Settings
+from lethe_operator.settings import RunLimits, Settings, catalogs_secret_of
 
 UID = 185
 CATALOGS_PATH = "/etc/lethe/catalogs"
@@ -41,6 +41,7 @@ GRACE_SECONDS = 30
 class Assignment:
     """What a driver is to carry out, and how it learns and tells of it."""
 
+    namespace: str
     account: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -60,6 +61,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
         items.append({"key": f"{prefix}{EXECUTOR_KEY}", "path": "executor.yaml"})
         spark = [{"name": "LETHE_RPC_SECRET", "value": names.rpc_secret(run)}, _field("POD_UID", "metadata.uid")]
     return Assignment(
+        namespace=run.dataset.namespace,
         account=names.scaled(run.dataset.name) if size.executors else config_map,
         labels=names.run_labels(run),
         annotations={ANNOTATION_DATASET: run.dataset.name},
@@ -92,6 +94,7 @@ def shared_runs(runs: Sequence[RunSpec], members: str, size: Size) -> Assignment
         items = [{"key": f"{prefix}{RUN_KEY}", "path": path}]
         sources.append({"configMap": {"name": config_map, "items": items, "optional": True}})
     return Assignment(
+        namespace=runs[0].dataset.namespace,
         account=names.shared_job(runs),
         labels=names.shared_labels(runs),
         annotations={ANNOTATION_MEMBERS: members},
@@ -135,7 +138,10 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
     }
     volumes: list[dict[str, Any]] = [
         {"name": "run", **told.runs},
-        {"name": "catalogs", "secret": {"secretName": settings.catalogs_secret, "defaultMode": 0o440}},
+        {
+            "name": "catalogs",
+            "secret": {"secretName": catalogs_secret_of(settings, told.namespace), "defaultMode": 0o440},
+        },
         {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
         {"name": "scratch", "emptyDir": {"sizeLimit": str(scratch)}},
     ]
@@ -155,7 +161,10 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
         "terminationGracePeriodSeconds": GRACE_SECONDS,
     }
     role = "scaled-driver" if size.executors else "driver"
-    return _pod({**told.labels, LABEL_ROLE: role}, told.annotations, spec, container, volumes, template)
+    marks = settings.boundaries.of(told.namespace).service_accounts.driver
+    return _pod(
+        {**marks.pod_labels, **told.labels, LABEL_ROLE: role}, told.annotations, spec, container, volumes, template
+    )
 
 
 def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
@@ -175,9 +184,10 @@ def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Se
         {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
         {"name": "rpc", "secret": secret},
     ]
-    spec = {"automountServiceAccountToken": False}
+    spec = {"automountServiceAccountToken": False, "serviceAccountName": names.executors(run.dataset.name)}
+    marks = settings.boundaries.of(run.dataset.namespace).service_accounts.executor
     annotations = {ANNOTATION_DATASET: run.dataset.name}
-    labels = {**names.run_labels(run), LABEL_ROLE: "executor"}
+    labels = {**marks.pod_labels, **names.run_labels(run), LABEL_ROLE: "executor"}
     pod = _pod(labels, annotations, spec, container, volumes, template)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 

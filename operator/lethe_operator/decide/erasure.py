@@ -10,10 +10,10 @@ for, also those of which a digest that is cut says nothing.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
 
 from lethe.ledger.lineage import shown_again_since
 from lethe.plan.digest import BufferDigest, WaitingBatch
+from lethe.plan.patterns import matches_any
 
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before
@@ -22,14 +22,14 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.settings import Settings
+from lethe_operator.settings import Settings, catalogs_secret_of
 
 
 def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Standing | None:
     """Why it cannot start now; None when it can."""
     name, rows = restatement.meta.name, restatement.spec.rows
     secret = rows.secret.name if rows is not None else ""
-    if secret and not _is_allowed(secret, settings):
+    if secret and not _is_allowed(secret, dataset.meta.namespace, settings):
         allowed = ", ".join(settings.erase_secrets) or "none"
         return stalled(
             Reason.SECRET_NOT_ALLOWED,
@@ -65,9 +65,9 @@ def _searches(restatement: Restatement) -> bool:
     return (restatement.spec.rows is not None and not restatement.spec.dry_run) or restatement.by_keys
 
 
-def _is_allowed(secret: str, settings: Settings) -> bool:
-    own = (settings.catalogs_secret, settings.digest_key_secret)
-    return secret not in own and any(fnmatchcase(secret, p) for p in settings.erase_secrets)
+def _is_allowed(secret: str, namespace: str, settings: Settings) -> bool:
+    own = (settings.catalogs_secret, catalogs_secret_of(settings, namespace), settings.digest_key_secret)
+    return secret not in own and matches_any(settings.erase_secrets, secret)
 
 
 def _is_listed_since(buffer: object, table: object, restatement: Restatement) -> bool:

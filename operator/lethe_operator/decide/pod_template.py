@@ -8,8 +8,9 @@ schema says the same as far as it can; this also holds when an older CRD is inst
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final
+
+from lethe.plan.patterns import matches_any
 
 from lethe_operator.resources.common import CONTAINER, POD_FIELDS
 from lethe_operator.settings import PodTemplateAllowed
@@ -47,7 +48,7 @@ class _Lists:
     def names(self, found: Any, field: str, path: str, what: str) -> Iterator[str]:
         """Whether a list has the name that was found at `path`."""
         patterns: Sequence[str] = getattr(self.allowed, field)
-        if not isinstance(found, str) or not _matches(found, patterns):
+        if not isinstance(found, str) or not matches_any(patterns, found):
             listed = ", ".join(patterns) or "empty"
             name = PodTemplateAllowed.model_fields[field].alias or field
             yield f"{path} names the {what} {found!r}, which is not on the list podTemplate.allowed.{name} ({listed})"
@@ -91,7 +92,7 @@ def _template(template: Mapping[str, Any], lists: _Lists) -> Iterator[str]:
 
 def _key(key: str, lists: _Lists, field: str, what: str) -> Iterator[str]:
     path = f"metadata.{field}[{key!r}]"
-    if _matches(key, _OWN_KEYS):
+    if matches_any(_OWN_KEYS, key):
         yield f"{path} belongs to Lethe, Spark or Kubernetes"
     else:
         yield from lists.names(key, field, path, what)
@@ -147,7 +148,7 @@ def _volume(volume: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str
 def _env(env: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str]:
     yield from _unknown(env, {"name", "value", "valueFrom"}, path)
     name = str(env.get("name", ""))
-    if _matches(name, _OWN_ENV):
+    if matches_any(_OWN_ENV, name):
         yield f"{path}name {name!r} is set by Lethe, Spark or Kubernetes"
     else:
         yield from lists.names(name, "env", f"{path}name", "environment variable")
@@ -176,7 +177,3 @@ def _mount(mount: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str]:
 def _unknown(fields: Mapping[str, Any], allowed: Collection[str], path: str) -> Iterator[str]:
     for name in sorted(set(fields) - set(allowed)):
         yield f"{path}{name} may not be set"
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, p) for p in patterns)

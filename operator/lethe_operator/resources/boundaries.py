@@ -37,13 +37,18 @@ class ExecutorLimits(PodLimits):
 
 
 class PodTemplateBoundary(_Strict):
-    """What spec.runTemplate.podTemplate may name. Entries are patterns, in which * stands for any characters."""
+    """What spec.runTemplate.podTemplate may name. Entries are patterns, in which * stands for any characters. None in any field:
+    the chart's list podTemplate.allowed applies."""
 
-    env: tuple[str, ...] | None = None  # names of environment variables; None: no limit
-    labels: tuple[str, ...] | None = None  # keys; None: no limit
-    annotations: tuple[str, ...] | None = None  # keys; None: no limit
-    priority_classes: tuple[str, ...] | None = None  # names of PriorityClasses; None: no limit
-    volume_claims: tuple[str, ...] | None = None  # names of PersistentVolumeClaims; None: no limit
+    env: tuple[str, ...] | None = None  # names of environment variables
+    labels: tuple[str, ...] | None = None  # keys
+    annotations: tuple[str, ...] | None = None  # keys
+    priority_classes: tuple[str, ...] | None = None  # names of PriorityClasses
+    schedulers: tuple[str, ...] | None = None  # names
+    tolerations: tuple[str, ...] | None = None  # keys of taints
+    config_maps: tuple[str, ...] | None = None  # names of ConfigMaps
+    volume_claims: tuple[str, ...] | None = None  # names of PersistentVolumeClaims
+    mount_paths: tuple[str, ...] | None = None  # paths below which additional volumes are mounted; no patterns
 
 
 class AccountMarks(_Strict):
@@ -57,7 +62,7 @@ class AccountMarks(_Strict):
 class ServiceAccountMarks(_Strict):
     driver: AccountMarks = AccountMarks()
     executor: AccountMarks = AccountMarks()
-    committer: AccountMarks = AccountMarks()  # the chart sets these; the operator does not read them
+    committer: AccountMarks = AccountMarks()  # set by the chart; the operator does not use them
 
 
 class Boundary(_Strict):
@@ -72,6 +77,9 @@ class Boundary(_Strict):
     executors: ExecutorLimits = ExecutorLimits()
     pod_template: PodTemplateBoundary = PodTemplateBoundary()
     service_accounts: ServiceAccountMarks = ServiceAccountMarks()
+    catalogs_secret: str | None = (
+        None  # Secret of the namespace with its catalogs; None: the chart's catalogsSecret.name
+    )
 
     @property
     def of_runs(self) -> RunBoundary | None:

@@ -28,6 +28,8 @@ LABEL_ATTEMPT: Final = "lethe.dev/attempt"
 LABEL_ROLE: Final = "lethe.dev/role"
 # On a ConfigMap, with the value "true": Restatements may read batch ids from it.
 LABEL_BATCH_IDS: Final = "lethe.dev/batch-ids"
+# On a ServiceAccount: the keys of the annotations and labels that the boundary of the namespace sets, as JSON.
+ANNOTATION_MARKS: Final = "lethe.dev/boundary-marks"
 # On a Job: whole names, which may be too long for a label, and what a verdict on the Job must be compared with.
 ANNOTATION_DATASET: Final = "lethe.dev/dataset"
 ANNOTATION_GENERATION: Final = "lethe.dev/dataset-generation"

@@ -159,7 +159,7 @@ def test_an_executor_has_no_token_and_the_labels_of_its_run() -> None:
     template = pod.executor(RUN, WIDE, {}, SETTINGS)
 
     assert False is template["spec"]["automountServiceAccountToken"]
-    assert "serviceAccountName" not in template["spec"]
+    assert template["spec"]["serviceAccountName"] == "flights-executors"
     assert RUN.run_id == template["metadata"]["labels"]["lethe.dev/run-id"]
     assert template == json.loads(json.dumps(template))
 
@@ -245,7 +245,7 @@ def test_the_committer_may_report_and_nothing_else() -> None:
 def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
     accounts = [o for o in dataset_objects(DATASET, Committer(), True) if o["kind"] == "ServiceAccount"]
 
-    assert [a["automountServiceAccountToken"] for a in accounts] == [False, False]
+    assert [a["automountServiceAccountToken"] for a in accounts] == [False] * 3
     assert True is a_job(chosen)["spec"]["template"]["spec"]["automountServiceAccountToken"]
     assert False is pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["automountServiceAccountToken"]
 
