@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from lethe.errors import InputError
+from lethe.plan.write_once import Retention, parse_retention
 from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
@@ -91,6 +93,7 @@ class Settings:
     erase_secrets: tuple[str, ...] = ("erase-*",)
     boundaries: Boundaries = UNLIMITED
     digest_key_secret: str = "lethe-digest-key"  # whose key `key` digests the values of Erases
+    record_retention: Retention | None = None  # of erasure records, by S3's object lock; None: no lock
     resync_seconds: float = 15
     retry: BackOff = BackOff(10, 360)
     infrastructure_retry: BackOff = BackOff(5, 120)
@@ -138,6 +141,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         allowed_secrets=_names(env.get("LETHE_POD_TEMPLATE_ALLOWED_SECRETS", "")),
         pod_template=allowed,
         digest_key_secret=env.get("LETHE_DIGEST_KEY_SECRET") or default.digest_key_secret,
+        record_retention=_retention(env, "LETHE_ERASURE_RECORD_RETENTION"),
         erase_secrets=_names(env.get("LETHE_ERASE_ALLOWED_SECRETS", ",".join(default.erase_secrets))),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         retry=_back_off(env, "LETHE_RETRY", default.retry),
@@ -191,6 +195,13 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     if value <= 0:
         raise InvalidSettings(f"{name} must be a number of seconds above 0, found {text!r}")
     return value
+
+
+def _retention(env: Mapping[str, str], name: str) -> Retention | None:
+    try:
+        return parse_retention(env.get(name, "").strip())
+    except InputError as e:
+        raise InvalidSettings(f"{name}: {e.message}") from None
 
 
 def _port(env: Mapping[str, str], name: str) -> int | None:

@@ -124,6 +124,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
             {"name": "LETHE_DRIVER_MEMORY", "value": f"{size.driver.heap // MIB}m"},
             {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
+            *_retention(settings),
         ],
         "resources": _resources(size.driver, settings.run_limits),
         "securityContext": _container_security(),
@@ -236,6 +237,11 @@ def _pod(
 def _source(file: SecretFile) -> dict[str, Any]:
     """One that is not there keeps the pod from nothing: the run tells which it misses, and does the others."""
     return {"secret": {"name": file.secret, "items": [{"key": file.key, "path": file.file}], "optional": True}}
+
+
+def _retention(settings: Settings) -> list[dict[str, Any]]:
+    kept = settings.record_retention
+    return [] if kept is None else [{"name": "LETHE_ERASURE_RECORD_RETENTION", "value": str(kept)}]
 
 
 def _container_security() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lethe.run import Provenance
 from lethe.run_result import RequestResult
 from lethe.uri import without_values
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2  # 1 was not canonical
 FILES_AT_MOST: Final = 10_000
 NOT_COVERED: Final = (
     "objects in the buffer",
@@ -120,10 +120,21 @@ def record(
         },
         "not-covered": [*NOT_COVERED, *(() if verified.folders_listed else (NOT_LISTED,)), *verified.not_covered],
     }
-    content = f"{json.dumps(document, indent=1)}\n".encode()
+    content = canonical(document)
     digest = hashlib.sha256(content).hexdigest()
-    of = hashlib.sha256(claim.key.encode()).hexdigest()
-    return Record(f"{of[:16]}-{digest[:16]}.json", content, digest)
+    return Record(f"{file_prefix(claim.key)}{digest[:16]}.json", content, digest)
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """The only form in which a record of this content is written: one line of JSON in ASCII, the names in each object sorted, no
+    space between tokens, and a line feed at the end. There are no numbers but whole ones."""
+    return f"{json.dumps(document, sort_keys=True, separators=(',', ':'), allow_nan=False)}\n".encode("ascii")
+
+
+def file_prefix(key: str) -> str:
+    """How the names of all records of one restatement begin; what follows is of the content, so that no two contents have one
+    name."""
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-"
 
 
 def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:

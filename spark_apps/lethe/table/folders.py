@@ -9,6 +9,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError, ParamValidationError
 
 from lethe.errors import InputError, TransientError
+from lethe.plan.write_once import Retention
 from lethe.s3 import s3_client
 from lethe.uri import is_local, is_s3, local_path, scheme_of
 
@@ -151,9 +153,31 @@ class S3Folder:
                 return None
             raise
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create(
+        self, name: str, content: bytes, retention: Retention | None = None, now: datetime | None = None
+    ) -> bool:
+        """As of any folder.
+
+        Args:
+            retention: How long the store has to keep the object from `now` on; None: as it keeps everything.
+        """
         self._require_conditions()
-        return self._create(name, content)
+        if retention is None or now is None:
+            return self._create(name, content)
+        return self._create(
+            name, content, ObjectLockMode=retention.mode, ObjectLockRetainUntilDate=retention.until(now)
+        )
+
+    def kept_until(self, name: str) -> datetime | None:
+        """Until when its newest version cannot be deleted, by its object lock; None: it has none."""
+        try:
+            found = self._s3.get_object_retention(Bucket=self._bucket, Key=self._key(name))
+        except ClientError as e:
+            if 400 <= int(e.response["ResponseMetadata"]["HTTPStatusCode"]) < 500:
+                return None
+            raise
+        until: datetime | None = found.get("Retention", {}).get("RetainUntilDate")
+        return until
 
     def replace(self, name: str, content: bytes) -> None:
         self._s3.put_object(Bucket=self._bucket, Key=self._key(name), Body=content)
@@ -161,9 +185,9 @@ class S3Folder:
     def delete(self, name: str) -> None:
         self._s3.delete_object(Bucket=self._bucket, Key=self._key(name))
 
-    def _create(self, name: str, content: bytes) -> bool:
+    def _create(self, name: str, content: bytes, **lock: Any) -> bool:
         try:
-            self._once.put_object(Bucket=self._bucket, Key=self._key(name), Body=content, IfNoneMatch="*")
+            self._once.put_object(Bucket=self._bucket, Key=self._key(name), Body=content, IfNoneMatch="*", **lock)
         except ParamValidationError as e:
             raise InputError(
                 "UnsupportedStorage",
@@ -174,6 +198,8 @@ class S3Folder:
             status = int(e.response["ResponseMetadata"]["HTTPStatusCode"])
             if status in (409, 412):  # there is one, or another creation of it is under way: this one made nothing
                 return False
+            if lock and status == 400:  # of which InvalidRequest says that the bucket has no lock
+                raise not_retained(f"{self.uri}/{name}", f"the store answers {e.response['Error']['Code']}") from e
             if 400 <= status < 500 or status == 501:
                 raise _not_made(self.uri, name, str(e.response["Error"]["Code"])) from e
             raise
@@ -200,6 +226,15 @@ class S3Folder:
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}"
+
+
+def not_retained(uri: str, why: str) -> InputError:
+    """What is said of a file that was to be written with an object lock and was not."""
+    return InputError(
+        "RecordNotRetained",
+        f"{uri} has to be kept by an object lock (the chart's value erase.record.retention), and {why}. Its erasure stays "
+        "open. Keep the table in an S3 bucket that was made with object lock, or set the value to 0 days.",
+    )
 
 
 def _not_made(uri: str, name: str, why: str) -> TransientError:

@@ -1,5 +1,6 @@
 """The records of erasures that are verified, and one commit that closes these and says what holds the others. I/O."""
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -10,9 +11,11 @@ from lethe.ledger.erasure import Blocker, Erasure, PurgedFile
 from lethe.ledger.ledger import Delta, RequestEntry
 from lethe.plan.erasure import Claim, History, has_unseen, plan_closing
 from lethe.plan.erasure_holders import looked_at
-from lethe.plan.erasure_record import Verification, record
+from lethe.plan.erasure_record import Record, Verification, record
+from lethe.plan.write_once import parse_retention
 from lethe.run_result import LISTED_AT_MOST, ErasureOutcome
 from lethe.table.remains import Storage
+from lethe.table.write_once import write_once
 
 from lethe_spark.base import Base, observe_base
 from lethe_spark.context import Run
@@ -22,6 +25,7 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.ledger_commit import Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.value_digests import batch_ids_digest
 
+RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
 LOOK_AGAIN_SECONDS: Final = 21_600  # where nobody says when that which holds the files lets go
 
 
@@ -83,7 +87,8 @@ def close(
         closing = plan_closing(base.ledger, free, seen.files, base.field_id)
         for key in closing.keys:
             if key not in written:
-                written[key] = _record(base, seen, seen.claims[key], verification, expired)
+                found = _evidence(base, seen, seen.claims[key], verification, expired)
+                written[key] = _written(base, found, seen.claims[key], verification, context.catalog_properties)
         context.step("after-record")
         told = [_told(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
         changed = (e for e in told if e != current[e.restatement])
@@ -116,19 +121,23 @@ def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
     return replace(entry, result={**entry.result, "erasure": told})
 
 
-def _record(
-    base: Base, seen: Seen, claim: Claim, verification: Verification, expired: Collection[int]
-) -> ErasureOutcome:
-    """Write the record of one erasure beside the table."""
+def _evidence(base: Base, seen: Seen, claim: Claim, verification: Verification, expired: Collection[int]) -> Record:
+    """The record of one erasure."""
     facts = base.facts
     table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
     files = [f for f in seen.files.values() if claim.key in f.restatements]
     snapshots = sorted(expired) if claim.erasure.evict_by is not None else ()
     digest = "" if claim.by_records else batch_ids_digest(claim.result.batch_ids)
-    made = record(claim, table, files, verification, snapshots, digest)
-    uri = f"{facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
-    with base.iceberg.io.new_output(uri).create(overwrite=True) as stream:
-        stream.write(made.content)
+    return record(claim, table, files, verification, snapshots, digest)
+
+
+def _written(
+    base: Base, made: Record, claim: Claim, verification: Verification, properties: Mapping[str, str]
+) -> ErasureOutcome:
+    """Write a record beside the table. Raises as `write_once` does."""
+    uri = f"{base.facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
+    retention = parse_retention(os.environ.get(RETENTION_VARIABLE, ""))
+    write_once(uri, made.content, base.iceberg.io, properties, retention)
     return ErasureOutcome(
         restatement=claim.key,
         vacuum_snapshot_id=claim.erasure.purged_by,

@@ -219,6 +219,16 @@ def test_each_watched_namespace_has_a_key_for_digests_of_values_that_outlives_th
     assert secrets_called("lethe-digest-key", own) == []
 
 
+def test_the_retention_of_erasure_records_reaches_the_operator_only_if_it_is_set() -> None:
+    def given(**retention: Any) -> list[str]:
+        (deployment,) = of_kind(render({"erase": {"record": {"retention": retention}}}), "Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return [e["value"] for e in container["env"] if e["name"] == "LETHE_ERASURE_RECORD_RETENTION"]
+
+    assert (given(), given(days=0), given(mode="COMPLIANCE", days=3650)) == ([], [], ["COMPLIANCE:3650"])
+    assert "mode" in refused({"erase": {"record": {"retention": {"mode": "FOREVER"}}}})
+
+
 def test_a_changed_catalog_restarts_the_operator() -> None:
     def checksum(values: dict[str, Any]) -> str:
         (deployment,) = of_kind(render(values), "Deployment")

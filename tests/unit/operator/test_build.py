@@ -1,9 +1,11 @@
 """The objects of a run: what matters to Kubernetes, to Pod Security and to the run contract."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from lethe.plan.write_once import LockMode, Retention
 from lethe.run import DatasetRef
 from lethe_operator.build import names, pod, spark_conf
 from lethe_operator.build.dataset_objects import dataset_objects
@@ -13,6 +15,7 @@ from lethe_operator.decide import run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
 from lethe_operator.settings import Committer, RunLimits, Settings
 from lethe_spark import rpc_secret
+from lethe_spark.jobs.erasure_close import RETENTION_VARIABLE
 
 from tests.unit.operator.builders import a_buffered, a_consolidation, a_dataset
 
@@ -53,6 +56,16 @@ def test_a_job_is_one_attempt_that_kubernetes_never_repeats() -> None:
     ) == (0, "Failed", "Never")
     assert Settings().max_run_seconds == spec["activeDeadlineSeconds"]
     assert "ttlSecondsAfterFinished" not in spec
+
+
+def test_a_run_hears_how_long_erasure_records_are_kept() -> None:
+    kept = replace(SETTINGS, record_retention=Retention(LockMode.COMPLIANCE, 30))
+
+    def heard(settings: Settings) -> list[str]:
+        env = container(job(RUN, ALONE, {}, generation=3, for_uid="", settings=settings))["env"]
+        return [e["value"] for e in env if e["name"] == RETENTION_VARIABLE]
+
+    assert (heard(SETTINGS), heard(kept)) == ([], ["COMPLIANCE:30"])
 
 
 def test_a_job_goes_with_its_dataset_and_says_what_it_is() -> None:

@@ -54,6 +54,7 @@ def test_sharing_is_for_those_who_ask_and_its_limits_are_the_charts() -> None:
         {"LETHE_RESYNC_SECONDS": "0"},
         {"LETHE_RETRY_BASE_SECONDS": "soon"},
         {"LETHE_INFRASTRUCTURE_RETRY_MAX_SECONDS": "0"},
+        {"LETHE_ERASURE_RECORD_RETENTION": "FOREVER:1"},
         {"LETHE_METRICS_PORT": "http"},
         {"LETHE_METRICS_PORT": "70000"},
     ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.plan.bounds import IdIndex
 from lethe.plan.erasure import Claim
-from lethe.plan.erasure_record import FILES_AT_MOST, Record, Verification, record
+from lethe.plan.erasure_record import FILES_AT_MOST, Record, Verification, canonical, record
 from lethe.run import Manager, Provenance
 from lethe.run_result import RequestResult
 
@@ -104,3 +104,13 @@ def test_batches_are_told_by_a_keyed_digest_of_them() -> None:
     told = json.loads(record(CLAIM, TABLE, (), SEEN, (), "k:2").content)["request"]
 
     assert (told["batch-ids-digest"], told["ticket"], told["managers"]) == ("k:2", None, [])
+
+
+def test_it_has_one_form_for_one_content() -> None:
+    """So that nobody can write the same thing with another hash, nor another thing that readers take for it."""
+    made = of(a_file("s3://lake/t/data/r/f"))
+
+    told = json.loads(made.content)
+    assert canonical(dict(reversed(told.items()))) == made.content
+    assert (made.content.count(b"\n"), made.content.endswith(b"}\n"), made.content.isascii()) == (1, True, True)
+    assert list(told) == sorted(told)
