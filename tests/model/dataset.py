@@ -72,7 +72,7 @@ class Dataset(Story):
     def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
         create = CreateTable(schema=COLUMNS, partition_by=self.partition_by, format_version=self.format_version)
         table = TableRef(catalog=self.catalog, name=self.name, create=create)
-        return super().spec(kind, keys, **{"table": table, **changes})
+        return super().spec(kind, keys, **{"table": table, "schema_evolution": "AddColumns", **changes})
 
     def spec_of(self, job: Job) -> RunSpec:
         """The run that an act means; what it reads is put in place."""
