@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from lethe_spark.jvm.spark_table import SparkTable
@@ -139,7 +140,9 @@ class Strangers:
         self._table().maintenance.expire_snapshots().by_ids(snapshot_ids).commit()
 
     def remove_orphans(self) -> None:
-        self._call("remove_orphan_files", "older_than => now() - INTERVAL 2 DAYS")
+        # A literal: Spark 4.1 does not bind an expression such as now() - INTERVAL 2 DAYS to an argument of a procedure.
+        then = datetime.now(UTC) - timedelta(days=2)
+        self._call("remove_orphan_files", f"older_than => TIMESTAMP '{then:%Y-%m-%d %H:%M:%S}'")
 
     def replace_table(self, rows: Rows) -> None:
         values = [(r[1], r[2], f"{r[0] or ''}~{r[1]}", r[0]) for r in rows.elements()]
