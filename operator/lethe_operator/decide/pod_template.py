@@ -35,7 +35,7 @@ _OWN_KEYS: Final = (
     "lethe.dev/*", "*.lethe.dev/*", "spark-*", "job-name", "controller-uid", "app.kubernetes.io/*", "batch.kubernetes.io/*",
     "*.security.alpha.kubernetes.io/*", "*.security.beta.kubernetes.io/*",
 )  # fmt: skip
-_OWN_VOLUMES: Final = frozenset({"run", "catalogs", "tmp", "scratch", "erase", "rpc"})
+_OWN_VOLUMES: Final = frozenset({"run", "catalogs", "tmp", "scratch", "erase", "digest-key", "rpc"})
 
 
 @dataclass(frozen=True)

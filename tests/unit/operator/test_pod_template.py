@@ -246,6 +246,7 @@ def test_a_mount_stays_below_the_paths_that_are_for_it(path: str) -> None:
         (a_volume("run", emptyDir={}), "spec.volumes[0].name"),
         (a_volume("erase", emptyDir={}), "spec.volumes[0].name"),
         (a_volume("rpc", emptyDir={}), "spec.volumes[0].name"),
+        (a_volume("digest-key", emptyDir={}), "spec.volumes[0].name"),
         (a_mount("/mnt/mine", volume="catalogs"), "spec.containers[0].volumeMounts[0].name"),
         (a_spec(imagePullSecrets=[{"name": "other"}]), "spec.imagePullSecrets[0].name"),
         (a_spec(containers=[{"name": "sidecar"}]), "spec.containers[0].name"),
