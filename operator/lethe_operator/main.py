@@ -14,6 +14,7 @@ from typing import Any, Final
 import kopf
 
 from lethe_operator import kube as kubernetes
+from lethe_operator.apply.leases import Leases
 from lethe_operator.apply.offers import Offers
 from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
@@ -45,6 +46,7 @@ class Runtime:
     tables: Tables
     offers: Offers
     restatements: Restatements
+    leases: Leases | None  # None: this operator is the only one, and takes none
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -57,6 +59,8 @@ def registry() -> kopf.OperatorRegistry:
     async def start(memo: Any, **_: Any) -> None:
         runtime: Runtime = memo.runtime
         settings = runtime.settings
+        if runtime.leases is not None:
+            await asyncio.to_thread(runtime.leases.renew)
         add = runtime.queue.from_threads()
         runtime.offers.told = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
         for source in (runtime.tables.listings, runtime.tables.events):
@@ -70,6 +74,8 @@ def registry() -> kopf.OperatorRegistry:
             settings.resync_seconds,
         )
         runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
+        if runtime.leases is not None:
+            runtime.tasks.append(asyncio.create_task(runtime.leases.keep()))
 
     @kopf.on.login(registry=found)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
@@ -87,7 +93,7 @@ def registry() -> kopf.OperatorRegistry:
     async def healthy(memo: Any, **_: Any) -> str:
         runtime: Runtime = memo.runtime
         dead = next((t for t in runtime.tasks if t.done()), None)
-        trouble = "The queue or the resync has ended." if dead else None
+        trouble = "The queue, the resync or the renewal of Leases has ended." if dead else None
         trouble = trouble or runtime.health.trouble(runtime.queue.longest_running_seconds(), runtime.started)
         if trouble:
             raise kopf.PermanentError(trouble)  # kopf answers 500
@@ -146,10 +152,13 @@ def runtime_of(settings: Settings) -> Runtime:
     tables.events.counted = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
     offers = Offers()
     restatements = Restatements()
+    leases = Leases(kube, settings.watch_namespaces, settings.operator, metrics.acts_in) if settings.operator else None
     reconcile = Reconciler(kube, tables, settings, metrics, offers, restatements)
+    if leases is not None:
+        reconcile = replace(reconcile, acts_in=leases.acts_in)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
     health = Health(time.monotonic, settings.resync_seconds)
-    return Runtime(settings, kube, health, queue, tables, offers, restatements, time.monotonic())
+    return Runtime(settings, kube, health, queue, tables, offers, restatements, leases, time.monotonic())
 
 
 def main() -> None:

@@ -84,12 +84,22 @@ class Metrics:
         self._reconciles = Counter(
             "lethe_reconciles_total", "Reconciles by kind of resource.", ("kind",), registry=self.registry
         )
+        self._acts = Gauge(
+            "lethe_namespace_held",
+            "1 while this operator acts in a namespace that it watches, 0 while another one does.",
+            ("namespace",),
+            registry=self.registry,
+        )
         self._failures = Counter(
             "lethe_reconcile_failures_total",
             "Reconciles that ended with an error and are repeated after a pause.",
             ("kind",),
             registry=self.registry,
         )
+
+    def acts_in(self, namespace: str, acts: bool) -> None:
+        """Whether this operator acts in a namespace."""
+        self._acts.labels(namespace).set(1 if acts else 0)
 
     def serve(self, port: int) -> None:
         """Answer scrapes at `/metrics` of a port, in a thread. Raises: OSError, when the port is taken."""

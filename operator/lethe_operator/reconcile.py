@@ -48,6 +48,11 @@ log = logging.getLogger(__name__)
 _KINDS: dict[str, Kind] = {k.name: k for k in (DATASETS, RESTATEMENTS, VACUUM_POLICIES)}
 
 
+def always(_namespace: str) -> bool:
+    """What an operator that is the only one says of each namespace."""
+    return True
+
+
 def utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -65,9 +70,13 @@ class Reconciler:
     lists: IdLists = field(default_factory=IdLists)
     places: Places = field(default_factory=lambda: Places(vacuum_jobs))
     clock: Callable[[], datetime] = utc_now
+    acts_in: Callable[[str], bool] = always  # whether this operator may act in a namespace, and no other one does
 
     def __call__(self, key: Key) -> datetime | None:
         """Reconcile; returns when to look again. Raises: ApiError and others, for the queue to pause and repeat."""
+        if not self.acts_in(key.namespace):
+            self._leave(key)
+            return None
         with self.metrics.reconcile(key.kind):
             if key.kind == "VacuumPolicy":
                 return self.policy(key)
@@ -75,6 +84,14 @@ class Reconciler:
                 return self.shared_runs(key)
             with self.offers.reconciling(key.namespace, key.name):
                 return self.dataset(key)
+
+    def _leave(self, key: Key) -> None:
+        """To another operator: let go of the Dataset's queue and listings, and show no old numbers."""
+        if key.kind == "Dataset":
+            self.offers.withdraw(key.namespace, key.name)
+            self.tables.forget(f"{key.namespace}/{key.name}")
+            self.lists.forget(key.namespace, key.name)
+            self.metrics.forget(key.namespace, key.name)
 
     def shared_runs(self, key: Key) -> datetime | None:
         """Of a namespace: start what has gathered, and delete the Jobs that nobody has need of."""

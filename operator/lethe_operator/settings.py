@@ -102,6 +102,9 @@ class Settings:
     liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
     metrics_port: int | None = None
     log_level: str = "INFO"
+    operator: str = (
+        ""  # its name in the Lease of each watched namespace, the same for each of its pods; "": it takes no Lease
+    )
     cluster: str = ""  # an id of the cluster, by which a buffer's claim names it; "": not known
 
 
@@ -150,6 +153,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         api_server=env.get("LETHE_API_SERVER") or default.api_server,
         liveness_endpoint=env.get("LETHE_LIVENESS_ENDPOINT", default.liveness_endpoint),
         metrics_port=_port(env, "LETHE_METRICS_PORT"),
+        operator=env.get("LETHE_OPERATOR", default.operator),
         log_level=(env.get("LETHE_LOG_LEVEL") or default.log_level).upper(),
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
+from lethe_operator.decide.leadership import LEASE
 from lethe_operator.settings import BackOff, PodTemplateAllowed, RunLimits, Settings, SharedRuns, from_environment
 
 ROOT = Path(__file__).parents[3]
@@ -190,7 +191,31 @@ def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> 
     assert not from_environment(environment(documents)).committer.enabled
     assert "committer" not in {d["metadata"].get("labels", {}).get("app.kubernetes.io/component") for d in documents}
     (role, *_) = of_kind(documents, "Role")
-    assert "leases" not in {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert "lethe-committer" not in {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
+
+
+def test_two_releases_are_told_apart_and_may_hold_the_same_lease() -> None:
+    def operator_of(release: str) -> tuple[str, list[Any]]:
+        done = helm("template", release, str(CHART), "--namespace", f"{release}-system")
+        documents = [d for d in yaml.safe_load_all(done.stdout) if d]
+        (role, *_) = of_kind(documents, "Role")
+        named = [r for r in role["rules"] if LEASE in r.get("resourceNames", ())]
+        return from_environment(environment(documents)).operator, named
+
+    (one, its), (other, others) = operator_of("lethe"), operator_of("second")
+    assert (one, other) == ("lethe-system/lethe-operator", "second-system/second-lethe-operator")
+    assert (
+        its
+        == others
+        == [
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "resourceNames": [LEASE],
+                "verbs": ["get", "patch"],
+            }
+        ]
+    )
 
 
 def test_the_mailbox_keeps_its_data_when_the_chart_is_upgraded() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lethe_operator.kube import AlreadyExists, Document, Kind, NotFound
+from lethe_operator.kube import AlreadyExists, Conflict, Document, Kind, NotFound
 
 from tests.builders import NOW
 
@@ -46,6 +46,9 @@ class Cluster:
     def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
         assert subresource in ("", "status")
         old = self.get(kind, namespace, name)
+        version = (patch.get("metadata") or {}).get("resourceVersion")
+        if version not in (None, old["metadata"]["resourceVersion"]):
+            raise Conflict(409, "Conflict", f"{kind.name} {namespace}/{name}")
         new = _merged(old, patch)
         new["metadata"]["resourceVersion"] = self._version()
         self.objects[kind.name, namespace, name] = new

@@ -1,0 +1,69 @@
+"""Two releases that watch one namespace, on the real API server: one Lease, one holder."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+
+import kubernetes.client
+import kubernetes.config
+import pytest
+from lethe_operator.apply.leases import Leases
+from lethe_operator.decide.leadership import LEASE, LEASE_SECONDS
+from lethe_operator.kube import LEASES, Kube
+
+from tests.cluster.kube import Cluster
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def kube(bare_cluster: Cluster) -> Kube:
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(bare_cluster.kubeconfig), client_configuration=configuration)
+    return Kube(configuration)
+
+
+@pytest.fixture
+def namespace(bare_cluster: Cluster) -> Iterator[str]:
+    name = f"releases-{uuid.uuid4().hex[:6]}"
+    bare_cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    bare_cluster.run("delete", "namespace", name, "--wait=false")
+
+
+class Clock:
+    """The seconds of all these operators."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def at_once(operators: list[Leases]) -> None:
+    start = threading.Barrier(len(operators))
+
+    def renew(operator: Leases) -> None:
+        start.wait()
+        operator.renew()
+
+    threads = [threading.Thread(target=renew, args=(o,)) for o in operators]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_of_operators_that_race_for_a_namespace_one_acts(kube: Kube, namespace: str) -> None:
+    clock = Clock()
+    operators = [Leases(kube, [namespace], f"release-{n}", monotonic=clock) for n in range(8)]
+
+    for _ in range(5):  # all at once; then the holder is gone, and the others race again
+        at_once(operators)
+        (acting,) = (o for o in operators if o.acts_in(namespace))
+        assert kube.get(LEASES, namespace, LEASE)["spec"]["holderIdentity"] == acting.own
+        at_once([o for o in operators if o is not acting])
+        assert [o for o in operators if o.acts_in(namespace)] == [acting]
+        operators = [o for o in operators if o is not acting]
+        clock.now += LEASE_SECONDS
