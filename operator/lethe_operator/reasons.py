@@ -231,6 +231,11 @@ class Reason(StrEnum):
         "ListChanged",
         "The list that spec.batchIdsFrom names is another one than when it was first looked at; nothing was changed.",
     )
+    RECORD_NOT_SIGNED = (
+        "RecordNotSigned",
+        "An event: the record of an erasure is not what the ledger says, or the storage did not answer, so the operator did not "
+        "sign it. Erased does not become True before it is signed.",
+    )
     VALUES_CHANGED = (
         "ValuesChanged",
         "The values of spec.rows are others than when a Restatement of this name and spec was carried out; nothing was erased.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lethe.errors import InputError
+from lethe.plan.signature import Signer, load_signer
 from lethe.plan.write_once import Retention, parse_retention
 from pydantic import Field, ValidationError
 
@@ -94,6 +95,7 @@ class Settings:
     boundaries: Boundaries = UNLIMITED
     digest_key_secret: str = "lethe-digest-key"  # whose key `key` digests the values of Erases
     record_retention: Retention | None = None  # of erasure records, by S3's object lock; None: no lock
+    signer: Signer | None = None  # of erasure records; None: they are not signed
     resync_seconds: float = 15
     retry: BackOff = BackOff(10, 360)
     infrastructure_retry: BackOff = BackOff(5, 120)
@@ -159,8 +161,12 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
 
 
 def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
-    """With the boundaries of namespaces, which lie in the file that LETHE_BOUNDARIES_FILE names; without it there are none.
-    I/O: reads the file. Raises: InvalidSettings, InvalidBoundaries."""
+    """With the boundaries of namespaces, which lie in the file that LETHE_BOUNDARIES_FILE names, and with the signing key of the
+    file that LETHE_SIGNING_KEY_FILE names; without the first there are no boundaries, and without the second nothing is signed.
+    I/O: reads the files. Raises: InvalidSettings, InvalidBoundaries."""
+    key = env.get("LETHE_SIGNING_KEY_FILE")
+    if key:
+        settings = replace(settings, signer=_signer(key))
     path = env.get("LETHE_BOUNDARIES_FILE")
     if not path:
         return settings
@@ -172,6 +178,16 @@ def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Setti
             "that it was given: let the chart make the ConfigMap again."
         ) from None
     return replace(settings, boundaries=parse_boundaries(text, path))
+
+
+def _signer(path: str) -> Signer:
+    try:
+        return load_signer(Path(path).read_bytes(), path)
+    except OSError as e:
+        why = f"{path} cannot be read ({e.strerror})"
+    except InputError as e:
+        why = e.message
+    raise InvalidSettings(f"LETHE_SIGNING_KEY_FILE: {why}. See the chart's value erase.signing.")
 
 
 def _document(model: type[S], env: Mapping[str, str], name: str, like: str) -> S:

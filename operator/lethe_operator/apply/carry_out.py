@@ -20,6 +20,7 @@ from lethe_operator.apply.intent import NoPlaceForRun
 from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
 from lethe_operator.apply.places import Places
+from lethe_operator.apply.signatures import sign
 from lethe_operator.apply.status_pool import write_all
 from lethe_operator.build import names
 from lethe_operator.build.sharing import company
@@ -91,11 +92,13 @@ def carry_out(
     started, failures, again = _start(kube, dataset, world, actions.launches, settings, offers, places, now)
     ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
     attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
+    signed = sign(dataset, world, actions, settings)
+    actions, failures = signed.actions, [*failures, *signed.failures]
     failed = write_statuses(kube, namespace, world.restatements, actions, written)
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
-    events.post(kube, namespace, (*actions.events, *started), uids)
+    events.post(kube, namespace, (*actions.events, *started, *signed.events), uids)
     if actions.sweep and actions.owner is not None:
         _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
     if not unshown:

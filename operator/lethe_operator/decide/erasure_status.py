@@ -9,6 +9,7 @@ from typing import Any, Final
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Ledger
 from lethe.plan.requests import name_of
+from lethe.plan.signature import Signer, Statement
 from lethe.run_result import RequestResult
 from pydantic import ValidationError
 
@@ -36,8 +37,12 @@ class Told:
         return _digest(self.condition.status, str(self.condition.reason), self.document)
 
 
-def told(restatement: Restatement, world: World, now: datetime) -> Told | None:
-    """What to say of one that is in the ledger; None: its rows need not go, or the ledger cannot be asked."""
+def told(restatement: Restatement, world: World, now: datetime, signer: Signer | None = None) -> Told | None:
+    """What to say of one that is in the ledger; None: its rows need not go, or the ledger cannot be asked.
+
+    Args:
+        signer: Of the records of erasures; None: they are not signed.
+    """
     if not isinstance(world.table, TableView):
         return None
     entry = world.table.ledger.requests.get(restatement.key)
@@ -48,7 +53,7 @@ def told(restatement: Restatement, world: World, now: datetime) -> Told | None:
     except ValidationError:
         result = None
     if result is not None and result.erasure is not None and result.erasure.verified_time is not None:
-        return _verified(restatement, result)
+        return _verified(restatement, result, world.table.uuid, signer)
     if restatement.spec.evict_by_seconds is None or restatement.spec.dry_run:
         return None
     if result is not None and result.undone_by:
@@ -88,7 +93,7 @@ def _standing(erasure: Erasure) -> tuple[str, Reason, str]:
     return conditions.FALSE, Reason.ERASURE_BLOCKED, f"{left} They are held by {first}{others}."
 
 
-def _verified(restatement: Restatement, result: RequestResult) -> Told:
+def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, signer: Signer | None) -> Told:
     outcome = result.erasure
     assert outcome is not None
     assert outcome.verified_time is not None
@@ -97,6 +102,9 @@ def _verified(restatement: Restatement, result: RequestResult) -> Told:
         "record": outcome.record,
         "recordSha256": outcome.record_sha256,
     }
+    if signer is not None:
+        statement = Statement(table_uuid, restatement.key, outcome.record_sha256, outcome.verified_time)
+        document["signature"] = f"{signer.public.id}:{signer.sign(statement)}"
     if outcome.vacuum_snapshot_id is not None:
         document["vacuumSnapshotId"] = outcome.vacuum_snapshot_id
     seconds = restatement.spec.evict_by_seconds

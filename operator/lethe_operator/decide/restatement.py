@@ -43,7 +43,9 @@ def stand(
     records that was created again means the same values."""
     known = in_ledger(restatement, world, trial) or planned(restatement, trial)
     if known is not None:
-        return replace(known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now))
+        return replace(
+            known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now, settings.signer)
+        )
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe.plan.signature import load_signer
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
 from lethe_operator.decide.leadership import LEASE
 from lethe_operator.settings import BackOff, PodTemplateAllowed, RunLimits, Settings, SharedRuns, from_environment
@@ -252,6 +253,26 @@ def test_the_retention_of_erasure_records_reaches_the_operator_only_if_it_is_set
 
     assert (given(), given(days=0), given(mode="COMPLIANCE", days=3650)) == ([], [], ["COMPLIANCE:3650"])
     assert "mode" in refused({"erase": {"record": {"retention": {"mode": "FOREVER"}}}})
+
+
+def test_the_key_that_signs_erasure_records_is_where_no_pod_of_a_watched_namespace_can_read_it() -> None:
+    """The operator's namespace cannot be watched, and its own Deployment alone mounts the key."""
+    values = {"watchNamespaces": ["a"], "erase": {"signing": {"enabled": True}}}
+    (secret,) = secrets_called("lethe-signing-key", values)
+    mounting = [
+        (kind, d["metadata"]["namespace"])
+        for kind in ("Deployment", "Job", "DaemonSet", "StatefulSet")
+        for d in of_kind(render(values), kind)
+        if "lethe-signing-key" in json.dumps(d)
+    ]
+
+    assert secret["metadata"]["namespace"] == "lethe-system"
+    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert load_signer(base64.b64decode(secret["data"]["key.pem"]), "key.pem").public.id
+    assert mounting == [("Deployment", "lethe-system")]
+    assert secrets_called("lethe-signing-key", {}) == []
+    own = {"erase": {"signing": {"enabled": True, "create": False}}}
+    assert secrets_called("lethe-signing-key", own) == []
 
 
 def test_a_changed_catalog_restarts_the_operator() -> None:
