@@ -215,6 +215,14 @@ class Reason(StrEnum):
         "ReplacementInBuffer",
         "The replacement lies in the buffer and would be loaded a second time.",
     )
+    PLACE_IN_TABLE = (
+        "PlaceInTable",
+        "spec.replacement.uri or spec.batchIdsFrom.uri is inside, equal to or above an Iceberg table. Nothing in it is read.",
+    )
+    PLACE_LOCAL = (
+        "PlaceLocal",
+        "spec.replacement.uri or spec.batchIdsFrom.uri is a file: URI, and the catalog is not on the same machine.",
+    )
     LIST_NOT_FOUND = (
         "ListNotFound",
         "The ConfigMap, key or object that spec.batchIdsFrom names is not there; it is looked for again.",

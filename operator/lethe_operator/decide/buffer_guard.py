@@ -24,7 +24,7 @@ def rejection(dataset: Dataset, world: World, settings: Settings) -> Found | Non
     buffer, uri = world.buffer, dataset.spec.buffer.uri
     field = f"Dataset {dataset.meta.name}: spec.buffer.uri"
     known = guards.in_table(field, uri, table_places(dataset, world)) or guards.above_warehouse(
-        field, uri, _warehouses(dataset, world)
+        field, uri, warehouses(dataset, world)
     )
     if known is not None:
         return Reason.BUFFER_HOLDS_TABLE, f"{known} Nothing in it was moved or deleted."
@@ -61,7 +61,7 @@ def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
 
 def table_in_another(dataset: Dataset, world: World) -> str | None:
     """Why the table may not be touched, or None: it and the table of an older Dataset lie in one folder, or one in the other."""
-    places = _own_places(dataset, world)
+    places = own_places(dataset, world)
     own = world.table.uuid if isinstance(world.table, TableView) else ""
     for other in _same_store(dataset, world):
         location = str((other.status.get("table") or {}).get("location") or "")
@@ -82,7 +82,8 @@ def age(dataset: Dataset) -> tuple[str, str]:
     return (created.isoformat() if created else "", dataset.meta.full_name)
 
 
-def _own_places(dataset: Dataset, world: World) -> tuple[str, ...]:
+def own_places(dataset: Dataset, world: World) -> tuple[str, ...]:
+    """Where the files of the Dataset's table lie."""
     if isinstance(world.table, TableView):
         return (world.table.location, *world.table.places)
     create = dataset.spec.table.create
@@ -107,6 +108,7 @@ def in_same_store(dataset: Dataset, world: World, others: Iterable[Dataset]) -> 
             yield other
 
 
-def _warehouses(dataset: Dataset, world: World) -> tuple[str, ...]:
+def warehouses(dataset: Dataset, world: World) -> tuple[str, ...]:
+    """Where catalogs keep their tables, in the store of this Dataset."""
     own = world.catalogs.get(dataset.spec.table.catalog)
     return tuple(c.warehouse for c in world.catalogs.values() if c.warehouse and (own is None or c.store == own.store))

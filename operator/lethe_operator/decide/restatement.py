@@ -13,6 +13,7 @@ from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.ends import finished_before, in_ledger, planned, rolled_back_since
 from lethe_operator.decide.failures import back_off_seconds
 from lethe_operator.decide.id_lists import without_list
+from lethe_operator.decide.references import misplaced
 from lethe_operator.decide.retry import Again, Ended, Fresh, GivenUp, Going
 from lethe_operator.decide.standing import Ready, Standing, stalled
 from lethe_operator.decide.trials import Trial
@@ -111,6 +112,9 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
             f"{dataset.spec.buffer.uri}, and create a new Restatement.",
             final=True,
         )
+    found = misplaced(restatement, dataset, world)
+    if found is not None:
+        return stalled(*found)
     if isinstance(world.table, NoTable):
         return Standing(
             "Pending",

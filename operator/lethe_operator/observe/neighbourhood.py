@@ -60,7 +60,10 @@ def catalog_places() -> Mapping[str, CatalogPlace]:
         known = catalogs.every()
     except (InputError, OSError, ValueError):
         return {}
-    return {name: CatalogPlace(p.get("s3.endpoint", ""), _folder(p.get("warehouse", ""))) for name, p in known.items()}
+    return {
+        name: CatalogPlace(p.get("s3.endpoint", ""), _folder(p.get("warehouse", "")), catalogs.is_local(p))
+        for name, p in known.items()
+    }
 
 
 def _folder(warehouse: str) -> str:

@@ -120,6 +120,7 @@ class CatalogPlace:
 
     store: str  # endpoint of its S3 server, "" for the default one
     warehouse: str  # URI of the folder of its tables; "": only its service knows
+    is_local: bool = False  # whether it is on one machine, with its files
 
 
 @dataclass(frozen=True)
