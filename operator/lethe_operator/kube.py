@@ -5,6 +5,7 @@ Documents and not the client's models: a status must keep 64-bit numbers and fie
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,8 @@ CONNECT_SECONDS: Final = 5
 READ_SECONDS: Final = 30
 PAGE: Final = 500
 MERGE_PATCH: Final = "application/merge-patch+json"
+# What names of objects are made of. Anything else, such as a slash, would make a path of another object.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class ApiError(Exception):
@@ -66,6 +69,12 @@ class Kind:
         parts = [self.api, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
         return "/".join(p for p in parts if p)
 
+    def object_path(self, namespace: str, name: str, subresource: str = "") -> str:
+        """Of one object, whose name may come from a user's reference. Raises: NotFound, for a name that no object can have."""
+        if _NAME.fullmatch(name) is None:
+            raise NotFound(404, "NotFound", f"{self.name} {name[:100]!r}: this is no name of an object.")
+        return self.path(namespace, name, subresource)
+
 
 DATASETS: Final = Kind("/apis/lethe.dev/v1alpha1", "datasets", "Dataset")
 RESTATEMENTS: Final = Kind("/apis/lethe.dev/v1alpha1", "restatements", "Restatement")
@@ -106,7 +115,7 @@ class Kube:
 
     def get(self, kind: Kind, namespace: str, name: str) -> Document:
         """Raises: NotFound, Refused, Away."""
-        return self._request("GET", kind, kind.path(namespace, name))
+        return self._request("GET", kind, kind.object_path(namespace, name))
 
     def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
         """Every object of a kind. Raises: Refused, Away."""
@@ -130,7 +139,7 @@ class Kube:
     def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
         """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away."""
         return self._request(
-            "PATCH", kind, kind.path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH
+            "PATCH", kind, kind.object_path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH
         )
 
     def delete(self, kind: Kind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
@@ -139,7 +148,7 @@ class Kube:
         if uid:
             options["preconditions"] = {"uid": uid}
         try:
-            self._request("DELETE", kind, kind.path(namespace, name), body=options)
+            self._request("DELETE", kind, kind.object_path(namespace, name), body=options)
         except NotFound:
             return
 

@@ -143,6 +143,29 @@ ACCEPTED = {
 REFUSED = {
     "a Dataset's name of 64 characters": (named("d" * 64, a_dataset()), "at most 63 characters and no dots"),
     "a Dataset's name with a dot": (named("a.b", a_dataset()), "at most 63 characters and no dots"),
+    "a Dataset of another namespace": (
+        {
+            **a_restatement(),
+            "spec": {**a_restatement()["spec"], "datasetRef": {"name": "../../other/datasets/flights"}},
+        },
+        "spec.datasetRef.name",
+    ),
+    "a list of another namespace": (
+        a_restatement(
+            batchIds=None, batchIdsFrom={"configMapKeyRef": {"name": "../../other/configmaps/x", "key": "k"}}
+        ),
+        "spec.batchIdsFrom.configMapKeyRef.name",
+    ),
+    "a Secret of another namespace": (
+        a_restatement(
+            "Erase", rows={"column": "v", "valuesFrom": {"secretKeyRef": {"name": "other/erase-x", "key": "k"}}}
+        ),
+        "spec.rows.valuesFrom.secretKeyRef.name",
+    ),
+    "an Undo of a Restatement of another namespace": (
+        a_restatement("Undo", undoes={"name": "other/revert"}),
+        "spec.undoes.name",
+    ),
     "a table without a namespace": (a_dataset(table={"catalog": "main", "name": "flights"}), "spec.table.name"),
     "a batch column with a dot": (a_dataset(batchColumn="a.b"), "spec.batchColumn"),
     "a buffer that is no URI": (a_dataset(buffer={"uri": "/data/buffer"}), "spec.buffer.uri"),

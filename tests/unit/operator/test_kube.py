@@ -1,8 +1,8 @@
-"""Each request to the API server is counted, whatever became of it."""
+"""Requests to the API server: each is counted, and none leaves the namespace that it is meant for."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socket import socket
 from typing import Any
@@ -16,11 +16,16 @@ from lethe_operator.metrics import Metrics
 class ApiServer(BaseHTTPRequestHandler):
     """Knows one Dataset and nothing else."""
 
+    heard: Callable[[str], None] = [].append
+
     def do_GET(self) -> None:
+        type(self).heard(self.path)
         found = self.path.endswith("/datasets/flights")
         self.send_response(200 if found else 404)
         self.end_headers()
         self.wfile.write(b"{}")
+
+    do_PATCH = do_DELETE = do_GET
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -34,6 +39,59 @@ def address() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def asked(address: str) -> tuple[Kube, list[str]]:
+    """A client, and the paths of its requests as the server got them."""
+    paths: list[str] = []
+    kube = kube_at(address, Metrics())
+    ApiServer.heard = paths.append
+    return kube, paths
+
+
+ESCAPES = [
+    "../../other/datasets/flights",
+    "../../../namespaces/other/datasets/flights",
+    "x/../../../other/datasets/flights",
+    "..%2f..%2fother%2fdatasets%2fflights",
+    "..",
+    ".",
+    "",
+    "flights?fieldManager=x",
+    "flights#x",
+    "flights/status",
+    "a b",
+    "flüge",
+]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_name_that_no_object_can_have_is_not_found_and_not_asked_for(
+    asked: tuple[Kube, list[str]], name: str
+) -> None:
+    """A Restatement or a ConfigMap reference names an object of its own namespace; a path would reach another one."""
+    kube, paths = asked
+
+    for request in (
+        lambda: kube.get(DATASETS, "ns", name),
+        lambda: kube.patch(DATASETS, "ns", name, {"spec": {}}),
+    ):
+        with pytest.raises(NotFound, match="no name of an object"):
+            request()
+    kube.delete(DATASETS, "ns", name)
+
+    assert paths == []
+
+
+def test_names_that_objects_have_are_asked_for(asked: tuple[Kube, list[str]]) -> None:
+    kube, paths = asked
+
+    for name in ("flights", "a.b-c.d", "system:x"):
+        with suppress(NotFound):
+            kube.get(DATASETS, "ns", name)
+
+    assert [p.rpartition("/")[2] for p in paths] == ["flights", "a.b-c.d", "system:x"]
 
 
 def kube_at(host: str, metrics: Metrics) -> Kube:
