@@ -114,3 +114,17 @@ def test_equality_deletes_are_not_for_version_3(spark: SparkSession, lake: Lake)
         story.restate(a_request("revert", batch_ids=("A",)))
 
     assert refused.value.reason == "FormatVersionMismatch"
+
+
+def test_an_increment_has_the_rows_that_another_writers_compaction_left_out(story: Native) -> None:
+    """It applies the equality deletes, so that the rows are in no data file any more."""
+    first = story.head().snapshot_id
+    story.revert("A", "B")
+    story.spark.sql(
+        f"CALL {story.catalog}.system.rewrite_data_files(table => '{story.name}', options => map('rewrite-all', 'true'))"
+    )
+
+    went = lethe.scan(story.full_name, since=first, rows="deleted")
+
+    assert of_arrow(went.to_arrow()) == of_batches("A", "B")
+    story.check_native(all_of(but=("A", "B")))

@@ -39,6 +39,7 @@ class Range:
 
     Args:
         masks: Those that set or lifted deletion vectors for tombstones, each with its parent.
+        rewrites: Those by which another writer put rows into other files.
         order: The place of each snapshot in the range.
         undoes: False: nothing that was hidden at `since` was seen again.
     """
@@ -50,6 +51,7 @@ class Range:
     masks: Mapping[int, int] = field(default_factory=dict)
     order: Mapping[int, int] = field(default_factory=dict)
     undoes: bool = True
+    rewrites: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Tombstoned:
         masked, lifted: Of each snapshot with new deletion vectors, those whose rows it hid by them, or dropped, and those whose
             rows it showed again.
         masked_since: Those of `since` whose rows deletion vectors hid then.
+        rewritten: Of each rewrite by another writer, those of which equality deletes of Lethe's hid rows. It has left these rows
+            out, and kept the others.
     """
 
     since: frozenset[str]
@@ -70,6 +74,7 @@ class Tombstoned:
     masked: Mapping[int, frozenset[str]] = field(default_factory=dict)
     lifted: Mapping[int, frozenset[str]] = field(default_factory=dict)
     masked_since: frozenset[str] = frozenset()
+    rewritten: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """Ids of rows that are out of sight at the end, though they were in a file of the snapshot `after`, or at the
@@ -121,6 +126,7 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
         {s.id: s.parent_id for s in walked if kinds[s.id] & _Kind.MASK and s.parent_id is not None},
         {s.id: n for n, s in enumerate(walked)},
         any(map(shows_again, walked)),
+        tuple(i for i, kind in kinds.items() if kind & _Kind.REWRITE),
     )
 
 
@@ -131,6 +137,7 @@ class _Kind(IntFlag):
     APPEND = auto()
     VACUUM = auto()
     MASK = auto()
+    REWRITE = auto()
 
 
 def _kind(snapshot: Snapshot, table: str) -> _Kind:
@@ -146,7 +153,8 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     if operation == "append":
         return _Kind.APPEND
     if operation == "replace":
-        return _Kind.NOTHING  # a compaction: the same rows in other files
+        # The same rows in other files, except those that native deletes hid.
+        return _Kind.REWRITE if snapshot.ledger is None else _Kind.NOTHING
     if snapshot.ledger is not None:
         raise InputError(
             "ErasedBetween",
@@ -169,7 +177,7 @@ def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     batches that came before that. Batches that were seen at the beginning count each time that vectors hid them and each time
     that they were lifted.
     """
-    seen_again = ids.since - ids.hidden(None, within.order) if within.undoes else frozenset[str]()
+    seen_again = _seen_again(within, ids)
     first = _lifted_first(within, ids, seen_again & ids.masked_since)
     came = []
     for a in within.appends:
@@ -180,7 +188,18 @@ def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
         for u, up in ids.lifted.items()
     ]
     again = Rows(Files.LIVE, within.since, seen_again.difference(first), of_ids=True)
-    return (*came, *(r for r in (*lifted, again) if r.ids))
+    return (*came, *(r for r in (*lifted, again, *_rewritten(Files.ADDED, within, ids)) if r.ids))
+
+
+def _seen_again(within: Range, ids: Tombstoned) -> frozenset[str]:
+    return ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
+
+
+def _rewritten(files: Files, within: Range, ids: Tombstoned) -> list[Rows]:
+    """The rows of batches under equality deletes, in the files that a rewrite removed, or added. They count as deleted in the
+    former and as appended in the latter: those that it left out are then deleted, the others are in both."""
+    uncounted = ids.since - _seen_again(within, ids)
+    return [Rows(files, r, ids.rewritten.get(r, frozenset()) - uncounted, of_ids=True) for r in within.rewrites]
 
 
 def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
@@ -194,10 +213,11 @@ def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dic
 
 def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     """Rows that went: still in the files but tombstoned in the range, or tombstoned in it and purged by its vacuums, or hidden
-    by its deletion vectors."""
+    by its deletion vectors, or left out by a rewrite."""
     found = [Rows(Files.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [Rows(Files.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True) for v in within.vacuums]
     found += [
         Rows(Files.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True) for m, before in within.masks.items()
     ]
+    found += _rewritten(Files.REMOVED, within, ids)
     return tuple(r for r in found if r.ids)

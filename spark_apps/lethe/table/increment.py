@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.ledger.parts import Ranges
 from lethe.ledger.tombstone import Tombstone
 from lethe.plan.bounds import FileBounds, IdIndex
-from lethe.plan.native import DELETION_VECTORS
+from lethe.plan.native import DELETION_VECTORS, EQUALITY_DELETES
 from lethe.plan.reading import covered_by
 from lethe.plan.since import Files, Range, Rows, Tombstoned, appended, deleted, plan_range
 from lethe.table import ledger_store
@@ -75,8 +75,9 @@ def _involved(within: Range, which: Which) -> list[tuple[Files, int]]:
     """The files that any row may be in, whatever the ledgers say."""
     if which == "deleted":
         before = [(Files.LIVE, parent) for parent in within.masks.values()]
-        return [(Files.LIVE, within.until), *((Files.REMOVED, v) for v in within.vacuums), *before]
-    added = [(Files.ADDED, a) for a in within.appends]
+        removed = [(Files.REMOVED, v) for v in (*within.vacuums, *within.rewrites)]
+        return [(Files.LIVE, within.until), *removed, *before]
+    added = [(Files.ADDED, a) for a in (*within.appends, *within.rewrites)]
     again = [(Files.LIVE, within.since), *((Files.LIVE, m) for m in within.masks)]
     return [*added, *again] if within.undoes else added
 
@@ -100,7 +101,7 @@ def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[Fi
     def lifted(snapshot_id: int, before: int) -> frozenset[str]:
         if facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_DELETED, "0") == "0":
             return frozenset()
-        return _under_vectors(at(before)) - _ids(at(snapshot_id))
+        return _under(DELETION_VECTORS, at(before)) - _ids(at(snapshot_id))
 
     since = at(within.since)
     return Tombstoned(
@@ -109,7 +110,8 @@ def _tombstoned(lens: Lens, facts: TableFacts, within: Range, files: Sequence[Fi
         {v: applied(v) for v in within.vacuums},
         {m: applied(m) for m in within.masks},
         {m: ids for m, before in within.masks.items() if (ids := lifted(m, before))},
-        _under_vectors(since),
+        _under(DELETION_VECTORS, since),
+        {r: _under(EQUALITY_DELETES, at(r)) for r in within.rewrites},
     )
 
 
@@ -117,8 +119,8 @@ def _ids(tombstones: Iterable[Tombstone]) -> frozenset[str]:
     return frozenset(t.id for t in tombstones)
 
 
-def _under_vectors(tombstones: Iterable[Tombstone]) -> frozenset[str]:
-    return frozenset(t.id for t in tombstones if t.mask is not None and t.mask.by == DELETION_VECTORS)
+def _under(deletes: str, tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return frozenset(t.id for t in tombstones if t.mask is not None and t.mask.by == deletes)
 
 
 def _bounds(file: Planned | FileBounds) -> FileBounds:
