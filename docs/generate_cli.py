@@ -22,7 +22,7 @@ Catalogs are those of PyIceberg's `.pyiceberg.yaml`.
 | Exit code | Meaning |
 |---|---|
 | 0 | done, nothing wrong |
-| 1 | `ledger verify` or `doctor` found something |
+| 1 | `ledger verify`, `erasures verify` or `doctor` found something |
 | 2 | wrong arguments |
 | 10 | the input, the table or its ledger has to be changed first: the line on stderr says how |
 | 20 | the catalog or the storage is away: try later |

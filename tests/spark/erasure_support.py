@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from click.testing import CliRunner
+from lethe.cli.main import cli
 from lethe.ledger.erasure import Erasure
 from lethe.run import RunSpec, SnapshotLimits
 from lethe.run_result import ErasureOutcome, RunResult
@@ -94,6 +96,7 @@ def check_closed(story: Story, result: RunResult) -> None:
     assert (ledger.open_erasures, dict(ledger.purged_files), result.erasures_open) == ((), {}, 0)
     told = ledger.requests[outcome.restatement].result["erasure"]
     assert told == outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    check_evidence(story, outcome.restatement)
     names = {Path(f["path"]).name for f in record["files"]}
     assert record["files-count"] == len(record["files"]) == len(names)
     left = {p.name for p in Path(local(story.table().location())).rglob("*") if p.is_file()}
@@ -120,3 +123,9 @@ def a_data_file(story: Story, *batch_ids: str) -> bytes:
 
 def names_of(paths: Any) -> set[str]:
     return {Path(p).name for p in paths}
+
+
+def check_evidence(story: Story, restatement: str) -> None:
+    """As an auditor does: the record is the one that the ledger names, and the storage has nothing of what was erased."""
+    found = CliRunner().invoke(cli, ["erasures", "verify", story.full_name, restatement, "--storage"])
+    assert found.exit_code == 0, found.output

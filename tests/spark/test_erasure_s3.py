@@ -16,7 +16,7 @@ from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
-from tests.spark.erasure_support import DAY, DUE, blockers, look, the_erasure, the_outcome
+from tests.spark.erasure_support import DAY, DUE, blockers, check_evidence, look, the_erasure, the_outcome
 from tests.spark.jobs_support import ALL_GONE, Story
 from tests.spark.lake import Lake
 from tests.spark.s3 import S3, running
@@ -91,6 +91,7 @@ def test_files_of_a_bucket_are_asked_for_one_by_one_in_all_versions(s3: S3, make
     assert record["verified"]["storage-calls"]["ListObjectVersions"] >= len(before)
     assert versions(s3, before) == []
     assert [f["content"] for f in record["files"]] == ["data"] * len(before)
+    check_evidence(story, "ns/erase")
 
 
 def test_versions_that_a_bucket_keeps_are_deleted_once_the_erasure_is_due(s3: S3, make: Callable[..., Story]) -> None:
@@ -103,6 +104,7 @@ def test_versions_that_a_bucket_keeps_are_deleted_once_the_erasure_is_due(s3: S3
     record = check_record(s3, result)
     assert record["files-count"] == len(before)
     assert versions(s3, before) == []
+    check_evidence(story, "ns/erase")
 
 
 def test_versions_hold_an_erasure_that_is_not_due(s3: S3, make: Callable[..., Story]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 from lethe.errors import InputError
 from lethe.plan.write_once import LockMode, Retention
-from lethe.table.write_once import write_once
+from lethe.table.write_once import read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.spark.s3 import S3, running
@@ -33,6 +33,7 @@ def test_an_object_is_written_once(s3: S3) -> None:
 
     content = s3.client.get_object(Bucket="plain", Key="t/_erasures/r.json")["Body"].read()
     assert (refused.value.reason, content) == ("RecordTaken", b"1")
+    assert (read(uri, IO, s3.properties()), read(f"{uri}.sig", IO, s3.properties())) == (b"1", None)
 
 
 @pytest.mark.parametrize("mode", LockMode)

@@ -16,7 +16,7 @@ from lethe import names
 from lethe.errors import LetheError
 from lethe.plan.signature import SUFFIX, Signer, Statement
 from lethe.table import catalogs
-from lethe.table.write_once import write_once
+from lethe.table.write_once import read, write_once
 from pyiceberg.io import load_file_io
 
 from lethe_operator.decide.actions import Actions, Event
@@ -29,7 +29,6 @@ from lethe_operator.settings import Settings
 log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}\.json")
-_BYTES_AT_MOST: Final = 64 * 1024 * 1024
 
 
 class NotSigned(Exception):
@@ -89,11 +88,9 @@ def _sign(
         raise NotSigned(f"the ledger names {uri}, expected a record in {expected}/")
     properties = catalogs.properties(dataset.spec.table.catalog)
     io = load_file_io(dict(properties), uri)
-    try:
-        with io.new_input(uri).open() as stream:
-            content = bytes(stream.read(_BYTES_AT_MOST))
-    except FileNotFoundError:
-        raise NotSigned(f"the ledger names {uri}, and no file is there") from None
+    content = read(uri, io, properties)
+    if content is None:
+        raise NotSigned(f"the ledger names {uri}, and no file is there")
     if hashlib.sha256(content).hexdigest() != digest:
         raise NotSigned(f"the SHA-256 of {uri} is not the one that the ledger says ({digest})")
     try:

@@ -1,6 +1,6 @@
 """The command `lethe` and how its errors end: one line that says what to do, never a stack trace. I/O.
 
-Exit codes: 0, 1 (`verify` and `doctor` found something), 2 (wrong arguments), 10 (the input or the table has to be
+Exit codes: 0, 1 (a `verify` or `doctor` found something), 2 (wrong arguments), 10 (the input or the table has to be
 changed), 20 (something is away: try later).
 """
 
@@ -13,6 +13,7 @@ import click
 
 from lethe.cli.batches import batches, track
 from lethe.cli.doctor import doctor
+from lethe.cli.erasures import erasures
 from lethe.cli.ledger import ledger
 from lethe.cli.read import read
 from lethe.errors import InputError, LetheError, TransientError
@@ -64,7 +65,7 @@ def cli() -> None:
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
 
 
-for _command in (ledger, batches, track, read, doctor):
+for _command in (ledger, batches, track, read, erasures, doctor):
     cli.add_command(_command)
 
 

@@ -47,11 +47,24 @@ def write_once(
     raise InputError(TAKEN, f"{uri} is there with another content, and it is never overwritten. Find out who wrote it.")
 
 
+def read(uri: str, io: FileIO, properties: Mapping[str, str]) -> bytes | None:
+    """The content of such a file, None if there is none. Of S3 with time-outs of seconds. Raises: what the store raises."""
+    folder, _, name = uri.rpartition("/")
+    if is_s3(uri):
+        return S3Folder(folder, properties).read(name)
+    if is_local(uri):
+        return LocalFolder(folder).read(name)
+    try:
+        with io.new_input(uri).open() as found:
+            return bytes(found.read())
+    except FileNotFoundError:
+        return None
+
+
 def _created(uri: str, content: bytes, io: FileIO) -> bool:
     try:
         with io.new_output(uri).create(overwrite=False) as stream:
             stream.write(content)
         return True
     except FileExistsError:
-        with io.new_input(uri).open() as found:
-            return bytes(found.read()) == content
+        return read(uri, io, {}) == content

@@ -1,0 +1,192 @@
+"""Whether a storage still has, or has again, what an erasure removed: the listed files, rows of the batches, the values. I/O:
+lists every location of the table and reads data files. Writes and deletes nothing."""
+
+import gzip
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, BinaryIO, Final
+from urllib.parse import quote, quote_plus
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lethe.cli.opening import Opened
+from lethe.errors import InputError
+from lethe.table.locations import locations_of, of_this_table
+from lethe.table.remains import Storage, VersionsDenied, open_storage
+from lethe.table.stray_content import content_of
+from lethe.uri import contains, place, without_values
+
+READ_AT_ONCE: Final = 8
+BYTES_AT_LEAST: Final = 5  # a shorter value is in almost every compressed file by chance
+NAMED_AT_MOST: Final = 3
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What lies below the locations of a table; of deleted objects those of which versions are left, too."""
+
+    storage: Storage
+    paths: tuple[str, ...]  # of everything
+    own: tuple[str, ...]  # those in folders where only this table's files lie
+    unlisted: Mapping[str, str] = field(default_factory=dict)  # locations that cannot be listed, and why
+
+    @property
+    def data(self) -> list[str]:
+        return [path for path in self.own if path.endswith(".parquet")]
+
+
+@dataclass(frozen=True)
+class Column:
+    """The batch column."""
+
+    field_id: int
+    name: str  # by which it is found in files without field ids
+
+
+def list_locations(opened: Opened) -> Listed:
+    """Raises: InputError (VersionsNotListed), TransientError, what the storage raises."""
+    root = opened.load_ledger().root
+    known = locations_of(opened.table, root.locations if root is not None else ()).locations
+    storage = open_storage(opened.facts.location, opened.table.io, opened.properties)
+    listed: list[Any] = []
+    unlisted: dict[str, str] = {}
+    try:
+        for uri in known.roots:
+            if (why := storage.cannot_list(uri)) is not None:
+                unlisted[uri] = why
+            else:
+                listed += storage.under(uri)
+    except VersionsDenied as e:
+        raise InputError(
+            "VersionsNotListed",
+            f"s3://{e.bucket}: the versions of objects cannot be listed. Grant s3:ListBucketVersions.",
+        ) from e
+    alone = of_this_table(opened.table, opened.table.io, known, listed).own
+    paths = tuple(path for path, _ in listed)
+    return Listed(storage, paths, tuple(p for p in paths if any(contains(o, p) for o in alone)), unlisted)
+
+
+def files_back(listed: Listed, record: Mapping[str, Any]) -> list[str]:
+    """Of the files that a record lists as removed, those that are there; folders of partitions without their values."""
+    gone = {place(str(f["path"])) for f in record.get("files", ()) if isinstance(f, dict) and "path" in f}
+    return sorted({name for path in listed.paths if place(name := without_values(path)) in gone})
+
+
+def batches_back(listed: Listed, column: Column, batch_ids: Collection[str], tick: Callable[[], object]) -> list[str]:
+    """The Parquet files that hold rows of one of these batches. Raises: what the storage raises."""
+    wanted = pa.array(sorted(frozenset(batch_ids)), pa.string())
+
+    def holds(path: str) -> bool:
+        tick()
+        stream = listed.storage.open(path)
+        if stream is None:
+            return False  # it is gone by now
+        with stream:
+            seen = content_of(stream, path, column.field_id)
+            if seen.no_rows:
+                return False
+            if seen.lower is not None and seen.upper is not None:
+                lower, upper = seen.lower, seen.upper
+                if not any(lower <= i <= upper for i in batch_ids):
+                    return False
+            stream.seek(0)
+            return any(pc.any(pc.is_in(values, value_set=wanted)).as_py() for values in _batch_ids(stream, column))
+
+    return _that(listed.data, holds)
+
+
+def _batch_ids(stream: BinaryIO, column: Column) -> Iterator[pa.Array]:
+    try:
+        file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
+    except pa.ArrowException:
+        return  # it is not whole, and no reader finds rows in it
+    own = str(column.field_id).encode()
+    ids = {f.name: (f.metadata or {}).get(b"PARQUET:field_id") for f in file.schema_arrow}
+    name = next((n for n, i in ids.items() if i == own), None)
+    if name is None and ids.get(column.name, own) is None:
+        name = column.name
+    if name is not None:
+        for batch in file.iter_batches(columns=[name]):
+            yield pc.cast(batch.column(0), pa.string())
+
+
+def values_back(listed: Listed, values: Collection[str], tick: Callable[[], object]) -> list[str]:
+    """The objects that hold one of these values: in a column of a Parquet file, in a name, or as text in any object, unpacked."""
+    texts = pa.array(sorted(values), pa.string())
+    forms = {form.encode() for v in values for form in (v, quote(v), quote(v, safe=""), quote_plus(v))}
+    raw = [form for form in forms if len(form) >= BYTES_AT_LEAST]
+
+    def holds(path: str) -> bool:
+        tick()
+        stream = listed.storage.open(path)
+        if stream is None:
+            return False
+        with stream:
+            content = stream.read()
+        whole = (path.encode(), content, *_unpacked(path, content))
+        if any(value in part for value in raw for part in whole):
+            return True
+        return content.startswith(b"PAR1") and any(
+            pc.any(pc.is_in(c, value_set=texts)).as_py() for c in _columns(content)
+        )
+
+    return _that(listed.own, holds)
+
+
+def _that(paths: Collection[str], holds: Callable[[str], bool]) -> list[str]:
+    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        return sorted(without_values(p) for p, found in zip(paths, pool.map(holds, paths), strict=True) if found)
+
+
+def _unpacked(path: str, content: bytes) -> Iterator[bytes]:
+    if content.startswith(b"Obj\x01"):
+        reader = fastavro.reader(BytesIO(content))
+        yield repr(reader.metadata).encode()
+        for record in reader:
+            yield from _texts(record)
+    elif path.endswith(".gz") or content.startswith(b"\x1f\x8b"):
+        yield gzip.decompress(content)
+
+
+def _texts(value: Any) -> Iterator[bytes]:
+    match value:
+        case bytes():
+            yield value
+        case str():
+            yield value.encode()
+        case dict():
+            for key, inner in value.items():
+                yield from _texts(key)
+                yield from _texts(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _texts(inner)
+
+
+def _columns(content: bytes) -> Iterator[pa.Array]:
+    """The values of every column that can be shown as text, nested ones as well."""
+    for batch in pq.ParquetFile(BytesIO(content)).iter_batches():
+        for column in batch.columns:
+            for leaf in _leaves(column):
+                try:
+                    yield pc.cast(leaf, pa.string())
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                    continue  # bytes that are no text: their raw form is searched
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_struct(array.type):
+        for inner in array.flatten():
+            yield from _leaves(inner)
+    elif pa.types.is_map(array.type):
+        yield from _leaves(array.keys)
+        yield from _leaves(array.items)
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        yield from _leaves(array.flatten())
+    else:
+        yield array
