@@ -14,6 +14,7 @@ from lethe.run import RunSpec
 from lethe.run_result import Phase, RunResult
 from lethe.table import ledger_store
 from lethe_spark.app import job_of
+from lethe_spark.foreign_errors import understood
 from pyspark.sql import SparkSession
 
 from tests.model.acts import Append, Job, Setup
@@ -95,6 +96,8 @@ class World:
         )
         try:
             return job_of(spec.kind)(context)
+        except OSError as e:  # as an application reports it: what happens meanwhile may remove files that the run reads
+            raise understood(e) from e
         finally:
             context.reporter.close(Phase.SUCCEEDED)
 
