@@ -191,6 +191,8 @@ class Model:
         for i in ids:
             self.held.setdefault(i, []).append(request_name(request))
             now = self.states.get(i)
+            if now not in (None, PROMOTED) and i not in self.tombstones:  # that of an earlier request has ended
+                self.purged.add(i)
             self.states[i] = now if now == REPLACED or (now == ERASED and state == REVERTED) else state
         self.tombstones |= frozenset(ids)
 
