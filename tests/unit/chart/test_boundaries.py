@@ -183,3 +183,16 @@ def test_the_example_in_the_values_is_one_that_the_chart_takes() -> None:
 
     assert parse_boundaries(file(documents), "boundaries.yaml").of("team-a").tables == ("team_a.*",)
     assert json.dumps(secrets(documents)["team-a"]).count("team-a") == 1
+
+
+def test_the_example_of_two_teams_gives_each_its_own_keys_and_the_sandbox_none() -> None:
+    example = yaml.safe_load((CHART.parents[1] / "examples/boundaries/values.yaml").read_text())
+
+    documents = render(example)
+
+    found = secrets(documents)
+    keys = {n: c.get("main", {}).get("s3.access-key-id") for n, c in found.items()}
+    assert keys == {"lethe-system": "lethe", "team-a": "team-a", "team-b": None, "sandbox": None}
+    assert found["sandbox"] == {}
+    boundaries = parse_boundaries(file(documents), "boundaries.yaml")
+    assert (boundaries.of("team-b").tables, boundaries.of("sandbox").catalogs) == (("team_b.*",), ())
