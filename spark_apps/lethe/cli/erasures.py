@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from lethe.cli import evidence, storage_check
-from lethe.cli.evidence import Known, Problem, known_erasures, named, problems, read
+from lethe.cli.evidence import Known, Problem, digest_problems, known_erasures, named, problems, read
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
 from lethe.cli.output import moment, print_json, print_pairs, print_table, progress, working
 from lethe.errors import InputError
 from lethe.plan.signature import SUFFIX, PublicKey, load_public_key
+from lethe.plan.values_digest import KEY_BYTES_AT_LEAST
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -111,7 +112,16 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
     "--storage", "storage", is_flag=True, help="Look whether the storage has what was erased; reads data files."
 )
 @click.option(
-    "--values", "values_file", type=_FILE, help="With --storage: search every object for these values, one a line."
+    "--values",
+    "values_file",
+    type=_FILE,
+    help="Values, one a line. With --storage: search every object for them. With --digest-key: compare their digest.",
+)
+@click.option(
+    "--digest-key",
+    "digest_key_file",
+    type=_FILE,
+    help="Compare the keyed digests in the records: of the batches, or of the --values of one Erase by records.",
 )
 @json_option
 @batch_column_option
@@ -123,6 +133,7 @@ def verify(
     key_files: tuple[Path, ...],
     storage: bool,
     values_file: Path | None,
+    digest_key_file: Path | None,
     as_json: bool,
     batch_column: str,
 ) -> None:
@@ -133,15 +144,19 @@ def verify(
     also lists every location of the table: none of the removed files is there, and no Parquet file holds rows of the erased
     batches. The values of an Erase by records are not kept: --values searches for those that you give. No value is printed.
     """
-    if values_file is not None and not storage:
-        raise click.UsageError("--values needs --storage")
+    if values_file is not None and not storage and digest_key_file is None:
+        raise click.UsageError("--values needs --storage or --digest-key")
+    if values_file is not None and digest_key_file is not None and len(restatements) != 1:
+        raise click.UsageError("--values with --digest-key needs the one RESTATEMENT that erased them")
+    digest_key = _digest_key(digest_key_file) if digest_key_file is not None else b""
     keys = [load_public_key(f.read_bytes(), str(f)) for f in key_files]
     values = _values(values_file) if values_file is not None else []
     with working("reading the records"):
         opened = open_table(table, batch_column)
         known = known_erasures(opened.ledger())
         chosen = named(known, table, restatements) if restatements else [k for k in known if k.outcome is not None]
-        found = [p for k in chosen for p in _of_record(opened, k, keys)]
+        given = values_file.read_bytes() if values_file is not None else None
+        found = [p for k in chosen for p in _of_record(opened, k, keys, digest_key, given)]
     notes = [] if keys else ["signatures were not verified: give --public-key"]
     if storage:
         more, unseen = _of_storage(opened, chosen, values)
@@ -166,10 +181,15 @@ def verify(
     context.exit(1 if found else 0)
 
 
-def _of_record(opened: Opened, erasure: Known, keys: Sequence[PublicKey]) -> list[Problem]:
+def _of_record(
+    opened: Opened, erasure: Known, keys: Sequence[PublicKey], digest_key: bytes, values: bytes | None
+) -> list[Problem]:
     outcome = erasure.outcome
     found = read(opened, outcome.record) if outcome is not None else evidence.Read(None, None)
-    return problems(opened, erasure, found, keys)
+    wrong = problems(opened, erasure, found, keys)
+    if digest_key and found.document is not None:
+        wrong += digest_problems(erasure, found, digest_key, values)
+    return wrong
 
 
 def _of_storage(opened: Opened, chosen: Sequence[Known], values: Sequence[str]) -> tuple[list[Problem], list[str]]:
@@ -215,6 +235,16 @@ def _back(restatement: str, code: str, what: str, paths: Sequence[str]) -> Itera
     rest = len(paths) - storage_check.NAMED_AT_MOST
     more = f" and {rest} more" if rest > 0 else ""
     return (Problem(restatement, code, f"the storage has {len(paths)} {what}: {first}{more}."),)
+
+
+def _digest_key(path: Path) -> bytes:
+    """Raises: InputError (InvalidKey)."""
+    key = path.read_bytes()
+    if len(key) < KEY_BYTES_AT_LEAST:
+        raise InputError(
+            "InvalidKey", f"{path} must hold a key of at least {KEY_BYTES_AT_LEAST} bytes, found {len(key)}."
+        )
+    return key
 
 
 def _values(path: Path) -> list[str]:

@@ -17,6 +17,7 @@ from lethe.ledger.ledger import Ledger
 from lethe.plan.erasure_record import FORMAT_VERSION, canonical
 from lethe.plan.requests import name_of, recalled
 from lethe.plan.signature import SUFFIX, PublicKey, Statement, fault
+from lethe.plan.values_digest import values_digest
 from lethe.run_result import ErasureOutcome, RequestResult
 
 CANONICAL_SINCE = 2  # format version
@@ -138,6 +139,31 @@ def problems(opened: Opened, erasure: Known, found: Read, keys: Sequence[PublicK
         elif (why := fault(signature, statement, keys)) is not None:
             wrong.append(problem("SignatureInvalid", f"of the signature beside it: {why}"))
     return wrong
+
+
+def digest_problems(erasure: Known, found: Read, key: bytes, values: bytes | None) -> list[Problem]:
+    """Whether the keyed digest in a record is that of what was erased.
+
+    Args:
+        key: Of the digests. Of fewer than 16 bytes it is none.
+        values: One on each line, of an Erase by records; None: they are not given, and only batches can be compared.
+    """
+    asked = (found.document or {}).get("request")
+    asked = asked if isinstance(asked, dict) else {}
+    by_batches = bool(erasure.result.batch_ids)
+    name = "batch-ids-digest" if by_batches else "values-digest"
+    content = "\n".join(erasure.result.batch_ids).encode() if by_batches else values
+    if content is None:
+        return []
+    said, actual = asked.get(name), values_digest(content, key)
+    if said == actual:
+        return []
+    why = "is of something else"
+    if not isinstance(said, str) or not said:
+        why = "is not there: the run had no key"
+    elif said.partition(":")[0] != actual.partition(":")[0]:
+        why = "was made with another key"
+    return [Problem(erasure.name, "DigestDiffers", f"request.{name} of the record {why}.")]
 
 
 def _content(uuid: str, key: str, outcome: ErasureOutcome, found: Read) -> list[tuple[str, str]]:

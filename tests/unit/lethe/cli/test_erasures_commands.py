@@ -20,6 +20,7 @@ from lethe.plan.erasure import Claim
 from lethe.plan.erasure_record import Verification, record
 from lethe.plan.requests import recalled
 from lethe.plan.signature import Signer, Statement
+from lethe.plan.values_digest import values_digest
 from lethe.run import Provenance
 from lethe.run_result import ErasureOutcome
 from pyiceberg.catalog import Catalog
@@ -29,6 +30,7 @@ from tests.unit.lethe.cli.conftest import NAME, Kept
 from tests.unit.lethe.table.lake import SCHEMA, new_table, summary_of
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(n * 32) for n in (b"1", b"2"))
+DIGEST_KEY = b"k" * 32
 ERASE, LATER = "ns/erase/0", "ns/later/0"
 Command = Callable[..., Result]
 
@@ -53,15 +55,17 @@ def pem(key: Ed25519PrivateKey, folder: Path, name: str = "key.pub") -> Path:
     return folder / name
 
 
-def close(kept: Kept, key: str, batch: str, files: list[Path], signer: Signer | None = None) -> Path:
+def close(kept: Kept, key: str, batch: str, files: list[Path], signer: Signer | None = None, **result: Any) -> Path:
     """A run has verified an erasure, and the operator has signed. Returns: where the record lies."""
     uuid, location = str(kept.table.metadata.table_uuid), kept.table.location()
     provenance = Provenance(reason="consent withdrawn", ticket="GDPR-17")
-    asked = a_request_entry(key, operation="Erase", batch_ids=(batch,), provenance=provenance)
+    ids = (batch,) if batch else ()
+    asked = a_request_entry(key, operation="Erase", batch_ids=ids, provenance=provenance, **result)
     claim = Claim(Erasure(key, 2, None, 5, 5, NOW), recalled(asked), IdIndex(()), False, False, 4)
     seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
     gone = [PurgedFile(f"file://{f}", 10, "data", (key,)) for f in files]
-    made = record(claim, {"name": "air.flights", "uuid": uuid, "location": location}, gone, seen, ())
+    table = {"name": "air.flights", "uuid": uuid, "location": location}
+    made = record(claim, table, gone, seen, (), values_digest(batch.encode(), DIGEST_KEY))
     path = Path(location.removeprefix("file://"), "_erasures", made.name)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(made.content)
@@ -236,6 +240,40 @@ def test_a_value_is_searched_for_in_every_object_and_not_printed(
     assert "Lovelace" not in found.output
 
 
+def test_the_digest_of_the_batches_is_compared(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
+    (tmp_path / "digest-key").write_bytes(DIGEST_KEY)
+    (tmp_path / "other-key").write_bytes(b"o" * 32)
+    (tmp_path / "short-key").write_bytes(b"o")
+
+    same, other, short = (
+        lethe("erasures", "verify", NAME, "--digest-key", tmp_path / f"{name}-key", "--json")
+        for name in ("digest", "other", "short")
+    )
+
+    assert (same.exit_code, other.exit_code, codes(other)) == (0, 1, ["DigestDiffers"])
+    assert "another key" in other.output
+    assert (short.exit_code, "InvalidKey" in short.output) == (10, True)
+
+
+def test_the_digest_of_values_is_compared_with_those_that_are_given(
+    flights: Kept, lethe: Command, tmp_path: Path
+) -> None:
+    flights.append("A")
+    digest = values_digest(b"Ada\nGrace", DIGEST_KEY)
+    close(flights, ERASE, "", [], values_digest=digest)
+    (tmp_path / "key").write_bytes(DIGEST_KEY)
+    (tmp_path / "same").write_text("Grace\r\nAda\n")
+    (tmp_path / "fewer").write_text("Ada\n")
+    compare = ("erasures", "verify", NAME, "ns/erase", "--digest-key", tmp_path / "key", "--json", "--values")
+
+    same, fewer = lethe(*compare, tmp_path / "same"), lethe(*compare, tmp_path / "fewer")
+    of_which = lethe("erasures", "verify", NAME, "--digest-key", tmp_path / "key", "--values", tmp_path / "same")
+
+    assert (same.exit_code, fewer.exit_code, codes(fewer)) == (0, 1, ["DigestDiffers"]), same.output
+    assert "Ada" not in fewer.output
+    assert of_which.exit_code == 2
+
+
 def test_an_open_erasure_has_no_evidence(erased: Erased, lethe: Command) -> None:
     asked = a_request_entry(LATER, operation="Erase", batch_ids=("B",))
     note(erased.kept, set_requests=(asked,), set_erasures=(Erasure(LATER, 2, NOW),))
@@ -258,7 +296,7 @@ def test_arguments_that_cannot_be_are_refused(erased: Erased, lethe: Command, tm
 
     assert (unknown.exit_code, "UnknownErasure" in unknown.output) == (10, True)
     assert (no_key.exit_code, "InvalidKey" in no_key.output) == (10, True)
-    assert (no_storage.exit_code, "--values needs --storage" in no_storage.output) == (2, True)
+    assert (no_storage.exit_code, "--values needs --storage or --digest-key" in no_storage.output) == (2, True)
 
 
 def test_a_table_without_erasures_has_nothing_to_verify(catalog: Catalog, lethe: Command) -> None:
