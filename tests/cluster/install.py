@@ -32,6 +32,7 @@ def install(cluster: Cluster, services: Services) -> None:
         "runTemplate": {"driver": {"cpu": "200m", "memory": "1536Mi"}, "executors": {"cpu": "200m", "memory": "1Gi"}},
         "runLimits": {"cpuFactor": 10},
         "podTemplate": {"allowedSecrets": ["allowed"]},
+        "erase": {"signing": {"enabled": True}},
         "resyncSeconds": 3,
         "retry": {"baseSeconds": 1, "maxSeconds": 10},
         "infrastructureRetry": {"baseSeconds": 1, "maxSeconds": 10},

@@ -5,6 +5,7 @@ What the storage holds is listed from outside, without Lethe's code.
 
 import hashlib
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +13,10 @@ from itertools import chain, pairwise
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tests.cluster.install import SYSTEM
 from tests.cluster.kube import Object, condition
 from tests.cluster.story import RUN_SECONDS, Story
 
@@ -164,3 +168,17 @@ def check_record(story: Story, erasure: dict[str, Any], files: set[str]) -> None
     assert record["table"]["name"] == story.table
     assert record["files-count"] == len(files)
     assert story.lake.catalog.load_table(story.table).location() in erasure["record"]
+    check_signature(story, erasure)
+
+
+def check_signature(story: Story, erasure: dict[str, Any]) -> None:
+    """It is of this record, and by the key that lies beside the operator."""
+    secret = story.cluster.in_namespace(SYSTEM).get("secret/lethe-signing-key")
+    assert secret is not None
+    key = load_pem_private_key(b64decode(secret["data"]["key.pem"]), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    file = json.loads(story.lake.get(f"{erasure['record']}.sig"))
+    statement = json.dumps(file["statement"], sort_keys=True, separators=(",", ":"))
+    key.public_key().verify(b64decode(file["signature"]), f"{statement}\n".encode())
+    assert file["statement"]["record-sha256"] == erasure["recordSha256"]
+    assert erasure["signature"] == f"{file['key-id']}:{file['signature']}"
