@@ -1,0 +1,105 @@
+"""Datasets and Restatements outside the boundary of their namespace, on the real API server. The operator is this process."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client
+import kubernetes.config
+import pytest
+from lethe_operator.kube import CONFIG_MAPS, JOBS, Kube
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.boundaries import Boundaries, Boundary
+from lethe_operator.settings import Settings
+from lethe_operator.work_queue import Key
+
+from tests.cluster.kube import Cluster, Object, condition
+from tests.cluster.manifests import a_dataset, a_restatement, named
+from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
+from tests.unit.lethe.table.lake import catalog_in, new_table
+
+pytestmark = pytest.mark.cluster
+__all__ = ["cluster"]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A namespace with a boundary, and the folder in which its lake may be."""
+
+    cluster: Cluster
+    kube: Kube
+    home: Path
+    operator: Reconciler
+
+    def dataset(self, name: str, **spec: Any) -> Object:
+        """After a reconcile."""
+        given = {"table": {"catalog": "lite", "name": "air.flights"}, "buffer": {"uri": f"file://{self.home}/buffer"}}
+        self.cluster.apply(named(name, a_dataset(**{**given, **spec})))
+        return self.seen(f"dataset/{name}", name)
+
+    def seen(self, ref: str, dataset: str) -> Object:
+        self.operator.restatements.list(self.kube, self.cluster.namespace)
+        self.operator(Key("Dataset", self.cluster.namespace, dataset))
+        found = self.cluster.get(ref)
+        assert found is not None
+        return found
+
+    def started(self) -> list[str]:
+        """Jobs, and ConfigMaps of runs."""
+        config_maps = self.kube.list(CONFIG_MAPS, self.cluster.namespace, "app.kubernetes.io/managed-by=lethe")
+        found = [*self.kube.list(JOBS, self.cluster.namespace), *config_maps]
+        return [o["metadata"]["name"] for o in found]
+
+
+@pytest.fixture
+def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tenant]:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    new_table(catalog_in(tmp_path), "air.flights")
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(cluster.kubeconfig), client_configuration=configuration)
+    kube, name = Kube(configuration), f"boundaries-{uuid.uuid4().hex[:6]}"
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    boundary = Boundary(catalogs=("lite",), tables=("air.*",), uris=(f"file://{tmp_path}",))
+    asked = Settings(watch_namespaces=(name,), boundaries=Boundaries(namespaces={name: boundary}))
+    yield Tenant(cluster.in_namespace(name), kube, tmp_path, Reconciler(kube, Tables(), asked))
+    cluster.run("delete", "namespace", name, "--wait=false")
+
+
+@pytest.mark.parametrize(
+    ("spec", "boundary", "value"),
+    [
+        ({"table": {"catalog": "other", "name": "air.flights"}}, "catalogs", "other"),
+        ({"table": {"catalog": "lite", "name": "sea.ships"}}, "tables", "sea.ships"),
+        ({"buffer": {"uri": "s3://lake/other/buffer"}}, "uris", "s3://lake/other/buffer"),
+        ({"buffer": {"uri": "file:///etc"}}, "uris", "file:///etc"),
+    ],
+)
+def test_a_dataset_outside_says_so_and_nothing_starts(
+    tenant: Tenant, spec: dict[str, Any], boundary: str, value: str
+) -> None:
+    stalled = condition(tenant.dataset("flights", **spec), "Stalled")
+
+    assert (stalled["status"], stalled["reason"]) == ("True", "OutsideBoundary")
+    assert f"{value} is outside the boundary {boundary} of namespace {tenant.cluster.namespace}" in stalled["message"]
+    assert tenant.started() == []
+
+
+def test_a_list_and_a_replacement_outside_say_so_and_nothing_starts(tenant: Tenant) -> None:
+    adopted = {"catalog": "lite", "name": "air.flights", "adopt": True}
+    assert condition(tenant.dataset("flights", table=adopted), "Stalled").get("status") != "True"
+    outside = {
+        "listed": a_restatement(batchIds=None, batchIdsFrom={"uri": "file:///etc/hostname"}, suspend=None),
+        "replayed": a_restatement(
+            "Replay", replacement={"batchId": "b", "uri": f"file://{tenant.home}/../other/b"}, suspend=None
+        ),
+    }
+    tenant.cluster.apply(*(named(name, body) for name, body in outside.items()))
+
+    for name in outside:
+        stalled = condition(tenant.seen(f"restatement/{name}", "flights"), "Stalled")
+        assert (stalled["status"], stalled["reason"]) == ("True", "OutsideBoundary")
+        assert "is outside the boundary uris of namespace" in stalled["message"]
+    assert tenant.started() == []
