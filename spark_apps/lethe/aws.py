@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import boto3
+import botocore.session
 from botocore.config import Config
+
+from lethe.names import VENDED_FOR
 
 # boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
 _ONE_AT_A_TIME: Final = threading.Lock()
@@ -22,6 +25,11 @@ def client(service: str, properties: Mapping[str, str], attempts: int, read_time
         attempts: How often a request is sent before it counts as failed.
         config: What else botocore's Config takes.
     """
+    credentials = None
+    if service == "s3" and VENDED_FOR in properties:
+        from lethe.vended import for_boto3  # with PyIceberg's catalog, which few need
+
+        properties, credentials = for_boto3(properties)
     keys = service if f"{service}.access-key-id" in properties else "s3"
     settings = Config(
         connect_timeout=5,
@@ -30,6 +38,15 @@ def client(service: str, properties: Mapping[str, str], attempts: int, read_time
         **config,
     )
     with _ONE_AT_A_TIME:
+        if credentials is not None:
+            session = botocore.session.get_session()
+            session._credentials = credentials  # botocore has no other way in for credentials that renew themselves
+            return boto3.Session(botocore_session=session).client(
+                service,
+                endpoint_url=properties.get(f"{service}.endpoint"),
+                region_name=properties.get(f"{service}.region") or properties.get("client.region"),
+                config=settings,
+            )
         return boto3.client(
             service,
             endpoint_url=properties.get(f"{service}.endpoint"),

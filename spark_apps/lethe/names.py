@@ -34,6 +34,8 @@ SOURCE_SNAPSHOT_ID: Final = "source-snapshot-id"
 
 # --- table properties ----------------------------------------------------------------------------------------------
 CLAIM: Final = "lethe.dataset"  # "<kubernetes namespace>/<dataset name>": who may write this table
+# Of PyIceberg's properties for a FileIO: the table, "namespace.table", whose vended credentials open its files (`lethe.vended`).
+VENDED_FOR: Final = "lethe.vended-for"
 BATCH_COLUMN: Final = "lethe.batch-column-id"  # the Iceberg field id, so that a rename is survived
 METRICS_MODE: Final = "write.metadata.metrics.column.{column}"  # must be `full`: truncated bounds lie about long ids
 LEDGER_SINCE: Final = "lethe.ledger-since"  # the last sequence number before Lethe's first commit

@@ -23,7 +23,7 @@ from lethe.table.picked import picked_batches
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
-from lethe_spark.context import Committer
+from lethe_spark.context import Committer, table_properties
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.table import IcebergTable
 
@@ -172,7 +172,7 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
     table.refresh()
     if seen is not None and seen.iceberg.metadata_location == _opened(table.metadata_location):
         return seen
-    iceberg = static_table(table.metadata_location, context.catalog_properties)
+    iceberg = static_table(table.metadata_location, table_properties(context))
     facts = observe(iceberg, context.batch_column, name=context.table_name)
     check_table(context, facts.uuid)
     check_claim(context, facts.claim)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from lethe import vended
 from lethe.errors import TransientError
 from lethe.run import AcceptedHead, RunSpec
 from lethe.run_result import Phase
@@ -70,6 +71,11 @@ def crash_point(name: str, run_id: str = "") -> None:
     killed."""
     if os.environ.get(CRASH_AT) in (name, f"{name}@{run_id}"):
         os._exit(KILLED)
+
+
+def table_properties(context: Committer) -> dict[str, str]:
+    """PyIceberg's properties to open files of the table with, with credentials that the catalog vends for it."""
+    return vended.of_table(context.catalog_properties, context.table_name)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from lethe.run import AcceptedHead
 from lethe.run_result import Phase
 from lethe.table import catalogs
 from lethe.table.facts import TableFacts, column_dropped, observe
+from lethe.vended import of_table
 from pyspark.sql import SparkSession
 
 from lethe_spark.base import Base, refuse_batches, static_table
@@ -82,7 +83,9 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
 
     Raises: InputError (BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld), TransientError.
     """
-    facts = observe(static_table(table.metadata_location, properties), batch_column, name=table.name)
+    facts = observe(
+        static_table(table.metadata_location, of_table(properties, table.name)), batch_column, name=table.name
+    )
     if facts.format_version < 2:
         raise InputError(
             "FormatVersionTooOld",

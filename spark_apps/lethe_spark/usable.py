@@ -7,7 +7,7 @@ from lethe.table.facts import TableFacts, column_dropped, observe
 from lethe.uri import overlap
 
 from lethe_spark.base import check_claim, check_table, no_batch_column, refuse_batches, static_table
-from lethe_spark.context import Run
+from lethe_spark.context import Run, table_properties
 from lethe_spark.jvm.table import IcebergTable
 
 
@@ -29,7 +29,7 @@ def look_over(context: Run, table: IcebergTable) -> TableFacts:
             f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
             "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
         )
-    iceberg = static_table(table.metadata_location, context.catalog_properties)
+    iceberg = static_table(table.metadata_location, table_properties(context))
     facts = observe(iceberg, context.batch_column, name=context.table_name)
     if facts.batch_field_id is None:
         # Before anything is prepared: that would make a new column of the old name the batch column.

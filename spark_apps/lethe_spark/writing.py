@@ -17,7 +17,7 @@ from lethe.plan.cleanup import UNPUBLISHED_FOR
 from lethe.plan.writers import Writer
 from pyiceberg.io import FileIO, load_file_io
 
-from lethe_spark.context import Committer
+from lethe_spark.context import Committer, table_properties
 from lethe_spark.jvm.run_folder import run_folder
 from lethe_spark.jvm.table import IcebergTable
 
@@ -39,7 +39,7 @@ def noted(context: Committer, table: IcebergTable, batch_ids: Iterable[str] | No
     ids = None if batch_ids is None else frozenset(batch_ids)
     writer = Writer(context.run_id, folder, table.last_sequence_number, ids)
     uri = f"{_folder(table)}/{context.run_id}{names.WRITER_SUFFIX}"
-    io = load_file_io(dict(context.catalog_properties), uri)
+    io = load_file_io(table_properties(context), uri)
     with io.new_output(uri).create(overwrite=True) as stream:
         stream.write(writer.to_json())
     try:

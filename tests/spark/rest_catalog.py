@@ -2,7 +2,7 @@
 
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +41,13 @@ class RestServer:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[RestServer]:
-    """A server that keeps its catalog in SQLite and its tables in local files, for as long as the block lasts."""
+def running(folder: Path, more: Mapping[str, str] | None = None, with_s3: bool = False) -> Iterator[RestServer]:
+    """A server that keeps its catalog in SQLite and its tables in local files, for as long as the block lasts.
+
+    Args:
+        more: Of its environment: other properties of its catalog.
+        with_s3: With the classes for tables on S3.
+    """
     folder.mkdir()
     server = RestServer(free_port())
     environment = {
@@ -52,8 +57,11 @@ def running(folder: Path) -> Iterator[RestServer]:
         "CATALOG_JDBC_SCHEMA__VERSION": "V1",
         "CATALOG_CLIENTS": "1",  # connections: SQLite takes one writer
         "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
+        **(more or {}),
     }
     jars = servers.class_path("rest", *OF_PYSPARK, shared="sqlite-jdbc-*.jar")
+    if with_s3:  # S3FileIO is in Iceberg's jar for Spark; what both have is the same version
+        jars = os.pathsep.join((jars, servers.class_path(".", shared="iceberg-*.jar")))
     command = ["java", "-Xmx256m", "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"]
     with servers.running("the REST server", command, folder, server.ask, environment):
         yield server

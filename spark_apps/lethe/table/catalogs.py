@@ -8,21 +8,26 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import yaml
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.utils.config import Config, merge_config
 
 from lethe.errors import InputError
 from lethe.table import folder_catalog
 from lethe.uri import is_local as is_local_uri
+from lethe.vended import VendingCatalog
 
 CONFIG_FILE = ".pyiceberg.yaml"
 # What Nessie's REST catalog answers when it is asked for its configuration.
 _IS_NESSIE = "nessie.is-nessie-catalog"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _STORES = ("s3.", "gcs.", "adls.")
+# Both Iceberg libraries ask a REST catalog for credentials of the table's own. Iceberg's Java library asks only if it is said so.
+_VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
+_HEADER = "header."
 # A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
 # as each documents.
 _PATIENCE = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
@@ -66,7 +71,11 @@ def load(name: str, path: Path | None = None) -> Catalog:
         return folder_catalog.FolderCatalog(name, **{**_PATIENCE, **own})
     if own.get("uri", "").startswith("postgresql"):
         own = {"pool_pre_ping": "true", **own, "uri": _patient(own["uri"])}
-    catalog = load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+    if _kind(own) == "rest":
+        conf = merge_config(Config().get_catalog_config(name) or {}, {**_PATIENCE, **own})
+        catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
+    else:
+        catalog = load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
     _refuse_nessie(name, catalog.properties)
     return catalog
 
@@ -157,6 +166,9 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
         conf.update(
             {k: v for k, v in catalog_properties.items() if k in ("credential", "token", "oauth2-server-uri", "scope")}
         )
+        if kind == "rest":
+            asked = dict([_VENDED_CREDENTIALS])
+            conf.update(asked | {k: v for k, v in catalog_properties.items() if k.startswith(_HEADER)})
     else:
         raise InputError("UnsupportedCatalog", f"catalog {name!r} has type {kind!r}; expected sql, rest, hive or glue.")
     warehouse = catalog_properties.get("warehouse")

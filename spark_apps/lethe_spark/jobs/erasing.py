@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.base import Base
-from lethe_spark.context import RunContext
+from lethe_spark.context import RunContext, table_properties
 from lethe_spark.frames import named
 from lethe_spark.group_commit import Erased, Replacements
 from lethe_spark.jobs.changes import wanted_keys
@@ -138,7 +138,7 @@ class RowEraser:
                 Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
             )
             names = field_ids(base.iceberg.properties)
-            told = search(self.context.spark.sparkContext, Search(wanted, self.context.catalog_properties, names), new)
+            told = search(self.context.spark.sparkContext, Search(wanted, table_properties(self.context), names), new)
             self._found |= told.found
             self._unsure |= told.unsure
         return files
@@ -191,7 +191,7 @@ class RowEraser:
         asked_for = BatchSearch(
             base.field_id,
             masked,
-            self.context.catalog_properties,
+            table_properties(self.context),
             field_ids(base.iceberg.properties),
             absent=values_if_absent(named, "", values),
         )

@@ -22,7 +22,7 @@ from lethe.table.remains import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
 
 from lethe_spark.base import observe_base
-from lethe_spark.context import Run
+from lethe_spark.context import Run, table_properties
 from lethe_spark.jobs.erasure_close import Seen, close, verification_of
 from lethe_spark.jobs.erasure_metadata import (
     KEPT_BY_PROPERTY,
@@ -83,7 +83,7 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
         committed.append(rewrite_telling_manifests(context, table, manifests))
         context.step("after-manifests-rewritten")
         due += _expire_due(context, table, manifests)
-        storage = open_storage(table.location, observe_base(context, table).iceberg.io, context.catalog_properties)
+        storage = open_storage(table.location, observe_base(context, table).iceberg.io, table_properties(context))
         seen = _look(context, table, manifests)
         if seen.free:
             seen = _ask_storage(context, table, manifests, storage)

@@ -17,7 +17,7 @@ from lethe.table.stray_content import content_of
 from lethe.uri import place, without_values
 
 from lethe_spark.base import Base, observe_base
-from lethe_spark.context import Run
+from lethe_spark.context import Run, table_properties
 from lethe_spark.jobs.erasure_close import Seen
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.writing import forget_old, writers_of
@@ -44,7 +44,7 @@ def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing
     """
     base = observe_base(context, table)
     io = base.iceberg.io
-    writers = writers_of(table, io, context.catalog_properties)
+    writers = writers_of(table, io, table_properties(context))
     known = locations_of(base.iceberg, base.loaded.root.locations if base.loaded.root is not None else ())
     files: list[tuple[str, datetime]] = []
     unlisted: dict[str, str] = {}

@@ -12,7 +12,7 @@ from lethe.table.candidates import Candidate
 from lethe.table.live_suspects import Suspect
 
 from lethe_spark.base import Base
-from lethe_spark.context import RunContext
+from lethe_spark.context import RunContext, table_properties
 from lethe_spark.name_mapping import field_ids
 from lethe_spark.searching import BatchSearch, search_batches
 
@@ -55,7 +55,7 @@ class Looked:
         asked = BatchSearch(
             base.field_id,
             self.ids,
-            context.catalog_properties,
+            table_properties(context),
             field_ids(base.iceberg.properties),
             {s.bounds.path: (s.bounds.lower, s.bounds.upper) for s in new},
             # Of a file without the column, the partition says so (`lethe.table.batch_column`).

@@ -33,7 +33,7 @@ from lethe.table.positions import Wanted, frozen
 from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe_spark.base import Base
-from lethe_spark.context import RunContext
+from lethe_spark.context import RunContext, table_properties
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import NativeDeletes, deleted_of, write_vectors
@@ -117,7 +117,7 @@ class SparkMasker:
             )
             names = field_ids(base.iceberg.properties)
             absent = values_if_absent(new, _BATCHES, values)
-            asked = BatchSearch(base.field_id, ids, self.context.catalog_properties, names, absent=absent)
+            asked = BatchSearch(base.field_id, ids, table_properties(self.context), names, absent=absent)
             told = search_batches(self.context.spark.sparkContext, asked, new)
             self._found |= {path: dict(found) for path, found in told.found.items()}
             self._unsure |= told.unsure

@@ -16,7 +16,7 @@ from lethe.table.tenants import other_table
 from lethe.uri import contains
 
 from lethe_spark.base import observe_base
-from lethe_spark.context import RunContext
+from lethe_spark.context import RunContext, table_properties
 from lethe_spark.jvm.removal import remove_files
 from lethe_spark.jvm.spark_table import SparkTable
 
@@ -106,4 +106,4 @@ def _listed(context: RunContext, folders: Folders) -> list[ListedObject]:
         places = places[:1]
     elif len(places) == 2 and contains(places[1], places[0]):
         places = places[1:]
-    return [o for place in places for o in open_store(place, context.catalog_properties).list(place)]
+    return [o for place in places for o in open_store(place, table_properties(context)).list(place)]

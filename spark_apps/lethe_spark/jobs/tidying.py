@@ -26,7 +26,7 @@ from lethe.table.history import Manifests
 from lethe.table.tenants import other_ledger
 
 from lethe_spark.base import Base, observe_base
-from lethe_spark.context import Run
+from lethe_spark.context import Run, table_properties
 from lethe_spark.jobs.erasure_metadata import rewrite_telling_manifests
 from lethe_spark.jobs.purged import note_purged
 from lethe_spark.jobs.reanchor import beside, reanchor
@@ -158,7 +158,7 @@ def _clean_up(context: Run, table: IcebergTable) -> int:
 
 def _listed(context: Run, base: Base) -> list[ListedObject]:
     location = base.facts.location.rstrip("/")
-    store = open_store(location, context.catalog_properties)
+    store = open_store(location, table_properties(context))
     folders = (names.LEDGER_FOLDER, names.RUNS_FOLDER)
     return [o for folder in folders for o in store.list(f"{location}/{folder}")]
 

@@ -76,6 +76,14 @@ def test_other_catalogs_keep_their_type_and_uri(kind: str) -> None:
     assert spark(type=kind, uri="http://c", credential="a:b").items() >= {"type": kind, "uri": "http://c"}.items()
 
 
+def test_spark_asks_a_rest_catalog_for_vended_credentials_as_pyiceberg_does() -> None:
+    name = "header.X-Iceberg-Access-Delegation"
+
+    assert spark(type="rest", uri="http://c")[name] == "vended-credentials"
+    assert spark(type="rest", uri="http://c", **{name: "remote-signing"})[name] == "remote-signing"
+    assert name not in spark(type="hive", uri="thrift://c")
+
+
 def test_a_catalog_at_http_without_a_type_is_rest_as_pyiceberg_has_it() -> None:
     assert spark(uri="https://catalog")["type"] == "rest"
 

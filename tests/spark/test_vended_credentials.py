@@ -1,0 +1,91 @@
+"""Tables whose files are opened with credentials that a REST catalog vends, and that expire while they are in use."""
+
+import pickle
+from collections.abc import Iterator
+
+import lethe
+import lethe_spark
+import pytest
+from lethe import vended
+from lethe.s3 import s3_client
+from lethe.table import catalogs
+from lethe_spark.base import static_table
+from lethe_spark.session import make_session
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import ManifestEntry
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs_support import ALL_GONE, Story, of_arrow, of_batches, of_spark
+from tests.spark.lake import Lake
+from tests.spark.vending import Vending, running
+
+SHORT = 4.0  # seconds
+
+
+@pytest.fixture(scope="module")
+def vending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vending]:
+    with running(tmp_path_factory.mktemp("vending") / "server") as found:
+        yield found
+
+
+def a_story(spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bool) -> Story:
+    """Batches A and B are in the table. From now on credentials are valid for seconds.
+
+    Args:
+        with_endpoint: The catalog names an endpoint that new credentials are asked of.
+    """
+    vending.vault.with_endpoint, vending.vault.life_seconds = with_endpoint, 600.0
+    name = f"vended_{with_endpoint}".lower()
+    lake.add_catalog(name, **vending.properties)
+    make_session(name)
+    story = Story.begin(spark, lake, ("day",), name)
+    story.put("A", "B")
+    story.consolidate("A", "B")
+    vended._vendors.clear()
+    vending.vault.until.clear()
+    vending.vault.life_seconds = SHORT
+    return story
+
+
+@pytest.mark.parametrize("with_endpoint", [True, False], ids=["endpoint", "table"])
+def test_files_of_a_table_are_opened_and_listed_long_after_the_first(
+    spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bool
+) -> None:
+    """By PyIceberg from a table that was loaded, by PyIceberg from a metadata file, in another process, and by boto3."""
+    story, vault = a_story(spark, lake, vending, with_endpoint), vending.vault
+    table = story.table()
+    location = table.metadata_location
+    properties = vended.of_table(catalogs.properties(story.catalog), story.name)
+    static, client, io = static_table(location, properties), s3_client(properties), load_file_io(properties, location)
+    keys = [o["Key"] for o in client.list_objects_v2(Bucket=vending.bucket)["Contents"]]
+    vault.refused, known = 0, vault.asked.copy()
+
+    for _ in range(2):
+        vault.outlive()
+
+        assert of_arrow(lethe.scan(table).to_arrow()) == of_batches("A", "B")
+        assert [e.data_file.record_count for e in entries(static)] == [4, 4]
+        assert pickle.loads(pickle.dumps(io)).new_input(location).exists()
+        assert [o["Key"] for o in client.list_objects_v2(Bucket=vending.bucket)["Contents"]] == keys
+    assert vault.refused == 0
+    assert (vault.asked - known).keys() == ({"credentials"} if with_endpoint else {"table"})
+
+
+def test_runs_outlive_the_credentials_that_they_begin_with(spark: SparkSession, lake: Lake, vending: Vending) -> None:
+    story, vault = a_story(spark, lake, vending, with_endpoint=True), vending.vault
+    make_session(story.catalog)
+    story.put("C")
+
+    story.consolidate("C", after_write=vault.outlive)
+    story.revert("A")
+    story.vacuum(ALL_GONE, after_write=vault.outlive)
+
+    assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("B", "C")
+    assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B", "C")
+
+
+def entries(table: Table) -> list[ManifestEntry]:
+    head = table.current_snapshot()
+    assert head is not None
+    return [e for m in head.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]
