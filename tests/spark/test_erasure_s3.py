@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.errors import InputError
 from lethe.ledger.erasure import Holder
 from lethe.run_result import RunResult
+from lethe_spark.jobs.erasure_close import RETENTION_VARIABLE
 from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
@@ -198,3 +200,27 @@ def test_an_unfinished_upload_in_the_tables_folder_holds_an_erasure_until_it_is_
     assert (blocker.name.endswith("/day=*/00000-killed.parquet"), "unfinished upload" in blocker.why) == (True, True)
     assert blocker.until is not None
     check_record(s3, free)
+
+
+def test_a_record_is_kept_by_an_object_lock_where_the_operator_wants_that(
+    s3: S3, make: Callable[..., Story], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the bucket has no locks there is no record, and the erasure stays open."""
+    monkeypatch.setenv(RETENTION_VARIABLE, "COMPLIANCE:30")
+    locked, plain = make(locks=True), make()
+    for story in (locked, plain):
+        erase(story)
+
+    done, held = locked.vacuum(), plain.vacuum()
+    owed = the_erasure(plain)
+    with pytest.raises(InputError, match="object lock") as refused:
+        look(plain)
+    monkeypatch.setenv(RETENTION_VARIABLE, "")
+    without = look(plain)
+
+    check_record(s3, done)
+    key = the_outcome(done).record.removeprefix(f"s3://{locked.catalog}/")
+    kept = s3.client.get_object_retention(Bucket=locked.catalog, Key=key)["Retention"]
+    assert (kept["Mode"], kept["RetainUntilDate"] > datetime.now(UTC) + timedelta(days=29)) == ("COMPLIANCE", True)
+    assert (held.erasures, owed.is_purged, refused.value.reason) == ((), True, "RecordNotRetained")
+    check_record(s3, without)

@@ -39,7 +39,8 @@ def test_an_object_is_written_once(s3: S3) -> None:
 @pytest.mark.parametrize("mode", LockMode)
 def test_with_retention_no_version_can_be_deleted_before_its_time(s3: S3, mode: LockMode) -> None:
     key = f"t/_erasures/{mode}.json"
-    write_once(f"s3://locked/{key}", b"1", IO, s3.properties(), Retention(mode, 30))
+    for _ in range(2):  # an attempt whose answer was lost is made again
+        write_once(f"s3://locked/{key}", b"1", IO, s3.properties(), Retention(mode, 30))
 
     kept = s3.client.get_object_retention(Bucket="locked", Key=key)["Retention"]
     version = s3.client.head_object(Bucket="locked", Key=key)["VersionId"]
