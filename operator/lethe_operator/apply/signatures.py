@@ -66,10 +66,8 @@ def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -
             events.append(Event("Restatement", name, Reason.RECORD_NOT_SIGNED, text, warning=True))
             failures.append(e)
             del statuses[name]
-    kept = {e.name for e in events}
-    left = tuple(name for name in actions.delete_restatements if name not in kept)
-    actions = replace(actions, restatement_statuses=statuses, delete_restatements=left)
-    return Signed(actions, tuple(events), tuple(failures))
+    # A time to live is over only once the end is shown, so that none of these is deleted meanwhile.
+    return Signed(replace(actions, restatement_statuses=statuses), tuple(events), tuple(failures))
 
 
 def _sign(

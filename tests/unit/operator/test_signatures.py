@@ -133,6 +133,27 @@ def test_a_record_that_is_not_what_the_ledger_says_is_not_signed_and_its_erasure
     assert why in event.get("note", event.get("message", ""))
 
 
+def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: SmallLake) -> None:
+    """Its time to live begins with an end that nobody was shown."""
+    spec = lake.cluster.get(RESTATEMENTS, "ns", "erase")["spec"]
+    lake.cluster.patch(RESTATEMENTS, "ns", "erase", {"spec": {**spec, "ttlSecondsAfterFinished": 0}})
+    reconcile(lake)  # it has succeeded; its rows are still to go
+    path = close(lake, a_record(lake))
+    content = path.read_bytes()
+    changed(path)
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="SHA-256"):
+            reconcile(lake)
+    before = condition(status(lake), "Erased")
+    path.write_bytes(content)
+    reconcile(lake)
+
+    assert before == ("False", "RowsInTable")
+    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert Path(f"{path}.sig").exists()
+
+
 def test_a_file_in_place_of_the_signature_is_not_overwritten(lake: SmallLake) -> None:
     path = close(lake, a_record(lake))
     Path(f"{path}.sig").write_bytes(b"mine")
