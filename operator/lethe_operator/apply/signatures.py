@@ -17,6 +17,7 @@ from lethe.errors import LetheError
 from lethe.plan.signature import SUFFIX, Signer, Statement
 from lethe.table import catalogs
 from lethe.table.write_once import read, write_once
+from lethe.vended import of_table
 from pyiceberg.io import load_file_io
 
 from lethe_operator.decide.actions import Actions, Event
@@ -84,7 +85,7 @@ def _sign(
     expected = f"{view.location.rstrip('/')}/{names.ERASURES_FOLDER}"
     if folder != expected or not _NAME.fullmatch(name):
         raise NotSigned(f"the ledger names {uri}, expected a record in {expected}/")
-    properties = catalogs.properties(dataset.spec.table.catalog)
+    properties = of_table(catalogs.properties(dataset.spec.table.catalog), dataset.spec.table.name)
     io = load_file_io(dict(properties), uri)
     content = read(uri, io, properties)
     if content is None:

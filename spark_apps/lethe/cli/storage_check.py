@@ -20,6 +20,7 @@ from lethe.table.locations import locations_of, of_this_table
 from lethe.table.remains import Storage, VersionsDenied, open_storage
 from lethe.table.stray_content import content_of
 from lethe.uri import contains, place, without_values
+from lethe.vended import of_table
 
 READ_AT_ONCE: Final = 8
 BYTES_AT_LEAST: Final = 5  # a shorter value is in almost every compressed file by chance
@@ -52,7 +53,9 @@ def list_locations(opened: Opened) -> Listed:
     """Raises: InputError (VersionsNotListed), TransientError, what the storage raises."""
     root = opened.load_ledger().root
     known = locations_of(opened.table, root.locations if root is not None else ()).locations
-    storage = open_storage(opened.facts.location, opened.table.io, opened.properties)
+    storage = open_storage(
+        opened.facts.location, opened.table.io, of_table(opened.properties, opened.name.partition(".")[2])
+    )
     listed: list[Any] = []
     unlisted: dict[str, str] = {}
     try:

@@ -18,7 +18,7 @@ from lethe.table.remains import Storage
 from lethe.table.write_once import write_once
 
 from lethe_spark.base import Base, observe_base
-from lethe_spark.context import Run
+from lethe_spark.context import Run, table_properties
 from lethe_spark.jobs.purged import for_erasures
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
@@ -88,7 +88,7 @@ def close(
         for key in closing.keys:
             if key not in written:
                 found = _evidence(base, seen, seen.claims[key], verification, expired)
-                written[key] = _written(base, found, seen.claims[key], verification, context.catalog_properties)
+                written[key] = _written(base, found, seen.claims[key], verification, table_properties(context))
         context.step("after-record")
         told = [_told(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
         changed = (e for e in told if e != current[e.restatement])
