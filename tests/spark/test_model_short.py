@@ -42,7 +42,7 @@ from tests.spark.lake import Lake
 # No shrinking: whoever looks into a failure pastes the sequence that is printed into `play`, and leaves acts out.
 SHORT = settings(
     max_examples=1,
-    stateful_step_count=12,
+    stateful_step_count=18,
     deadline=None,
     database=None,
     phases=(Phase.generate,),
@@ -74,7 +74,7 @@ def test_the_table_and_a_plain_model_of_it_agree_after_every_step_of_a_random_wa
 
     run_state_machine_as_test(seed(3)(Short), settings=SHORT)
 
-    assert Short.played > 10
+    assert Short.played > 15
 
 
 def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begin: Begin) -> None:
