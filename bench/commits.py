@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lethe import names
+from lethe.base import names
+from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState, Delta
 from lethe.ledger.tombstone import META_RESTATEMENTS, META_RUN, Tombstone
-from lethe.run import RunKind
+from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.ledger_commit import Intent, commit_on_ledger
 
 from bench.lake import Lake, commit, entry, our_properties, revert, revert_request
 from bench.scales import BATCH_COLUMN, Scale

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lethe.table import catalogs
+from lethe.iceberg import catalogs
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from lethe.run import Deletes
+from lethe.contract.run import Deletes
 
 from bench import deletes_plots, deletes_report
 from bench.deletes_kinds import ARROW, NOTHING_DELETED, PLAIN, READERS, SPARK, VERSIONS, Subject

@@ -11,10 +11,10 @@ from typing import Final
 
 import lethe
 import lethe_spark
-from lethe.errors import InputError
-from lethe.run import Deletes, RunKind, VacuumSpec
-from lethe.run_result import RunResult
-from lethe_spark.jobs import vacuum
+from lethe.base.errors import InputError
+from lethe.contract.result import RunResult
+from lethe.contract.run import Deletes, RunKind, VacuumSpec
+from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from lethe.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
-from lethe.run_result import RunResult
+from lethe.contract.result import RunResult
+from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
 
 from bench.lake import CATALOG, DATASET
 from bench.processes import Watch
@@ -55,7 +55,7 @@ def carry_out(home: Path, spec: RunSpec, memory: str) -> Measured:
     run_file, log = home / f"{spec.run_id}.json", home / f"{spec.run_id}.log"
     run_file.write_text(spec.to_json())
     confs = {"spark.master": "local[2]", "spark.driver.memory": memory}
-    command = [sys.executable, "-m", "lethe_spark.app", "--run", str(run_file)]
+    command = [sys.executable, "-m", "lethe_spark.apps.app", "--run", str(run_file)]
     command += [word for key, value in confs.items() for word in ("--conf", f"{key}={value}")]
     environment = {**os.environ, "LETHE_TERMINATION_LOG": str(home / "none")}
     since = time.monotonic()

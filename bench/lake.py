@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lethe import names
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe.run import (
+from lethe.base import names
+from lethe.contract.result import Phase, Progress
+from lethe.contract.run import (
     BufferRef,
     CreateTable,
     DatasetRef,
@@ -27,17 +27,17 @@ from lethe.run import (
     TableRef,
     VacuumSpec,
 )
-from lethe.run_result import Phase, Progress
-from lethe.table import catalogs
-from lethe_spark.context import RunContext
-from lethe_spark.jobs import restate
+from lethe.iceberg import catalogs
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe_spark.apps.session import make_session
+from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.jobs.restatement import job as restate
 from lethe_spark.jvm.commit import Append, Change
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import each_of
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.ledger_commit import Intent, commit_on_ledger
-from lethe_spark.progress import Reporter
-from lethe_spark.session import make_session
+from lethe_spark.run.context import RunContext
+from lethe_spark.run.progress import Reporter
 from pyspark.sql import SparkSession
 
 from bench.scales import BATCH_COLUMN, PARTITION, SCHEMA, Size

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from lethe.contract.run import CreateTable, RunKind
 from lethe.ledger.ledger import BatchState, Delta
-from lethe.run import CreateTable, RunKind
-from lethe_spark.context import RunContext
-from lethe_spark.jobs.tidying import tidy
+from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.jobs.finish.clean_up import tidy
 from lethe_spark.jvm.commit import Append
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import jvm
 from lethe_spark.jvm.rewrite import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.run.context import RunContext
 
 from bench import producer
 from bench.consolidation_scales import Scale

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe.ids import batch_folder
-from lethe.run import CreateTable
-from lethe.table import catalogs
+from lethe.base.ids import batch_folder
+from lethe.contract.run import CreateTable
+from lethe.iceberg import catalogs
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import functions as F  # noqa: N812
 

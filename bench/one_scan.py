@@ -9,11 +9,11 @@ import sys
 import time
 from typing import Any
 
-from lethe.run import VacuumSpec
-from lethe.table import ledger_store
-from lethe.table.facts import observe
-from lethe_spark.base import Base, static_table
-from lethe_spark.jobs.surveying import survey
+from lethe.contract.run import VacuumSpec
+from lethe.iceberg.facts import observe
+from lethe.ledger_store import store as ledger_store
+from lethe_spark.commit.table_state import Base, static_table
+from lethe_spark.jobs.vacuum.scan import survey
 
 from bench.scales import BATCH_COLUMN
 

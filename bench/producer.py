@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe import names
-from lethe.ids import batch_folder
+from lethe.base import names
+from lethe.base.ids import batch_folder
 
 SCHEMA: Final = (
     "day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, arr_delay int, "

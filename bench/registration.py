@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe import names
-from lethe.ids import batch_folder
-from lethe.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
-from lethe.run_result import Phase
-from lethe.table import catalogs
-from lethe_spark.context import RunContext
-from lethe_spark.jobs import consolidate
-from lethe_spark.progress import Reporter
+from lethe.base import names
+from lethe.base.ids import batch_folder
+from lethe.contract.result import Phase
+from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
+from lethe.iceberg import catalogs
+from lethe_spark.jobs.consolidation import job as consolidate
+from lethe_spark.run.context import RunContext
+from lethe_spark.run.progress import Reporter
 
 from bench.consolidation_scales import Scale
 from bench.lake import CATALOG, DATASET, Lake, nobody

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe.run import RunKind
+from lethe.contract.run import RunKind
 from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import lethe_spark
-from lethe.run import CreateTable
-from lethe_spark.context import RunContext
+from lethe.contract.run import CreateTable
 from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
 from pyspark.sql import DataFrame
 
 from bench import rivals

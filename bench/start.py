@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lethe_spark.launching import ARCHIVE, JARS_ENV, jar_folders
+from lethe_spark.run.launching import ARCHIVE, JARS_ENV, jar_folders
 
 from bench import drivers, producer
 from bench.lake import configure

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from lethe.run import RunKind, VacuumSpec
-from lethe.run_result import RunResult
-from lethe_spark.jobs import vacuum
+from lethe.contract.result import RunResult
+from lethe.contract.run import RunKind, VacuumSpec
+from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ LAYOUTS=$LETHE_CACHE/layouts
 # The inputs of each image: first those of its base, which takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile dev/requirements/operator.txt)
 SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/jars.txt spark_apps/fetch_jars.py
-  spark_apps/archive_classes.py spark_apps/lethe_spark/launching.py)
+  spark_apps/archive_classes.py spark_apps/lethe_spark/run/launching.py)
 operator_base=localhost/lethe-operator-base:$(hash_of "${OPERATOR_BASE[@]}")
 spark_base=localhost/lethe-spark-base:$(hash_of "${SPARK_BASE[@]}")
 operator=localhost/lethe-operator:$(hash_of "${OPERATOR_BASE[@]}" operator/lethe_operator spark_apps/lethe)

@@ -6,7 +6,7 @@
 A small driver goes through what every run goes through, and the JVM writes what it has loaded at its exit (Java's class-data
 sharing, JEP 350) beside the jars. An archive is of use to the same Java with the same jars in the same order; one that is there
 and fits is not made again, and one that does not fit slows nobody down. This also runs while the image is being built, before
-Lethe itself is in it: only PySpark and `lethe_spark.launching` are used.
+Lethe itself is in it: only PySpark and `lethe_spark.run.launching` are used.
 """
 
 import os
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from lethe_spark.launching import ARCHIVE, class_path, jar_folders, launch_confs
+from lethe_spark.run.launching import ARCHIVE, class_path, jar_folders, launch_confs
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from lethe_spark.kube import CONTENT_TYPES, Api
+from lethe_spark.run.kube import CONTENT_TYPES, Api
 
 TOKEN = "the-token"
 NAMESPACE = "air"

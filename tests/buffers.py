@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lethe.buffer import Buffer, open_buffer
-from lethe.plan.batches import BufferedBatch, NoBatch
+from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.storage.buffer import Buffer, open_buffer
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,24 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lethe import names
+from lethe.base import names
+from lethe.buffer.batch import ListedObject
+from lethe.contract.result import RequestResult
+from lethe.contract.run import (
+    BufferRef,
+    ConsolidationSpec,
+    CreateTable,
+    DatasetRef,
+    Replacement,
+    RestatementRequest,
+    RestatementSpec,
+    RunKind,
+    RunSpec,
+    SnapshotLimits,
+    TableRef,
+    VacuumSpec,
+)
+from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import (
     BatchEntry,
     BatchState,
@@ -21,23 +38,6 @@ from lethe.ledger.ledger import (
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.parts import Interval
 from lethe.ledger.tombstone import META_RESTATEMENTS, Tombstone
-from lethe.plan.batches import ListedObject
-from lethe.plan.bounds import FileBounds
-from lethe.run import (
-    BufferRef,
-    ConsolidationSpec,
-    CreateTable,
-    DatasetRef,
-    Replacement,
-    RestatementRequest,
-    RestatementSpec,
-    RunKind,
-    RunSpec,
-    SnapshotLimits,
-    TableRef,
-    VacuumSpec,
-)
-from lethe.run_result import RequestResult
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FIELD = 7

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from lethe.table import catalogs
+from lethe.iceberg import catalogs
 from lethe_spark import make_session
 from pyspark.sql import SparkSession
 

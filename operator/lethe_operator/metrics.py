@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from lethe.plan.tracking import STATES, Total, Totals
+from lethe.buffer.batch_rows import STATES, Total, Totals
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, start_http_server
 
 from lethe_operator.decide.conditions import EVICTION_ON_TIME, TRUE, find, parsed_time

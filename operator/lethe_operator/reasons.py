@@ -1,6 +1,6 @@
 """Every reason of a condition or an event that the operator gives by itself, each with a line of meaning. Pure.
 
-Reasons of runs (from `lethe.errors`, such as ReplacementAlreadyPromoted) are passed on as they come.
+Reasons of runs (from `lethe.base.errors`, such as ReplacementAlreadyPromoted) are passed on as they come.
 The reference docs print this list.
 """
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from lethe.plan.digest import BufferDigest
-from lethe.plan.tracking import Totals
+from lethe.buffer.batch_rows import Totals
+from lethe.buffer.digest import BufferDigest
 
 from lethe_operator.apply import events, status
 from lethe_operator.apply.carry_out import carry_out, delete_restatement, to_delete, write_statuses
@@ -15,11 +15,13 @@ from lethe_operator.apply.launch import delete_shared
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.places import Places
 from lethe_operator.apply.share import start_gathered
-from lethe_operator.decide import conditions, policy_status, run_history
+from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Event, earliest
-from lethe_operator.decide.gathering import forgotten
+from lethe_operator.decide.dataset import decide, without_dataset
 from lethe_operator.decide.policy_match import selects
-from lethe_operator.decide.table import decide, without_dataset
+from lethe_operator.decide.runs import history as run_history
+from lethe_operator.decide.runs.driver_sharing import forgotten
+from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import (
     DATASETS,
     RESTATEMENTS,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from lethe.errors import InputError
-from lethe.plan.signature import Signer, load_signer
-from lethe.plan.write_once import Retention, parse_retention
+from lethe.base.errors import InputError
+from lethe.erasure.retention_lock import Retention, parse_retention
+from lethe.erasure.signature import Signer, load_signer
 from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries

@@ -8,8 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lethe.errors import ConflictError, InputError, LedgerError, LetheError, TransientError, UnknownCommitState
-    from lethe.table.scan import Scan, scan
+    from lethe.base.errors import (
+        ConflictError,
+        InputError,
+        LedgerError,
+        LetheError,
+        TransientError,
+        UnknownCommitState,
+    )
+    from lethe.read.scan import Scan, scan
 
 __all__ = [
     "ConflictError",
@@ -26,5 +33,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what is asked for, when it is: reading a table takes PyIceberg, which costs a second and more to import."""
     if name in __all__:
-        return getattr(import_module("lethe.table.scan" if name in ("Scan", "scan") else "lethe.errors"), name)
+        return getattr(import_module("lethe.read.scan" if name in ("Scan", "scan") else "lethe.base.errors"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

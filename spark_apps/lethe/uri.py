@@ -3,7 +3,7 @@
 The only module that knows the spellings of `file:` and `s3:` URIs. One spelling may point to several places, depending on who
 reads it: `a/../b` is literal in an object store and a step elsewhere, `%2e` may be decoded, `//` may be one slash or two. A
 guard therefore asks `contains` or `overlap`, which hold if any reading does; permission to touch something asks
-`surely_contains`, which holds only if every reading does. Symbolic links need the file system: `lethe.surroundings`.
+`surely_contains`, which holds only if every reading does. Symbolic links need the file system: `lethe.storage.surroundings`.
 """
 
 from functools import lru_cache

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lethe_spark.batch_writer import WriteResult, write, writer
-    from lethe_spark.reader import create_view, read
-    from lethe_spark.restater import RestatementResult, revert, undo
-    from lethe_spark.session import make_session
+    from lethe_spark.apps.session import make_session
+    from lethe_spark.sdk.batch_writer import WriteResult, write, writer
+    from lethe_spark.sdk.reader import create_view, read
+    from lethe_spark.sdk.restater import RestatementResult, revert, undo
 
 __all__ = [
     "RestatementResult",
@@ -25,15 +25,15 @@ __all__ = [
 ]
 
 _FROM = {
-    "RestatementResult": "restater",
-    "WriteResult": "batch_writer",
-    "create_view": "reader",
-    "make_session": "session",
-    "read": "reader",
-    "revert": "restater",
-    "undo": "restater",
-    "write": "batch_writer",
-    "writer": "batch_writer",
+    "RestatementResult": "sdk.restater",
+    "WriteResult": "sdk.batch_writer",
+    "create_view": "sdk.reader",
+    "make_session": "apps.session",
+    "read": "sdk.reader",
+    "revert": "sdk.restater",
+    "undo": "sdk.restater",
+    "write": "sdk.batch_writer",
+    "writer": "sdk.batch_writer",
 }
 
 

@@ -19,7 +19,7 @@ from lethe_operator.work_queue import Key
 from tests.cluster.kube import Cluster, Object, condition
 from tests.cluster.manifests import a_dataset, a_restatement, named
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
-from tests.unit.lethe.table.lake import catalog_in, new_table
+from tests.unit.lethe.lake import catalog_in, new_table
 
 pytestmark = pytest.mark.cluster
 __all__ = ["cluster"]

@@ -8,7 +8,7 @@ days, and Spark.
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from lethe.errors import LetheError
+from lethe.base.errors import LetheError
 
 from tests.model.readings import Seen
 from tests.model.rows import Rows, of_day, without

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe import names
-from lethe.run import (
+from lethe.base import names
+from lethe.contract.run import (
     BufferRef,
     ConsolidationSpec,
     CreateTable,

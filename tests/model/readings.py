@@ -10,9 +10,9 @@ from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
-from lethe import names
-from lethe.table import ledger_store
-from lethe.table.facts import observe
+from lethe.base import names
+from lethe.iceberg.facts import observe
+from lethe.ledger_store import store as ledger_store
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lethe.errors import ConflictError, TransientError
-from lethe.run_result import RunResult
+from lethe.base.errors import ConflictError, TransientError
+from lethe.contract.result import RunResult
 
 from tests.model.acts import STEPS_AFTER_THE_COMMIT, Append, Job, Register, Vacuum
 from tests.model.model import Outcome

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import lethe
 import pytest
-from lethe.errors import LedgerError
+from lethe.base.errors import LedgerError
 
 from tests.model.foreign_acts import (
     CherryPick,

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import lethe
 import lethe_spark
+from lethe.contract.result import Phase, RunResult
+from lethe.contract.run import RunSpec
+from lethe.erasure import holders as erasure_holders
 from lethe.ledger import merge
-from lethe.plan import erasure_holders, expiry
-from lethe.run import RunSpec
-from lethe.run_result import Phase, RunResult
-from lethe.table import ledger_store
-from lethe_spark.app import job_of
-from lethe_spark.foreign_errors import understood
+from lethe.ledger_store import store as ledger_store
+from lethe.vacuum import expiry
+from lethe_spark.apps.app import job_of
+from lethe_spark.run.foreign_errors import understood
 from pyspark.sql import SparkSession
 
 from tests.model.acts import Append, Job, Setup

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import lethe_spark
-from lethe.errors import ConflictError, UnknownCommitState
-from lethe_spark.session import make_session
+from lethe.base.errors import ConflictError, UnknownCommitState
+from lethe_spark.apps.session import make_session
 from pyspark.sql import DataFrame
 
 from tests.spark.committer import CONFS, ROOT

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from lethe.run import Replacement, RestatementRequest
-from lethe.run_result import RequestResult
+from lethe.contract.result import RequestResult
+from lethe.contract.run import Replacement, RestatementRequest
 
 from tests.builders import a_request
 from tests.spark.erase_support import NAMED, Names, name_of, row

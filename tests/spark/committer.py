@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import lethe_spark
-from lethe.errors import LetheError
-from lethe.run import RunSpec
-from lethe.run_result import Phase, RequestResult
-from lethe_spark.app import job_of
-from lethe_spark.session import make_session
+from lethe.base.errors import LetheError
+from lethe.contract.result import Phase, RequestResult
+from lethe.contract.run import RunSpec
+from lethe_spark.apps.app import job_of
+from lethe_spark.apps.session import make_session
 
 from tests.builders import a_request
 from tests.spark.jobs_support import Story

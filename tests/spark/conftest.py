@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_spark.session import make_session
+from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.spark import faults, postgres, rest_catalog

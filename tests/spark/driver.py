@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lethe.run import RunSpec
-from lethe.run_result import RunResult
+from lethe.contract.result import RunResult
+from lethe.contract.run import RunSpec
 
 from tests.spark.lake import Lake
 
@@ -60,7 +60,7 @@ class Driver:
 
     def start_files(self, *arguments: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "lethe_spark.app", *arguments, *(a for c in CONFS for a in ("--conf", c))],
+            [sys.executable, "-m", "lethe_spark.apps.app", *arguments, *(a for c in CONFS for a in ("--conf", c))],
             env={
                 **os.environ,
                 **self.lake.environment,

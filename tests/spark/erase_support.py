@@ -10,8 +10,8 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from lethe.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
-from lethe.run_result import RequestResult
+from lethe.contract.result import RequestResult
+from lethe.contract.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
 
 from tests.builders import a_request
 from tests.spark.jobs_support import Row, Story, local, of_arrow, of_batches, of_spark, some_rows

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 from lethe.cli.main import cli
+from lethe.contract.result import ErasureOutcome, RunResult
+from lethe.contract.run import RunSpec, SnapshotLimits
 from lethe.ledger.erasure import Erasure
-from lethe.run import RunSpec, SnapshotLimits
-from lethe.run_result import ErasureOutcome, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

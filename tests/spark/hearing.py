@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from lethe import names
+from lethe.base import names
+from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe.run import RunSpec, parse_run
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.metrics import Metrics
 from lethe_operator.observe.tables import Tables
@@ -21,10 +21,10 @@ from tests.buffers import batches_in
 from tests.builders import RUN, a_batch
 from tests.spark import s3
 from tests.spark.sqs import TestQueue, created
-from tests.unit.lethe.table.lake import SCHEMA, summary_of
-from tests.unit.operator.builders import condition
-from tests.unit.operator.cluster import Cluster
-from tests.unit.operator.small_lake import FLIGHTS
+from tests.unit.lethe.lake import SCHEMA, summary_of
+from tests.unit.lethe_operator.builders import condition
+from tests.unit.lethe_operator.cluster import Cluster
+from tests.unit.lethe_operator.small_lake import FLIGHTS
 
 SECONDS = 120
 LABELS = {"namespace": "ns", "dataset": "flights"}

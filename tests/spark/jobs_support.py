@@ -17,9 +17,9 @@ import lethe
 import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe.ids import run_id
-from lethe.ledger.ledger import Ledger
-from lethe.run import (
+from lethe.base.ids import run_id
+from lethe.contract.result import Phase, RequestResult, RunResult
+from lethe.contract.run import (
     BufferRef,
     CreateTable,
     DatasetRef,
@@ -30,12 +30,13 @@ from lethe.run import (
     SnapshotLimits,
     TableRef,
 )
-from lethe.run_result import Phase, RequestResult, RunResult
-from lethe.table import catalogs, ledger_store
-from lethe.table.facts import data_files, observe
-from lethe_spark.app import job_of
-from lethe_spark.context import RunContext
-from lethe_spark.progress import Reporter
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import data_files, observe
+from lethe.ledger.ledger import Ledger
+from lethe.ledger_store import store as ledger_store
+from lethe_spark.apps.app import job_of
+from lethe_spark.run.context import RunContext
+from lethe_spark.run.progress import Reporter
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession

@@ -13,22 +13,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from lethe import names
-from lethe.ids import batch_folder
+from lethe.base import names
+from lethe.base.ids import batch_folder
+from lethe.contract.result import Phase, Progress
+from lethe.contract.run import BufferRef, CreateTable, RunKind, RunSpec, TableRef
+from lethe.files.bounds import FileBounds
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import data_files
 from lethe.ledger.ledger import Delta
-from lethe.plan.bounds import FileBounds
-from lethe.run import BufferRef, CreateTable, RunKind, RunSpec, TableRef
-from lethe.run_result import Phase, Progress
-from lethe.table import catalogs
-from lethe.table.facts import data_files
-from lethe_spark.context import RunContext
-from lethe_spark.ingest import BatchSource
+from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.ingest.ingest import BatchSource
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.rewrite import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.ledger_commit import Intent, commit_on_ledger
-from lethe_spark.progress import Reporter
+from lethe_spark.run.context import RunContext
+from lethe_spark.run.progress import Reporter
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lethe.run import MailboxEntry, ResultPointer, RunSpec
-from lethe.run_result import Progress, RunResult
-from lethe.table import run_documents
+from lethe.contract.result import Progress, RunResult
+from lethe.contract.run import MailboxEntry, ResultPointer, RunSpec
+from lethe.iceberg import run_documents
 
 from tests.api_server import CONFIG_MAPS, LEASES, ApiServer
 from tests.spark.lake import Lake

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lethe.run import Maintenance, RunSpec, SnapshotLimits
-from lethe.run_result import RunResult
-from lethe.table.facts import data_files
+from lethe.contract.result import RunResult
+from lethe.contract.run import Maintenance, RunSpec, SnapshotLimits
+from lethe.iceberg.facts import data_files
 from lethe_spark.jvm.spark_table import SparkTable
 
 from tests.spark.jobs_support import Story, local

@@ -8,8 +8,8 @@ from typing import Any
 
 import lethe
 import lethe_spark
+from lethe.contract.run import Deletes, RestatementRequest, RunSpec
 from lethe.ledger.tombstone import Mask
-from lethe.run import Deletes, RestatementRequest, RunSpec
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from tests.spark.jobs_support import Row, Story, of_arrow, of_spark

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe import names
-from lethe.buffer import open_buffer
+from lethe.base import names
+from lethe.buffer.digest import BufferDigest, digest
+from lethe.contract.result import RunResult
+from lethe.contract.run import ConsolidationSpec, CreateTable, RunSpec, TableRef
 from lethe.ledger.parts import get_many
-from lethe.plan.digest import BufferDigest, digest
-from lethe.run import ConsolidationSpec, CreateTable, RunSpec, TableRef
-from lethe.run_result import RunResult
+from lethe.storage.buffer import open_buffer
 from pyspark.sql import SparkSession
 
 from tests.builders import NOW

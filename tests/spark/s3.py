@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lethe.s3 import s3_client
+from lethe.storage.s3 import s3_client
 
 from tests.spark import servers
 from tests.spark.postgres import free_port

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-from lethe import aws
+from lethe.storage import aws
 
 from tests.spark import servers
 from tests.spark.postgres import free_port

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from lethe.run import RunBoundary, TableRef
-from lethe.run_result import Phase
-from lethe_spark.launching import ARCHIVE
+from lethe.contract.result import Phase
+from lethe.contract.run import RunBoundary, TableRef
+from lethe_spark.run.launching import ARCHIVE
 from pyspark.sql import SparkSession
 
 from tests.spark.driver import Driver

@@ -8,7 +8,7 @@ from pathlib import Path
 import lethe
 import lethe_spark
 import pytest
-from lethe.errors import InputError, LedgerError
+from lethe.base.errors import InputError, LedgerError
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Story, of_batches, of_spark

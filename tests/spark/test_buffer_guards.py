@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe import names
+from lethe.base import names
+from lethe.base.errors import InputError, TransientError
 from lethe.cli.set_aside import moved_files
-from lethe.errors import InputError, TransientError
-from lethe.plan.claims import Claim, Owner
-from lethe.run import BufferRef, Replacement, RunBoundary
-from lethe.surroundings import read_claim, tables_around, take_claim
-from lethe.table import catalogs, folders
-from lethe_spark.app import job_of
-from lethe_spark.id_lists import with_ids
+from lethe.contract.run import BufferRef, Replacement, RunBoundary
+from lethe.guards.claim import Claim, Owner
+from lethe.iceberg import catalogs
+from lethe.storage import exclusive_folder as folders
+from lethe.storage.surroundings import read_claim, tables_around, take_claim
+from lethe_spark.apps.app import job_of
+from lethe_spark.commit.id_lists import with_ids
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -4,14 +4,14 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from lethe.buffer import open_buffer
-from lethe.errors import TransientError
-from lethe.plan.batches import BufferedBatch
-from lethe.run import BufferRef, ConsolidationSpec, SeenObject
-from lethe_spark.buffer_store import BufferAway, Bytes, FileTask, Store, Unread
-from lethe_spark.context import Run
-from lethe_spark.jobs.listing import list_buffer
-from lethe_spark.progress import Reporter
+from lethe.base.errors import TransientError
+from lethe.buffer.batch import BufferedBatch
+from lethe.contract.run import BufferRef, ConsolidationSpec, SeenObject
+from lethe.storage.buffer import open_buffer
+from lethe_spark.ingest.buffer_store import BufferAway, Bytes, FileTask, Store, Unread
+from lethe_spark.jobs.consolidation.listing import list_buffer
+from lethe_spark.run.context import Run
+from lethe_spark.run.progress import Reporter
 
 from tests.buffers import batches_in, listing_of
 from tests.builders import a_run

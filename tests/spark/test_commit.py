@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lethe import names
-from lethe.errors import ConflictError, InputError, UnknownCommitState
-from lethe_spark.base import observe_base
+from lethe.base import names
+from lethe.base.errors import ConflictError, InputError, UnknownCommitState
+from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jvm import ancestry
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, Rewrite, commit

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import lethe
 import pytest
-from lethe import names
-from lethe.run import AllowedOperation, ResultPointer, RunBoundary, RunSpec, SnapshotLimits, TableRef
-from lethe.table import catalogs
+from lethe.base import names
+from lethe.contract.run import AllowedOperation, ResultPointer, RunBoundary, RunSpec, SnapshotLimits, TableRef
+from lethe.iceberg import catalogs
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
 from tests import api_server

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lethe.run import RunSpec
-from lethe_spark.context import KILLED
-from lethe_spark.session import make_session
+from lethe.contract.run import RunSpec
+from lethe_spark.apps.session import make_session
+from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
 from tests import api_server

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from lethe import names
-from lethe.table import ledger_store
-from lethe.table.facts import observe
-from lethe_spark.backoff import ATTEMPTS
-from lethe_spark.session import make_session
+from lethe.base import names
+from lethe.iceberg.facts import observe
+from lethe.ledger_store import store as ledger_store
+from lethe_spark.apps.session import make_session
+from lethe_spark.jvm.backoff import ATTEMPTS
 from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lethe.errors import TransientError, UnknownCommitState
-from lethe_spark.session import make_session
+from lethe.base.errors import TransientError, UnknownCommitState
+from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -5,8 +5,8 @@ Deaths at the named steps are in test_crash_steps.py.
 """
 
 import pytest
-from lethe import names
-from lethe_spark.session import make_session
+from lethe.base import names
+from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.spark.driver import Driver

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.run import RunSpec
-from lethe.run_result import RunResult
+from lethe.contract.result import RunResult
+from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
@@ -260,7 +260,7 @@ def application(story: Story, spec: RunSpec, run_file: Path, crash_at: str = "")
     run_file.write_text(spec.to_json())
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "lethe_spark.app", "--run", str(run_file)),
+            *(sys.executable, "-m", "lethe_spark.apps.app", "--run", str(run_file)),
             *("--conf", "spark.master=local[1]", "--conf", "spark.sql.shuffle.partitions=1"),
             *("--conf", "spark.driver.memory=512m"),
         ],

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

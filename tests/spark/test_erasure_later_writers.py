@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.run_result import RunResult
+from lethe.contract.result import RunResult
 from pyspark.sql import SparkSession
 
 from tests.spark.erasure_support import blockers, check_closed, erase, look, tag, three_batches

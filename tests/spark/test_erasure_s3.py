@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.errors import InputError
+from lethe.base.errors import InputError
+from lethe.contract.result import RunResult
 from lethe.ledger.erasure import Holder
-from lethe.run_result import RunResult
-from lethe_spark.jobs.erasure_close import RETENTION_VARIABLE
-from lethe_spark.session import make_session
+from lethe_spark.apps.session import make_session
+from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

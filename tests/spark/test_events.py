@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.buffer import Buffer
 from lethe.ledger.ledger import BatchState
+from lethe.storage.buffer import Buffer
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 
 from tests.spark import s3, sqs
 from tests.spark.hearing import SECONDS, Air, eventually, readers, reading, reading_soon
 from tests.spark.postgres import free_port
 from tests.spark.sqs import Sqs, TestQueue, created
-from tests.unit.lethe.table.lake import catalog_in
-from tests.unit.operator.builders import a_dataset_body, condition
-from tests.unit.operator.cluster import Cluster
-from tests.unit.operator.small_lake import claimed_table, eager_dataset
+from tests.unit.lethe.lake import catalog_in
+from tests.unit.lethe_operator.builders import a_dataset_body, condition
+from tests.unit.lethe_operator.cluster import Cluster
+from tests.unit.lethe_operator.small_lake import claimed_table, eager_dataset
 
 
 @pytest.fixture(scope="module")

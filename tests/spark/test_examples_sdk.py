@@ -9,7 +9,7 @@ from pathlib import Path
 
 import lethe
 import pytest
-from lethe_spark.context import KILLED
+from lethe_spark.run.context import KILLED
 
 ROOT = Path(__file__).parents[2]
 

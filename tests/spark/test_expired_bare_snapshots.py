@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import lethe
 import pytest
-from lethe import names
+from lethe.base import names
 from lethe.ledger.tombstone import META_PURGED_BY
 from pyspark.sql import SparkSession
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from lethe import names
-from lethe.errors import ConflictError, InputError
+from lethe.base import names
+from lethe.base.errors import ConflictError, InputError
 from lethe_spark.jvm.ancestry import Expectation
 from lethe_spark.jvm.commit import Append, DeleteFiles, LedgerOnly, commit, find_staged, stage
 from lethe_spark.jvm.data_files import find_files

@@ -13,17 +13,17 @@ from typing import Any
 import lethe
 import lethe_spark
 import pytest
-from lethe.errors import InputError, TableError
-from lethe.run import CreateTable, TableRef
-from lethe.table import catalogs
-from lethe.table.folder_catalog import FolderCatalog
-from lethe.table.folders import LocalFolder
-from lethe.table.versions import MetadataFolder
-from lethe_spark import folder_server
-from lethe_spark.folder_server import Tables
+from lethe.base.errors import InputError, TableError
+from lethe.contract.run import CreateTable, TableRef
+from lethe.hadoop.catalog import FolderCatalog
+from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.iceberg import catalogs
+from lethe.storage.exclusive_folder import LocalFolder
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.session import make_session
+from lethe_spark.sql import folder_server
+from lethe_spark.sql.folder_server import Tables
 from pyspark.sql import SparkSession
 
 from tests.spark.appender import append, appenders

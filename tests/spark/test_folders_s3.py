@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.errors import ConflictError, InputError, TransientError, UnknownCommitState
-from lethe.table import folders
-from lethe.table.folder_catalog import FolderCatalog
-from lethe.table.folders import S3Folder
-from lethe.table.versions import MetadataFolder
+from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
+from lethe.hadoop.catalog import FolderCatalog
+from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.storage import exclusive_folder as folders
+from lethe.storage.exclusive_folder import S3Folder
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema

@@ -12,8 +12,8 @@ import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe import names
-from lethe.errors import LedgerError
+from lethe.base import names
+from lethe.base.errors import LedgerError
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 

@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.errors import InputError, TransientError
+from lethe.base.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
-from lethe_spark import buffer_store
-from lethe_spark import ingest as ingest_module
-from lethe_spark.buffer_store import BufferAway, FileTask, Watched
-from lethe_spark.ingest import BatchSource, Ingested, write_batches
+from lethe_spark.ingest import buffer_store
+from lethe_spark.ingest import ingest as ingest_module
+from lethe_spark.ingest.buffer_store import BufferAway, FileTask, Watched
+from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 
 from tests.spark.lake import SCHEMA, BufferFolder, Flights
-from tests.unit.lethe_spark.reading import read_tasks
+from tests.unit.lethe_spark.ingest.reading import read_tasks
 
 DAY = pa.array([1], pa.int32())
 Read = Callable[..., Ingested]

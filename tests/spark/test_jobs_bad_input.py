@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lethe.errors import TransientError
-from lethe.run import BufferRef, CreateTable, FileFormat, TableRef
-from lethe.run_result import RunResult
+from lethe.base.errors import TransientError
+from lethe.contract.result import RunResult
+from lethe.contract.run import BufferRef, CreateTable, FileFormat, TableRef
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows
 from tests.spark.lake import CATALOG, ROWS, Lake
-from tests.unit.lethe_spark.reading import FORMATS, written
+from tests.unit.lethe_spark.ingest.reading import FORMATS, written
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.errors import InputError
-from lethe.run import RestatementRequest
-from lethe.run_result import RequestResult, RunResult
-from lethe_spark import change_rows
+from lethe.base.errors import InputError
+from lethe.contract.result import RequestResult, RunResult
+from lethe.contract.run import RestatementRequest
+from lethe_spark.ingest import change_rows
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.run import CreateTable, RunSpec, TableRef
-from lethe.run_result import RunResult
+from lethe.contract.result import RunResult
+from lethe.contract.run import CreateTable, RunSpec, TableRef
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe import names
-from lethe.errors import InputError, LetheError
-from lethe.run import BufferRef, CreateTable, RunSpec, TableRef
+from lethe.base import names
+from lethe.base.errors import InputError, LetheError
+from lethe.contract.run import BufferRef, CreateTable, RunSpec, TableRef
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Row, Story, of_batches

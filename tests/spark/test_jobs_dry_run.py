@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from lethe.errors import InputError
-from lethe.run import RestatementRequest
-from lethe.run_result import RunResult
+from lethe.base.errors import InputError
+from lethe.contract.result import RunResult
+from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -8,9 +8,9 @@ import lethe
 import lethe_spark
 import pyarrow.parquet as pq
 import pytest
-from lethe.errors import InputError, TransientError
-from lethe.run import RestatementRequest
-from lethe.run_result import RunResult
+from lethe.base.errors import InputError, TransientError
+from lethe.contract.result import RunResult
+from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from lethe.plan.values_digest import values_digest
-from lethe.run import Provenance, SnapshotLimits
+from lethe.contract.run import Provenance, SnapshotLimits
+from lethe.restatement.values_digest import values_digest
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

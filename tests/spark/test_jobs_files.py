@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pc
 import pytest
-from lethe.ids import batch_file
-from lethe.run import BufferRef, FileFormat
-from lethe.run_result import RunResult
-from lethe_spark.app import job_of
+from lethe.base.ids import batch_file
+from lethe.contract.result import RunResult
+from lethe.contract.run import BufferRef, FileFormat
+from lethe_spark.apps.app import job_of
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Story, of_batches, some_rows

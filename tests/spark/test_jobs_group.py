@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.errors import TransientError
-from lethe.run import Replacement, RestatementRequest
-from lethe.run_result import RunResult
+from lethe.base.errors import TransientError
+from lethe.contract.result import RunResult
+from lethe.contract.run import Replacement, RestatementRequest
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lethe.plan.id_lists import LISTED_IDS_AT_MOST, parse_ids
-from lethe.run import RestatementRequest
-from lethe.run_result import RequestResult
-from lethe_spark.id_lists import with_ids
+from lethe.contract.result import RequestResult
+from lethe.contract.run import RestatementRequest
+from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
+from lethe_spark.commit.id_lists import with_ids
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request, ago

@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lethe.errors import LedgerError
-from lethe.run import Replacement
+from lethe.base.errors import LedgerError
+from lethe.contract.run import Replacement
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -1,8 +1,8 @@
 """What event notifications told of an object is remembered by the commit that promotes it, if that is what it promotes."""
 
 import pytest
-from lethe.plan.events import Written, is_settled
-from lethe.run import RunSpec, SeenObject
+from lethe.buffer.notifications import Written, is_settled
+from lethe.contract.run import RunSpec, SeenObject
 from pyspark.sql import SparkSession
 
 from tests.buffers import batches_in

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lethe.run import SnapshotLimits
+from lethe.contract.run import SnapshotLimits
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches

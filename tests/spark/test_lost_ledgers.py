@@ -7,14 +7,14 @@ import lethe
 import lethe_spark
 import pytest
 from click.testing import CliRunner
-from lethe import names
+from lethe.base import names
+from lethe.base.errors import LedgerError
 from lethe.cli.main import cli
-from lethe.errors import LedgerError
+from lethe.contract.run import AcceptedHead, CreateTable
+from lethe.iceberg.facts import observe
 from lethe.ledger.lineage import last_ledger
-from lethe.run import AcceptedHead, CreateTable
-from lethe.table.facts import observe
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.spark import faults

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import lethe
 import pytest
-from lethe.run import SnapshotLimits
-from lethe_spark.jobs.compaction import compact_small_files
+from lethe.contract.run import SnapshotLimits
+from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from pyspark.sql import SparkSession
 
 from tests.spark.driver import Driver

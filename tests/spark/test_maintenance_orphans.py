@@ -11,7 +11,7 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe_spark.session import make_session
+from lethe_spark.apps.session import make_session
 from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
-from lethe.plan import rearm
+from lethe.files import rearm
 from pyspark.sql import SparkSession
 
 from tests.model.acts import (

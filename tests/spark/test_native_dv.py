@@ -4,10 +4,10 @@ from collections import Counter
 
 import lethe
 import pytest
-from lethe.errors import InputError
+from lethe.base.errors import InputError
+from lethe.contract.result import RequestResult, RunResult
+from lethe.contract.run import RestatementRequest
 from lethe.ledger.tombstone import Mask
-from lethe.run import RestatementRequest
-from lethe.run_result import RequestResult, RunResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

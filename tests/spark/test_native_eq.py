@@ -4,7 +4,7 @@ from collections import Counter
 
 import lethe
 import pytest
-from lethe.errors import InputError
+from lethe.base.errors import InputError
 from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession

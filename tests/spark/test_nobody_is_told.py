@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from lethe.run import RunSpec
+from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from lethe.errors import TableError
-from lethe.plan.digest import BufferDigest
-from lethe.run import RunSpec
-from lethe.table import catalogs
-from lethe.table.facts import observe
+from lethe.base.errors import TableError
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.run import RunSpec
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import observe
 from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.table import decide
+from lethe_operator.decide.dataset import decide
 from lethe_operator.observe.ledgers import Lookup, asked_by
 from lethe_operator.observe.tables import view_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import counted
-from lethe.table import catalogs
-from lethe.table.facts import observe
 from lethe_operator.decide.actions import Actions
-from lethe_operator.decide.table import decide
-from lethe_operator.decide.vacuum_triggers import hidden_percent
+from lethe_operator.decide.dataset import decide
+from lethe_operator.decide.vacuum.triggers import hidden_percent
 from lethe_operator.observe.tables import view_of
 from lethe_operator.resources.dataset import parse_dataset
 from lethe_operator.resources.observed import TableView, World

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from lethe import names
-from lethe.plan.partitions import partitions_of_batches
+from lethe.base import names
+from lethe.files.partitions import partitions_of_batches
 from lethe_spark.jvm.commit import find_staged, stage
 from lethe_spark.jvm.rewrite import write_uncommitted
 

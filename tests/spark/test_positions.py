@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.plan.erasing import Kind, Values
-from lethe.table.candidates import candidates
-from lethe.table.positions import Wanted, find
+from lethe.files.values import Kind, Values
+from lethe.search.candidates import candidates
+from lethe.search.positions import Wanted, find
 
 from tests.spark.jobs_support import local
 from tests.spark.lake import CATALOG, Flights

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from lethe.run_result import Phase, Progress, RunResult
-from lethe_spark import result
-from lethe_spark.kube import Api, StatusConfigMap
-from lethe_spark.progress import Reporter, running_tasks, sink_of
+from lethe.contract.result import Phase, Progress, RunResult
+from lethe_spark.run import result
+from lethe_spark.run.kube import Api, StatusConfigMap
+from lethe_spark.run.progress import Reporter, running_tasks, sink_of
 from pyspark.sql import SparkSession
 
 from tests import api_server

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.attempt import Attempt
-from lethe_spark.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

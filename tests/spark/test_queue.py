@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from lethe.errors import TransientError
-from lethe.queue import Message, Queue
+from lethe.base.errors import TransientError
+from lethe.storage.queue import Message, Queue
 
 from tests.spark import sqs
 from tests.spark.postgres import free_port

@@ -5,9 +5,9 @@ from collections import Counter
 
 import lethe
 import pytest
-from lethe.errors import ConflictError
-from lethe.run_result import RequestResult, RunResult
-from lethe_spark import group_commit
+from lethe.base.errors import ConflictError
+from lethe.contract.result import RequestResult, RunResult
+from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lethe.errors import ConflictError, TransientError
-from lethe.run_result import RequestResult, RunResult
-from lethe_spark import group_commit
+from lethe.base.errors import ConflictError, TransientError
+from lethe.contract.result import RequestResult, RunResult
+from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import lethe
 import pytest
-from lethe.errors import ConflictError
-from lethe.run import RestatementRequest
-from lethe.run_result import RunResult
-from lethe_spark import group_commit
+from lethe.base.errors import ConflictError
+from lethe.contract.result import RunResult
+from lethe.contract.run import RestatementRequest
+from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

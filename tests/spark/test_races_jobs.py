@@ -4,7 +4,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from lethe.run_result import RequestResult
+from lethe.contract.result import RequestResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from lethe.errors import ConflictError
-from lethe_spark import ledger_commit
-from lethe_spark.jobs import restate
+from lethe.base.errors import ConflictError
+from lethe_spark.commit import ledger_commit
+from lethe_spark.jobs.restatement import job as restate
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

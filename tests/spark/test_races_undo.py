@@ -1,7 +1,7 @@
 """An Undo meets others: its rows are all there, or it is refused; nobody loses a row that was said to be back."""
 
 import pytest
-from lethe.run_result import RequestResult
+from lethe.contract.result import RequestResult
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request
@@ -103,8 +103,8 @@ def test_the_rows_that_a_replay_wrote_in_vain_leave_the_storage(story: Story) ->
 def test_files_of_a_commit_in_doubt_stay_in_storage(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog's answer to the commit is lost and the table's history cannot be read: nobody knows whether it landed.
     It did."""
-    from lethe.errors import UnknownCommitState
-    from lethe_spark import ledger_commit
+    from lethe.base.errors import UnknownCommitState
+    from lethe_spark.commit import ledger_commit
 
     really, lost = ledger_commit.commit, []
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import lethe
 import lethe_spark
 import pytest
-from lethe.errors import InputError, LedgerError
+from lethe.base.errors import InputError, LedgerError
 from pyspark.sql import DataFrame
 
 from tests.spark.lake import Flights

@@ -9,12 +9,13 @@ from pathlib import Path
 import lethe
 import lethe_spark
 import pytest
-from lethe.errors import InputError
-from lethe_spark import frames, reader
-from lethe_spark.jvm import staged
+from lethe.base.errors import InputError
+from lethe_spark.jvm import scan_tasks as staged
 from lethe_spark.jvm.columns import in_set
 from lethe_spark.jvm.gateway import gateway, jvm
-from lethe_spark.jvm.staged import held_now, plan_tasks, stage, staged_now
+from lethe_spark.jvm.scan_tasks import held_now, plan_tasks, stage, staged_now
+from lethe_spark.sdk import reader
+from lethe_spark.sql import frames
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 

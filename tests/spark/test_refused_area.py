@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from lethe.buffer import open_store
+from lethe.buffer.batch import is_data
+from lethe.buffer.refusals import is_file, refused_folder
+from lethe.contract.run import BufferRef
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
-from lethe.mover import open_mover
-from lethe.plan.batches import is_data
-from lethe.plan.refusals import is_file, refused_folder
-from lethe.run import BufferRef
-from lethe_spark.jobs.refusing import set_one_aside
-from lethe_spark.progress import Reporter
+from lethe.storage.buffer import open_store
+from lethe.storage.mover import open_mover
+from lethe_spark.jobs.consolidation.refuse import set_one_aside
+from lethe_spark.run.progress import Reporter
 
 from tests.builders import RUN, a_run
 from tests.spark.jobs_support import Killed, Watched, die

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe import names
-from lethe.errors import InputError
-from lethe.plan.retention import plan_sweep
-from lethe.run import BufferRef, CreateTable, TableRef
-from lethe_spark.name_mapping import PROPERTY
+from lethe.base import names
+from lethe.base.errors import InputError
+from lethe.buffer.retention import plan_sweep
+from lethe.contract.run import BufferRef, CreateTable, TableRef
+from lethe_spark.ingest.name_mapping import PROPERTY
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812

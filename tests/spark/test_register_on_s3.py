@@ -7,11 +7,11 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe import names
-from lethe.ids import batch_folder
-from lethe.run import BufferRef
-from lethe_spark.footers import TAIL_BYTES
-from lethe_spark.session import make_session
+from lethe.base import names
+from lethe.base.ids import batch_folder
+from lethe.contract.run import BufferRef
+from lethe_spark.apps.session import make_session
+from lethe_spark.ingest.footers import TAIL_BYTES
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.errors import TransientError
-from lethe.plan.batches import file_etag
+from lethe.base.errors import TransientError
+from lethe.buffer.batch import file_etag
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import ALL_GONE, Killed, die, local, of_batches

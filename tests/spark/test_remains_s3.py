@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from lethe.errors import TransientError
+from lethe.base.errors import TransientError
 from lethe.ledger.erasure import Holder
-from lethe.table.remains import Remain, S3Objects, VersionsDenied
+from lethe.storage.object_versions import Remain, S3Objects, VersionsDenied
 
 from tests.spark.s3 import READER, S3, running
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.errors import TableError
-from lethe.run import DatasetRef, RestatementRequest, RunSpec
-from lethe.run_result import RequestResult
+from lethe.base.errors import TableError
+from lethe.contract.result import RequestResult
+from lethe.contract.run import DatasetRef, RestatementRequest, RunSpec
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

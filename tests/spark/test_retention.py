@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from lethe import names
-from lethe.run import BufferRef
+from lethe.base import names
+from lethe.contract.run import BufferRef
 from lethe_operator.kube import DATASETS
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Killed, Story, die, of_batches
 from tests.spark.lake import Lake
-from tests.unit.operator.cluster import Cluster
+from tests.unit.lethe_operator.cluster import Cluster
 
 
 @pytest.fixture

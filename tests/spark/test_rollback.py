@@ -1,8 +1,8 @@
 """A run that was asked for before a rollback does not build on the table after it, unless somebody accepts that head."""
 
 import pytest
-from lethe.errors import InputError
-from lethe.run import RunSpec
+from lethe.base.errors import InputError
+from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Story

@@ -25,7 +25,7 @@ NEEDLE = b"what-nobody-else-may-read"
 # of a driver with executors.
 DRIVER = """
 import json, os, sys
-from lethe_spark.launching import launch_confs
+from lethe_spark.run.launching import launch_confs
 from pyspark import SparkConf, SparkContext
 confs = launch_confs(json.loads(sys.argv[1]), os.environ)
 context = SparkContext(conf=SparkConf().setAll(list(confs.items())))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lethe.run import RunSpec, TableRef
-from lethe.run_result import Phase
-from lethe_spark.app import release
+from lethe.contract.result import Phase
+from lethe.contract.run import RunSpec, TableRef
+from lethe_spark.apps.app import release
 from pyspark.sql import SparkSession
 
 from tests.spark.driver import Driver

@@ -9,7 +9,7 @@ from typing import Literal
 import lethe
 import lethe_spark
 import pytest
-from lethe.errors import InputError
+from lethe.base.errors import InputError
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Killed, Row, Story, die, local, of_arrow, of_batches, of_spark

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from lethe.table import catalogs
-from lethe_operator.decide.groups import PAUSE_BETWEEN_COMMITS
-from lethe_spark.session import make_session
+from lethe.iceberg import catalogs
+from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS
+from lethe_spark.apps.session import make_session
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table

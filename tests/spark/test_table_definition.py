@@ -4,10 +4,10 @@ import itertools
 from pathlib import Path
 
 import pytest
-from lethe.errors import InputError
-from lethe.run import CreateTable, TableRef
+from lethe.base.errors import InputError
+from lethe.contract.run import CreateTable, TableRef
+from lethe_spark.commit.opening import open_table
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.opening import open_table
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Story

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import lethe_spark
 import pytest
-from lethe.errors import TableError
-from lethe.run import RunSpec
-from lethe_spark import batch_writer
+from lethe.base.errors import TableError
+from lethe.contract.run import RunSpec
+from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.session import make_session
+from lethe_spark.sdk import batch_writer
 from pyspark.sql import SparkSession
 
 from tests.builders import a_request

@@ -7,11 +7,11 @@ from typing import Any
 import lethe_spark
 import pyarrow as pa
 import pytest
-from lethe import names
-from lethe.errors import InputError
-from lethe.plan.tracking import row_of
-from lethe.run import RunKind, RunSpec
-from lethe.table import tracking_files
+from lethe.base import names
+from lethe.base.errors import InputError
+from lethe.batches_table import files as tracking_files
+from lethe.buffer.batch_rows import row_of
+from lethe.contract.run import RunKind, RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import ALL_GONE, Killed, Story, die

@@ -7,16 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from lethe.batches_table import table as tracking
+from lethe.batches_table import upkeep as tracking_upkeep
+from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry, BatchState
-from lethe.table import catalogs, tracking, tracking_upkeep
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from tests.builders import a_batch
 from tests.spark import postgres, rest_catalog, s3
 from tests.spark.lake import Lake
-from tests.unit.lethe.table.lake import SCHEMA, commit, named_files
-from tests.unit.lethe.table.tracked import BATCHES, NAME, Overtaken, rows, update, wanted
+from tests.unit.lethe.lake import SCHEMA, commit, named_files
+from tests.unit.lethe.tracked import BATCHES, NAME, Overtaken, rows, update, wanted
 
 WRITERS = 4
 TURNS = 5

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe.run import RunSpec, parse_run
+from lethe.contract.run import RunSpec, parse_run
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.observe.tables import Tables
 from lethe_operator.reconcile import Reconciler
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.spark.driver import Driver
 from tests.spark.jobs_support import Story, of_batches
 from tests.spark.lake import Lake
-from tests.unit.operator.cluster import Client, Cluster
+from tests.unit.lethe_operator.cluster import Client, Cluster
 
 
 @pytest.fixture

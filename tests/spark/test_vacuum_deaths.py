@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lethe.run import RunSpec
-from lethe.run_result import RunResult
+from lethe.contract.result import RunResult
+from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.driver import CONFS, Driver
@@ -66,7 +66,7 @@ def on_a_tiny_disk(driver: Driver, spec: RunSpec, folder: Path) -> tuple[int, Ru
             "sh",
             sys.executable,
             "-m",
-            "lethe_spark.app",
+            "lethe_spark.apps.app",
             "--run",
             str(path),
             *confs,

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from lethe.errors import InputError
-from lethe.run_result import RunResult
-from lethe_spark.jobs import purge_step, vacuum
+from lethe.base.errors import InputError
+from lethe.contract.result import RunResult
+from lethe_spark.jobs.vacuum import job as vacuum
+from lethe_spark.jobs.vacuum import purge_step
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import Story, local, of_batches

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from lethe.run import RunSpec
+from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, local, of_batches

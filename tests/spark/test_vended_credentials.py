@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import lethe
 import lethe_spark
 import pytest
-from lethe import vended
-from lethe.s3 import s3_client
-from lethe.table import catalogs
-from lethe_spark.base import static_table
-from lethe_spark.session import make_session
+from lethe.iceberg import catalogs
+from lethe.storage import vended
+from lethe.storage.s3 import s3_client
+from lethe_spark.apps.session import make_session
+from lethe_spark.commit.table_state import static_table
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestEntry
 from pyiceberg.table import Table

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from botocore.exceptions import ClientError
-from lethe.errors import InputError
-from lethe.plan.write_once import LockMode, Retention
-from lethe.table.write_once import read, write_once
+from lethe.base.errors import InputError
+from lethe.erasure.retention_lock import LockMode, Retention
+from lethe.storage.write_once import read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from tests.spark.s3 import S3, running

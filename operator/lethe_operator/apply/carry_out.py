@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from lethe.buffer import open_buffer
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.run import DatasetRef
+from lethe.guards.claim import Holder, Owner, holder_of, rejected
+from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.claims import Holder, Owner, holder_of, rejected
-from lethe.plan.digest import BufferDigest
-from lethe.run import DatasetRef
-from lethe.surroundings import Adopted, take_claim
-from lethe.table import catalogs
+from lethe.storage.buffer import open_buffer
+from lethe.storage.surroundings import Adopted, take_claim
 
 from lethe_operator.apply import events, status
 from lethe_operator.apply.dispatch import dispatch, remind, withdraw
@@ -24,8 +24,8 @@ from lethe_operator.apply.signatures import sign
 from lethe_operator.apply.status_pool import write_all
 from lethe_operator.build import names
 from lethe_operator.build.sharing import company
-from lethe_operator.decide import policy_status
 from lethe_operator.decide.actions import Actions, Event, Launch
+from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from lethe.run import DatasetRef, MailboxEntry
+from lethe.contract.run import DatasetRef, MailboxEntry
 
 from lethe_operator.apply import intent
 from lethe_operator.apply.launch import Launched, ensure_dataset_objects

@@ -1,7 +1,7 @@
 """What a run is to do, stored before its Job exists. I/O."""
 
-from lethe.run import INLINE_BYTES_AT_MOST, RunPointer, RunSpec
-from lethe.table import run_documents
+from lethe.contract.run import INLINE_BYTES_AT_MOST, RunPointer, RunSpec
+from lethe.iceberg import run_documents
 
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.run import DatasetRef, RunSpec
+from lethe.contract.run import DatasetRef, RunSpec
 
 from lethe_operator.apply import intent
 from lethe_operator.build import job as build

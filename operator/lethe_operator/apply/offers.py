@@ -11,7 +11,7 @@ from datetime import datetime
 
 from lethe_operator.apply.launch import Prepared
 from lethe_operator.build.sharing import Company
-from lethe_operator.decide.gathering import Gathered, Waiting, gather
+from lethe_operator.decide.runs.driver_sharing import Gathered, Waiting, gather
 from lethe_operator.settings import SharedRuns
 
 

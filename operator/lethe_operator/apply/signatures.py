@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from lethe import names
-from lethe.errors import LetheError
-from lethe.plan.signature import SUFFIX, Signer, Statement
-from lethe.table import catalogs
-from lethe.table.write_once import read, write_once
-from lethe.vended import of_table
+from lethe.base import names
+from lethe.base.errors import LetheError
+from lethe.erasure.signature import SUFFIX, Signer, Statement
+from lethe.iceberg import catalogs
+from lethe.storage.vended import of_table
+from lethe.storage.write_once import read, write_once
 from pyiceberg.io import load_file_io
 
 from lethe_operator.decide.actions import Actions, Event

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lethe.run import DatasetRef, RunSpec
+from lethe.contract.run import DatasetRef, RunSpec
 
 from lethe_operator.build import names
 from lethe_operator.resources.boundaries import AccountMarks, ServiceAccountMarks

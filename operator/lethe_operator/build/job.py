@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lethe.run import RunSpec
+from lethe.contract.run import RunSpec
 
 from lethe_operator.build import names, pod
 from lethe_operator.build.sizing import Size

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from lethe.run import DatasetRef, MailboxEntry, RunKind, RunSpec
+from lethe.contract.run import DatasetRef, MailboxEntry, RunKind, RunSpec
 
 from lethe_operator.build import names
 from lethe_operator.resources.dispatch import Dispatch

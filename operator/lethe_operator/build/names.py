@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from lethe.ids import kube_name
-from lethe.run import DatasetRef, RunKind, RunSpec
+from lethe.base.ids import kube_name
+from lethe.contract.run import DatasetRef, RunKind, RunSpec
 
 from lethe_operator.resources.common import (
     API_VERSION,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.run import RunKind, RunMember, RunSpec
+from lethe.contract.run import RunKind, RunMember, RunSpec
 
 from lethe_operator.build import names, spark_conf
 from lethe_operator.build.sizing import Pod, Size

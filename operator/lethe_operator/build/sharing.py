@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lethe.run import RunKind, RunSpec
+from lethe.contract.run import RunKind, RunSpec
 
 from lethe_operator.build.sizing import Size
 from lethe_operator.resources.dataset import RunTemplate

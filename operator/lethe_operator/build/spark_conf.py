@@ -6,7 +6,7 @@ an object's spec.
 
 from collections.abc import Mapping
 
-from lethe.run import RunSpec
+from lethe.contract.run import RunSpec
 
 from lethe_operator.build import names
 from lethe_operator.build.sizing import Pod, Size
@@ -20,7 +20,7 @@ SCRATCH = "/scratch"
 RPC_PATH = "/etc/lethe/rpc"
 RPC_SECRET_KEY = "secret"
 # Driver and executors know each other by a secret of the run, and encrypt what they send and what they spill to disks. The driver
-# sets the file of its own side (lethe_spark.rpc_secret): without it Spark refuses to start rather than to go on unprotected.
+# sets the file of its own side (lethe_spark.run.rpc_secret): without it Spark refuses to start rather than to go on unprotected.
 # The file is named for both sides, because an executor fetches its settings from the driver before it reads the name that
 # is for executors only (`spark.authenticate.secret.executor.file`).
 AUTHENTICATED: Mapping[str, str] = {

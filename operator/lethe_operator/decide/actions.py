@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from lethe.contract.run import RunSpec
+from lethe.guards.claim import Owner
 from lethe.ledger.ledger import BufferedObject
-from lethe.plan.claims import Owner
-from lethe.run import RunSpec
 
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, Place
 from lethe_operator.resources.restatement import SecretFile

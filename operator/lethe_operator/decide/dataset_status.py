@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.result import LISTED_AT_MOST
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
-from lethe.plan.digest import BufferDigest
-from lethe.run_result import LISTED_AT_MOST
 
-from lethe_operator.decide import conditions, erasure_status, rollback
+from lethe_operator.decide import conditions
 from lethe_operator.decide.conditions import Condition, timestamp
-from lethe_operator.decide.consolidation import Outcome
-from lethe_operator.decide.retry import Again, GivenUp, Going, Verdict
-from lethe_operator.decide.table_identity import another_table, is_accepted
-from lethe_operator.decide.vacuum import VacuumVerdict
-from lethe_operator.decide.validation import Blocker
+from lethe_operator.decide.consolidation.trigger import Outcome
+from lethe_operator.decide.erasure import status as erasure_status
+from lethe_operator.decide.guards import rollback
+from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.table_identity import another_table, is_accepted
+from lethe_operator.decide.runs.retry import Again, GivenUp, Going, Verdict
+from lethe_operator.decide.vacuum.decide import VacuumVerdict
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset

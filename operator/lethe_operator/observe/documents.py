@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from lethe.run import Document, RunPointer
+from lethe.contract.run import Document, RunPointer
 from pydantic import ValidationError
 
 D = TypeVar("D", bound=Document)

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from lethe.buffer import open_buffer
-from lethe.errors import TransientError
+from lethe.base.errors import TransientError
+from lethe.buffer.arrivals import Folders
+from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.layout import layout_of
+from lethe.buffer.notifications import Notice, Unreadable, Written, folders_to_list, is_over, is_settled, latest, read
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
-from lethe.plan.arrivals import Folders
-from lethe.plan.batches import BufferedBatch
-from lethe.plan.events import Notice, Unreadable, Written, folders_to_list, is_over, is_settled, latest, read
-from lethe.plan.layouts import layout_of
-from lethe.queue import LONGEST_POLL_SECONDS, Message, Queue
+from lethe.storage.buffer import open_buffer
+from lethe.storage.queue import LONGEST_POLL_SECONDS, Message, Queue
 
 from lethe_operator.observe.failures import scrubbed, unavailable
 from lethe_operator.observe.listing import Listings

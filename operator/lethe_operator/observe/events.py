@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lethe.ledger.ledger import BatchEntry
-from lethe.queue import Queue
+from lethe.storage.queue import Queue
 from lethe.uri import is_s3
 
 from lethe_operator.observe.event_reader import Reader, Surroundings

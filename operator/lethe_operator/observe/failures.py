@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from lethe.errors import InputError, LetheError
+from lethe.base.errors import InputError, LetheError
 
 from lethe_operator.observe.time_limit import TookTooLong
 from lethe_operator.reasons import Reason

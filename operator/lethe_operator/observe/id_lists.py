@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe.errors import InputError
-from lethe.plan.id_lists import IdList, parse_ids
+from lethe.base.errors import InputError
+from lethe.restatement.id_list import IdList, parse_ids
 
-from lethe_operator.decide.ends import finished_before
+from lethe_operator.decide.restatement.outcome import finished_before
 from lethe_operator.kube import CONFIG_MAPS, Document, Kube, NotFound
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_BATCH_IDS

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
-from lethe.plan.digest import BufferDigest
 
 from lethe_operator.resources.observed import NotListed, Run, Unavailable
 from lethe_operator.resources.restatement import Restatement

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from lethe import surroundings
-from lethe.buffer import open_buffer
+from lethe.buffer.arrivals import Folders, with_folders
+from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.buffer.digest import BufferDigest, digest
+from lethe.guards.rejections import Around
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
-from lethe.plan.arrivals import Folders, with_folders
-from lethe.plan.batches import BufferedBatch, NoBatch
-from lethe.plan.digest import BufferDigest, digest
-from lethe.plan.guards import Around
+from lethe.storage import surroundings
+from lethe.storage.buffer import open_buffer
 
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.time_limit import TookTooLong

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lethe.errors import InputError
-from lethe.table import catalogs
+from lethe.base.errors import InputError
+from lethe.iceberg import catalogs
 from lethe.uri import is_local, is_s3
 
 from lethe_operator.kube import DATASETS, Kube

@@ -16,8 +16,8 @@ from heapq import nsmallest
 from typing import Any
 
 from lethe_operator.decide.conditions import SUCCEEDED, TRUE, find, parsed_time
-from lethe_operator.decide.erasure_status import digest_of, is_awaited
-from lethe_operator.decide.time_to_live import DELETED_AT_ONCE
+from lethe_operator.decide.erasure.status import digest_of, is_awaited
+from lethe_operator.decide.restatement.ttl import DELETED_AT_ONCE
 from lethe_operator.kube import RESTATEMENTS, Kube
 from lethe_operator.resources.common import InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid

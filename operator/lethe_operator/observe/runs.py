@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from lethe.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
-from lethe.run import Document as RunDocument
-from lethe.run import ResultPointer, RunKind, RunPointer, RunSpec, is_pointer
-from lethe.run_result import FAILED, Progress, RunResult
+from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
+from lethe.contract.result import FAILED, Progress, RunResult
+from lethe.contract.run import Document as RunDocument
+from lethe.contract.run import ResultPointer, RunKind, RunPointer, RunSpec, is_pointer
 from pydantic import ValidationError
 
 from lethe_operator.observe.documents import Documents

@@ -12,17 +12,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from lethe import names
-from lethe.errors import InputError, LedgerError
+from lethe.base import names
+from lethe.base.errors import InputError, LedgerError
+from lethe.batches_table import table as tracking
+from lethe.batches_table.table import Shown
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.run import RunPointer
+from lethe.guards import rejections as guards
+from lethe.guards.boundary import PATH_PROPERTIES
+from lethe.iceberg import catalogs, facts, run_documents
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
 from lethe.ledger.parts import apart
-from lethe.plan import guards
-from lethe.plan.boundary import PATH_PROPERTIES
-from lethe.plan.digest import BufferDigest
-from lethe.run import RunPointer
-from lethe.table import catalogs, facts, ledger_store, run_documents, tracking
-from lethe.table.tracking import Shown
+from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 

@@ -1,6 +1,6 @@
 """The vacuums of all Datasets of a namespace, as their Jobs say. I/O."""
 
-from lethe.run import RunKind
+from lethe.contract.run import RunKind
 
 from lethe_operator.kube import JOBS, Kube
 from lethe_operator.observe.runs import state_of, time_of

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from lethe.plan.digest import BufferDigest
-from lethe.run import RunKind
+from lethe.buffer.digest import BufferDigest
+from lethe.contract.run import RunKind
 
 from lethe_operator.build import names
-from lethe_operator.decide import boundaries
-from lethe_operator.decide.erasure import searching, wants_listing
-from lethe_operator.decide.erasure_status import digests
+from lethe_operator.decide.erasure.status import digests
+from lethe_operator.decide.guards import boundaries
+from lethe_operator.decide.guards.preconditions import other_reader
+from lethe_operator.decide.guards.rollback import rolled_back
+from lethe_operator.decide.guards.table_identity import doubts_restatements
 from lethe_operator.decide.policy_match import match
-from lethe_operator.decide.rollback import rolled_back
-from lethe_operator.decide.table_identity import doubts_restatements
-from lethe_operator.decide.validation import other_reader
+from lethe_operator.decide.restatement.row_search_gate import searching, wants_listing
 from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,

@@ -7,7 +7,7 @@ empty list allows nothing. A namespace without an entry has the entry `default`;
 from collections.abc import Mapping
 
 import yaml
-from lethe.run import AllowedOperation, RunBoundary
+from lethe.contract.run import AllowedOperation, RunBoundary
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 

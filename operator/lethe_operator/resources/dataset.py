@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lethe.run import Deletes, FileFormat, SchemaEvolution
+from lethe.contract.run import Deletes, FileFormat, SchemaEvolution
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec

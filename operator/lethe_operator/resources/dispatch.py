@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from lethe.run import RunKind
+from lethe.contract.run import RunKind
 
 from lethe_operator.resources.common import Spec
 

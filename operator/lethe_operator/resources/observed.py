@@ -7,13 +7,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
 
+from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
+from lethe.buffer.notifications import Written
+from lethe.contract.result import Progress, RunResult
+from lethe.contract.run import RestatementRequest, RunKind, RunSpec
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
-from lethe.plan.digest import EMPTY_BUFFER, BufferDigest
-from lethe.plan.events import Written
-from lethe.run import RestatementRequest, RunKind, RunSpec
-from lethe.run_result import Progress, RunResult
 
 from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset

@@ -7,7 +7,7 @@ whoever writes the object: the API server's audit log has the user, under the UI
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lethe.run import Manager, Provenance
+from lethe.contract.run import Manager, Provenance
 
 from lethe_operator.resources.common import GROUP
 

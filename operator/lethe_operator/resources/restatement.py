@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from lethe.ids import request_key
-from lethe.plan.id_lists import LISTED_IDS_AT_MOST, IdList
-from lethe.run import Provenance
+from lethe.base.ids import request_key
+from lethe.contract.run import Provenance
+from lethe.restatement.id_list import LISTED_IDS_AT_MOST, IdList
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
 

@@ -5,15 +5,16 @@ from typing import Any
 
 import click
 
+from lethe.base.errors import InputError
+from lethe.batches_table import table as tracking
+from lethe.batches_table.read import read_rows
+from lethe.buffer.batch_rows import STATES, BatchRow, row_of
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
 from lethe.cli.output import moment, number, print_json, print_pairs, print_table, working
-from lethe.errors import InputError
+from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
-from lethe.plan.tracking import STATES, BatchRow, row_of
-from lethe.table import catalogs, tracking
-from lethe.table.tracking_read import read_rows
 
 
 @click.command()

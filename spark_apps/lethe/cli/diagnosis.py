@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from lethe import names
+from lethe.base import names
+from lethe.files.bounds import FileBounds
 from lethe.ledger.lineage import Snapshot
-from lethe.plan.bounds import FileBounds
 
 MANY_SNAPSHOTS: Final = 1000
 DEFAULT_METRICS: Final = "truncate(16)"  # Iceberg's, where a table says nothing

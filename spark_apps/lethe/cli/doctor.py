@@ -11,7 +11,7 @@ from lethe.cli.examination import examine
 from lethe.cli.opening import open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
 from lethe.cli.output import print_json, working
-from lethe.table import catalogs
+from lethe.iceberg import catalogs
 
 
 @click.command()

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
+from lethe.base.errors import InputError
 from lethe.cli import evidence, storage_check
 from lethe.cli.evidence import Known, Problem, digest_problems, known_erasures, named, problems, read
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
 from lethe.cli.output import moment, print_json, print_pairs, print_table, progress, working
-from lethe.errors import InputError
-from lethe.plan.signature import SUFFIX, PublicKey, load_public_key
-from lethe.plan.values_digest import KEY_BYTES_AT_LEAST
+from lethe.erasure.signature import SUFFIX, PublicKey, load_public_key
+from lethe.restatement.values_digest import KEY_BYTES_AT_LEAST
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

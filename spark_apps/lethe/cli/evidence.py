@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lethe.base.errors import InputError
 from lethe.cli.opening import Opened
-from lethe.errors import InputError
+from lethe.contract.result import ErasureOutcome, RequestResult
+from lethe.erasure.record import FORMAT_VERSION, canonical
+from lethe.erasure.signature import SUFFIX, PublicKey, Statement, fault
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Ledger
-from lethe.plan.erasure_record import FORMAT_VERSION, canonical
-from lethe.plan.requests import name_of, recalled
-from lethe.plan.signature import SUFFIX, PublicKey, Statement, fault
-from lethe.plan.values_digest import values_digest
-from lethe.run_result import ErasureOutcome, RequestResult
+from lethe.restatement.record import name_of, recalled
+from lethe.restatement.values_digest import values_digest
 
 CANONICAL_SINCE = 2  # format version
 

@@ -2,16 +2,18 @@
 
 from pyiceberg.manifest import ManifestContent
 
-from lethe import names
-from lethe.buffer import open_store
+from lethe.base import names
+from lethe.base.errors import InputError, LedgerError
+from lethe.batches_table import table as tracking
 from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, ListedFile
 from lethe.cli.opening import Opened
 from lethe.cli.roots import name_of, roots_of
-from lethe.errors import InputError, LedgerError
+from lethe.files.bounds import FileBounds
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import data_files
 from lethe.ledger.parts import get_many
-from lethe.plan.bounds import FileBounds
-from lethe.table import catalogs, ledger_store, tracking
-from lethe.table.facts import data_files
+from lethe.ledger_store import store as ledger_store
+from lethe.storage.buffer import open_store
 
 
 def examine(opened: Opened, wanted_column: str) -> Examined:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lethe import names
+from lethe.base import names
 from lethe.ledger.lineage import Snapshot
 
 

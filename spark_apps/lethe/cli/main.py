@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
+from lethe.base.errors import InputError, LetheError, TransientError
 from lethe.cli.batches import batches, track
 from lethe.cli.doctor import doctor
 from lethe.cli.erasures import erasures
 from lethe.cli.ledger import ledger
 from lethe.cli.read import read
-from lethe.errors import InputError, LetheError, TransientError
 
 DEBUG = "LETHE_DEBUG"
 

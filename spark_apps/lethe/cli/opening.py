@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from lethe.errors import InputError
+from lethe.base.errors import InputError
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import Ledger
-from lethe.table import catalogs, ledger_store
-from lethe.table.facts import TableFacts, observe
+from lethe.ledger_store import store as ledger_store
 
 
 @dataclass(frozen=True)

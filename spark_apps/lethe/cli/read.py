@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import parser, visitors
 
+from lethe.base.errors import InputError
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import Moment, SnapshotOrMoment, table_argument
 from lethe.cli.output import print_table, progress, working
-from lethe.errors import InputError
-from lethe.table.scan import Scan, resolve_snapshot, scan, schema_of
+from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 
 SHOWN = 100  # rows of a table for people, unless --limit says otherwise
 

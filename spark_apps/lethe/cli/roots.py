@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from lethe import names
+from lethe.base import names
+from lethe.base.errors import LedgerError
 from lethe.cli.opening import Opened
-from lethe.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import resolve
 from lethe.ledger.root import Root
-from lethe.table import ledger_store
+from lethe.ledger_store import store as ledger_store
 
 AT_ONCE = 8  # requests to the storage
 

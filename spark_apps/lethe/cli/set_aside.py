@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lethe import names
-from lethe.buffer import open_store
+from lethe.base import names
 from lethe.cli.diagnosis import Finding, Level
-from lethe.plan.table_files import is_table_data, is_table_metadata
+from lethe.guards.table_files import is_table_data, is_table_metadata
+from lethe.storage.buffer import open_store
 from lethe.uri import is_local, local_path
 
 _FOLDERS: Final = ("", "/metadata", "/data")

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lethe.base.errors import InputError
 from lethe.cli.opening import Opened
-from lethe.errors import InputError
-from lethe.table.locations import locations_of, of_this_table
-from lethe.table.remains import Storage, VersionsDenied, open_storage
-from lethe.table.stray_content import content_of
+from lethe.iceberg.locations import locations_of, of_this_table
+from lethe.search.stray_content import content_of
+from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
+from lethe.storage.vended import of_table
 from lethe.uri import contains, place, without_values
-from lethe.vended import of_table
 
 READ_AT_ONCE: Final = 8
 BYTES_AT_LEAST: Final = 5  # a shorter value is in almost every compressed file by chance

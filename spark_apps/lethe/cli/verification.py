@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
 
-from lethe import names
+from lethe.base import names
+from lethe.base.errors import LedgerError
 from lethe.cli.history import count
 from lethe.cli.layers import ChunkKeys, Layers
 from lethe.cli.opening import Opened
 from lethe.cli.roots import AT_ONCE, Roots, name_of
-from lethe.errors import LedgerError
 from lethe.ledger import avro
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.root import Chunk, Root
-from lethe.table import ledger_store
-from lethe.table.chunks import read_file
+from lethe.ledger_store import store as ledger_store
+from lethe.ledger_store.chunks import read_file
 
 
 @dataclass(frozen=True)

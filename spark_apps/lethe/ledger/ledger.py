@@ -54,7 +54,7 @@ class BatchEntry:
     objects: tuple[BufferedObject, ...] = ()
     refusal: str | None = None  # reason and message, of a refused batch
     partitions: tuple[str, ...] | None = (
-        None  # that its rows may lie in, as lethe.plan.partitions writes them; None: any
+        None  # that its rows may lie in, as lethe.files.partitions writes them; None: any
     )
     evict_by: datetime | None = None  # of a batch taken back: when its bytes must be gone
     registered: bool = False  # its objects are data files of the table, not copies of them: retention leaves them alone

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from lethe import names
-from lethe.errors import LedgerError
+from lethe.base import names
+from lethe.base.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 
 # The parent of a snapshot that had one, of which nothing is known any more; no snapshot has this id.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from lethe.errors import LedgerError
+from lethe.base.errors import LedgerError
 
 FORMAT_VERSION = 1
 PARTS = ("tombstones", "batches", "requests", "erasures", "carriers", "purged-files")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lethe import names
+from lethe.base import names
 
 
 @dataclass(frozen=True)

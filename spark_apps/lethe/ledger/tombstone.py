@@ -8,7 +8,7 @@ from datetime import datetime
 META_RESTATEMENTS = "restatements"
 META_REASON = "reason"
 META_RUN = "run"
-# The partitions that rows of the batch may lie in, one a line, as `lethe.plan.partitions` writes them: a superset.
+# The partitions that rows of the batch may lie in, one a line, as `lethe.files.partitions` writes them: a superset.
 META_PARTITIONS = "partitions"
 # The run of a vacuum that removed a file with such rows while others stayed: what is purged in part cannot be undone.
 META_PURGED_BY = "purgedBy"

@@ -4,12 +4,12 @@ import logging
 import os
 import sys
 
-from lethe.errors import EXIT_INPUT, InputError
+from lethe.base.errors import EXIT_INPUT, InputError
 
 from lethe_spark.committer.serve import BROKEN, Committer, Settings, end
-from lethe_spark.jvm.small import HEAP, SmallJvm
-from lethe_spark.launching import launch_confs
-from lethe_spark.redact import log_to_stderr
+from lethe_spark.jvm.standalone_jvm import HEAP, SmallJvm
+from lethe_spark.run.launching import launch_confs
+from lethe_spark.run.redact import log_to_stderr
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from lethe.errors import TransientError
-from lethe.run import RunKind, RunSpec
+from lethe.base.errors import TransientError
+from lethe.contract.run import RunKind, RunSpec
 
 OPERATIONS: Final = frozenset({"Revert", "Undo", "Erase"})
 

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final
 
-from lethe_spark.kube import Api
+from lethe_spark.run.kube import Api
 
 log = logging.getLogger(__name__)
 

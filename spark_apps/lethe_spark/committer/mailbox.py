@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from lethe.run import CONTRACT_VERSION, MailboxEntry
+from lethe.contract.run import CONTRACT_VERSION, MailboxEntry
 from pydantic import ValidationError
 
 U = TypeVar("U")

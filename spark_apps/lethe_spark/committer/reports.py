@@ -14,10 +14,10 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Final
 
-from lethe.run import RunSpec
-from lethe.run_result import Phase, Progress
+from lethe.contract.result import Phase, Progress
+from lethe.contract.run import RunSpec
 
-from lethe_spark.kube import StatusConfigMap
+from lethe_spark.run.kube import StatusConfigMap
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Final
 
-from lethe.errors import InputError
+from lethe.base.errors import InputError
 
 from lethe_spark.committer.heartbeat import Health, Heartbeat
 from lethe_spark.committer.mailbox import Mailbox, Post, Upkeep
@@ -23,10 +23,10 @@ from lethe_spark.committer.reports import Reporting
 from lethe_spark.committer.tables import Tables
 from lethe_spark.committer.watching import Watching
 from lethe_spark.committer.work import Aftermath, Worker
-from lethe_spark.context import Cancelled
-from lethe_spark.jvm.small import SmallJvm
-from lethe_spark.kube import Api
-from lethe_spark.redact import RedactingFormatter
+from lethe_spark.jvm.standalone_jvm import SmallJvm
+from lethe_spark.run.context import Cancelled
+from lethe_spark.run.kube import Api
+from lethe_spark.run.redact import RedactingFormatter
 
 log = logging.getLogger(__name__)
 

@@ -4,16 +4,16 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lethe.errors import InputError
-from lethe.table import catalogs
+from lethe.base.errors import InputError
+from lethe.iceberg import catalogs
 
+from lethe_spark.commit.table_checks import is_settled, look_over
 from lethe_spark.committer.fitness import NeedsSpark
-from lethe_spark.context import Run
-from lethe_spark.foreign_errors import understood
-from lethe_spark.jvm.small import JvmCatalog, SmallJvm
+from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.redact import RedactingFormatter, secrets_of
-from lethe_spark.usable import is_settled, look_over
+from lethe_spark.run.context import Run
+from lethe_spark.run.foreign_errors import understood
+from lethe_spark.run.redact import RedactingFormatter, secrets_of
 
 
 @dataclass

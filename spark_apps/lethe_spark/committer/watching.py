@@ -11,7 +11,7 @@ from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final
 
-from lethe_spark.kube import Api, ApiError
+from lethe_spark.run.kube import Api, ApiError
 
 log = logging.getLogger(__name__)
 

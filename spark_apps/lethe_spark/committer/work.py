@@ -10,30 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from lethe.errors import InputError, LetheError
+from lethe.base.errors import InputError, LetheError
+from lethe.contract.result import FAILED, Phase, Progress, RunResult
+from lethe.contract.run import Deletes, MailboxEntry, RestatementRequest, RunKind, RunSpec
+from lethe.files.native_deletes import plan_masking
+from lethe.guards.boundary import require_run_within
 from lethe.ledger.ledger import Delta
-from lethe.plan.boundary import require_run_within
-from lethe.plan.native import plan_masking
-from lethe.run import Deletes, MailboxEntry, RestatementRequest, RunKind, RunSpec
-from lethe.run_result import FAILED, Phase, Progress, RunResult
-from lethe.table.held_ids import held_ids
+from lethe.search.held_ids import held_ids
 from pydantic import ValidationError
 
-from lethe_spark import arguments, result
-from lethe_spark.base import Base
+from lethe_spark.commit.group_commit import Erased, GroupCommit, Replacements, result_of
+from lethe_spark.commit.native_deletes import Lifts, Masks
+from lethe_spark.commit.table_state import Base
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
 from lethe_spark.committer.mailbox import Post
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import Reporting, Unheard
 from lethe_spark.committer.tables import Tables
-from lethe_spark.context import Cancelled, Reports, Run, crash_point
-from lethe_spark.foreign_errors import understood
-from lethe_spark.group_commit import Erased, GroupCommit, Replacements, result_of
-from lethe_spark.jobs.reanchor import anchored, reanchor
-from lethe_spark.jobs.tidying import finished
+from lethe_spark.jobs.finish.clean_up import finished
+from lethe_spark.jobs.finish.reanchor import anchored, reanchor
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.kube import Api, ApiError, StatusConfigMap
-from lethe_spark.masks import Lifts, Masks
+from lethe_spark.run import arguments, result
+from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
+from lethe_spark.run.foreign_errors import understood
+from lethe_spark.run.kube import Api, ApiError, StatusConfigMap
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lethe import names
+from lethe.base import names
 
 MARKER: Final = "LETHE-LEDGER-MOVED"
 FURTHEST: Final = 1_000_000  # snapshots; no walk goes on for ever

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lethe.errors import ConflictError
+from lethe.base.errors import ConflictError
 
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a
 from lethe_spark.jvm.gateway import each, java_list

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lethe import names
-from lethe.errors import ConflictError, LetheError, UnknownCommitState
+from lethe.base import names
+from lethe.base.errors import ConflictError, LetheError, UnknownCommitState
 
-from lethe_spark.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
 from lethe_spark.jvm.attempt import Attempt, lost_the_race
+from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.data_files import DataFile, described
 from lethe_spark.jvm.deletes import NativeDeletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
@@ -89,7 +89,7 @@ class RowDelta:
 
 @dataclass(frozen=True)
 class RewriteManifests:
-    """The same files, listed in other manifests (`lethe.plan.manifests`); `deletes`: of delete files. Operation `replace`."""
+    """The same files, listed in other manifests (`lethe.vacuum.manifests`); `deletes`: of delete files. Operation `replace`."""
 
     replaced: frozenset[str]
     manifest_of: Mapping[str, int]

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lethe import names
-from lethe.errors import ConflictError
-from lethe.plan.partitions import partition_text_of_json
+from lethe.base import names
+from lethe.base.errors import ConflictError
+from lethe.files.partitions import partition_text_of_json
 
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each, each_of
@@ -18,7 +18,7 @@ from lethe_spark.jvm.table import IcebergTable
 class DataFile:
     """A data file; `records` rows, `bytes` long. `java` is Iceberg's own object, which a commit hands back to it.
 
-    `partition` (its text, as `lethe.plan.partitions` writes it) and the bounds of the batch column are known of files that
+    `partition` (its text, as `lethe.files.partitions` writes it) and the bounds of the batch column are known of files that
     a run has written or staged, not of scanned ones; None is unknown."""
 
     path: str

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lethe import names
-from lethe.table.deletes import has_ours
+from lethe.base import names
+from lethe.iceberg.native_deletes import has_ours
 from lethe.uri import local_path
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile

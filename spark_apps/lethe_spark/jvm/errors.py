@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from lethe.errors import LetheError, TransientError
+from lethe.base.errors import LetheError, TransientError
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 

@@ -6,7 +6,7 @@ And what its REST client needs to be told, so that documents come as they were s
 import json
 from typing import Any
 
-from lethe.errors import ConflictError, InputError
+from lethe.base.errors import ConflictError, InputError
 from pyspark.sql import SparkSession
 
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from lethe.errors import ConflictError, InputError
+from lethe.base.errors import ConflictError, InputError
 
 from lethe_spark.jvm.errors import JvmError, java_message, transient
 from lethe_spark.jvm.gateway import each, java_list

@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from lethe.errors import ConflictError, InputError
-from lethe.plan.transforms import Transform, TransformKind, check_properties, parse_transforms
-from lethe.run import CreateTable
+from lethe.base.errors import ConflictError, InputError
+from lethe.contract.run import CreateTable
+from lethe.files.transforms import Transform, TransformKind, check_properties, parse_transforms
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lethe_spark.backoff import ATTEMPTS, wait_before
+from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_message, says_no_such_table, transient
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
+from lethe_spark.jvm.sql_names import quoted_path
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.sql_names import quoted_path
-from lethe_spark.table_definition import columns_of
+from lethe_spark.jvm.table_definition import columns_of
 
 # Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
 NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
@@ -55,7 +55,7 @@ class SparkTable(IcebergTable):
         definition becomes part of a statement.
 
         Args:
-            create: Columns as a column list of Spark SQL, and partition fields as `lethe.plan.transforms` reads them; its
+            create: Columns as a column list of Spark SQL, and partition fields as `lethe.files.transforms` reads them; its
                 properties win over Lethe's defaults for a new table, and give way to `properties`.
             batch_column: Added to the columns when it is not among them; "": no column is added.
         Raises: InputError (`InvalidTableDefinition`), TransientError.

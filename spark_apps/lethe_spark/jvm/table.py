@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lethe import names
-from lethe.errors import InputError, TableError
+from lethe.base import names
+from lethe.base.errors import InputError, TableError
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
 from lethe_spark.jvm.gateway import each

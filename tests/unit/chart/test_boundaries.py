@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe.run import AllowedOperation
+from lethe.contract.run import AllowedOperation
 from lethe_operator.resources.boundaries import Boundary, parse_boundaries
 from lethe_operator.resources.dataset import GIB
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe.plan.signature import load_signer
+from lethe.erasure.signature import load_signer
 from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
 from lethe_operator.decide.leadership import LEASE
 from lethe_operator.settings import BackOff, PodTemplateAllowed, RunLimits, Settings, SharedRuns, from_environment

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.examples.lua import check_of
-from tests.unit.operator.stages import Stage, stages
+from tests.unit.lethe_operator.stages import Stage, stages
 
 CHECKS = Path(__file__).parents[3] / "examples/argocd/resource_customizations/lethe.dev"
 STAGES = stages()

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from lethe.cli.main import cli
+from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, Delta
 from lethe.ledger.lineage import needed_carriers
 from lethe.ledger.summary import summary
 from lethe.ledger.tombstone import Tombstone
-from lethe.table import ledger_store
-from lethe.table.facts import observe
+from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.builders import RUN, a_tombstone
-from tests.unit.lethe.table.lake import SCHEMA, catalog_in, new_table
+from tests.unit.lethe.lake import SCHEMA, catalog_in, new_table
 
 NAME = "lite.air.flights"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import Result
-from lethe import names
+from lethe.base import names
 from pyiceberg.catalog import Catalog
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType

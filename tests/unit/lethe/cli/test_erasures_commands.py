@@ -13,21 +13,21 @@ from click.testing import Result
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.cli.opening import open_table
+from lethe.contract.result import ErasureOutcome
+from lethe.contract.run import Provenance
+from lethe.erasure.progress import Claim
+from lethe.erasure.record import Verification, record
+from lethe.erasure.signature import Signer, Statement
+from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure, PurgedFile
 from lethe.ledger.ledger import Delta
-from lethe.plan.bounds import IdIndex
-from lethe.plan.erasure import Claim
-from lethe.plan.erasure_record import Verification, record
-from lethe.plan.requests import recalled
-from lethe.plan.signature import Signer, Statement
-from lethe.plan.values_digest import values_digest
-from lethe.run import Provenance
-from lethe.run_result import ErasureOutcome
+from lethe.restatement.record import recalled
+from lethe.restatement.values_digest import values_digest
 from pyiceberg.catalog import Catalog
 
 from tests.builders import NOW, RUN, a_request_entry
 from tests.unit.lethe.cli.conftest import NAME, Kept
-from tests.unit.lethe.table.lake import SCHEMA, new_table, summary_of
+from tests.unit.lethe.lake import SCHEMA, new_table, summary_of
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(n * 32) for n in (b"1", b"2"))
 DIGEST_KEY = b"k" * 32

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from lethe.batches_table import table as tracking
+from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.cli import batches as batches_command
 from lethe.ledger.ledger import BatchState
-from lethe.plan.tracking import BUFFERED, BatchRow
-from lethe.table import tracking
 from pyiceberg.catalog import Catalog
 
 from tests.builders import NOW, a_batch, ago

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from lethe.errors import LedgerError
+from lethe.base.errors import LedgerError
 from lethe.ledger.lineage import (
     ERASED,
     Resolution,

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from lethe.errors import LedgerError
+from lethe.base.errors import LedgerError
 from lethe.ledger.root import FORMAT_VERSION, PARTS, Chunk, Root, Statistics, decode_root
 
 from tests.builders import NOW

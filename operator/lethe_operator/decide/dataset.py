@@ -1,0 +1,351 @@
+"""One mind per table: asks the modules beside it and settles conflicts between their answers. Pure.
+
+Runs of one Dataset that write data and commit never overlap, and between two commits other writers of the table get a turn;
+Restatements go before consolidation, but not twice before the same batches; a vacuum may run beside either, and so may the
+committer, which changes metadata alone.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from lethe.buffer.digest import BufferDigest
+from lethe.buffer.retention import Sweep, plan_sweep
+from lethe.contract.run import RunKind
+
+from lethe_operator.decide import conditions, dataset_status
+from lethe_operator.decide.actions import Actions, Event, Launch, earliest
+from lethe_operator.decide.consolidation.reanchor import decide_reanchor
+from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, Outcome, decide_consolidation
+from lethe_operator.decide.erasure.check import ErasuresVerdict, decide_erasures
+from lethe_operator.decide.guards import buffer as buffer_guard
+from lethe_operator.decide.guards.preconditions import Blocker, blocker
+from lethe_operator.decide.restatement import cancellation as withdrawn
+from lethe_operator.decide.restatement import status as restatement_status
+from lethe_operator.decide.restatement.assess import stand
+from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.launch import bytes_of, restatements_launch
+from lethe_operator.decide.restatement.order import in_order
+from lethe_operator.decide.restatement.outcome import finished_before
+from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
+from lethe_operator.decide.restatement.run_outcomes import Trials
+from lethe_operator.decide.restatement.ttl import expired
+from lethe_operator.decide.runs import committer
+from lethe_operator.decide.runs import history as run_history
+from lethe_operator.decide.runs.failures import counted
+from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp
+from lethe_operator.decide.vacuum import status as vacuum_status
+from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import AttemptState, LostLedger, Run, TableView, Unavailable, World
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+COMMITTING: Final = frozenset({RunKind.CONSOLIDATION, RunKind.RESTATEMENT})
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Which runs start now. `paused_until`: what would commit waits so long, since another run has just ended."""
+
+    launches: tuple[Launch, ...]
+    look_again: datetime | None
+    paused_until: datetime | None = None
+
+
+def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) -> Actions:
+    """Say everything that is to be done for one Dataset now. Same arguments, same answer."""
+    stops = blocker(dataset, world, settings)
+    paused = (
+        Blocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
+    )
+    held = stops or paused
+    trials = Trials(dataset, world.runs, settings)
+    standings = [
+        (r, stand(r, dataset, world, held, trials.of(r), now, settings))
+        for r in in_order(r for r in world.restatements if not r.meta.deleting)
+    ]
+    two = committer.may_ask(dataset, world)
+    queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if two else None)
+    quick = queue(dataset, standings, lambda _: 0, True) if two else Queue()
+    standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
+    consolidation = decide_consolidation(dataset, world, held, now, settings)
+    reanchor = decide_reanchor(dataset, world, now, settings)
+    vacuum = decide_vacuum(dataset, world, held, now, settings)
+    erasures = decide_erasures(dataset, world, held, now, settings)
+    may_start = held is None and not dataset.meta.deleting
+    group = None if _committing(world) else restatements_launch(dataset, world, queued)
+    asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
+    groups = ((queued, group), (quick, asked))
+    if may_start:
+        turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, now, settings.cluster)
+    elif _may_accept(dataset, world, stops) and reanchor.launch is not None:  # settles why nothing else may start
+        turns = _Turns((_in_cluster(_seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
+    else:
+        turns = _Turns((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
+    sweep = _sweep(dataset, world, now) if may_start else Sweep()
+
+    view = world.table if isinstance(world.table, TableView) else None
+    old_runs = dataset.status.get("runs") or ()
+    runs = run_history.entries(world.runs, view, old_runs, now)
+    latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
+    told = _told(consolidation, turns, may_start)
+    status = dataset_status.status(dataset, world, stops, latest, told, runs, now, vacuum)
+    changed = restatement_status.changes(standings, now)
+
+    orphaned = _orphaned(world, standings, [g for g in (group, asked) if g is not None])
+    abandoned = frozenset(
+        {*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *erasures.abandoned, *orphaned}
+    )
+    if isinstance(world.table, Unavailable):  # then nobody can say what is done with
+        abandoned = frozenset()
+    prunable = run_history.prunable(
+        world.runs,
+        old_runs,
+        _needed(world, trials, standings, (consolidation, erasures, reanchor), vacuum),
+    )
+    over = expired(standings, now)
+    return Actions(
+        dataset_status=status,
+        restatement_statuses=changed.statuses,
+        policy_entries=vacuum.entries,
+        launches=tuple(_within(x, settings) for x in turns.launches),
+        remind=committer.forgotten(world) if may_start else (),
+        withdraw=committer.withdrawn(world),
+        sweep=sweep.delete,
+        owner=buffer_guard.owner(dataset, world, settings),
+        delete_jobs=(*prunable.jobs, *_unwanted(world, standings)),
+        drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
+        delete_restatements=over.names,
+        events=_each_once(
+            *_dataset_events(dataset, status),
+            *_accepted(dataset, status),
+            *vacuum_status.events(dataset, status),
+            *run_history.events(dataset.meta.name, old_runs, runs),
+            *changed.events,
+        ),
+        look_again=earliest(
+            turns.look_again,
+            world.next_expiry,
+            changed.look_again,
+            over.look_again,
+            *(s.look_again for _, s in standings),
+        ),
+    )
+
+
+def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
+    """What Restatements of a Dataset that is not there are told. They wait for it."""
+    text = f"There is no Dataset {name} in this namespace. It is waited for; correct spec.datasetRef.name otherwise."
+    waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+    standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
+    changed = restatement_status.changes(standings, now)
+    over = expired(standings, now)
+    deadlines = (r.deadline for r, s in standings if not s.finished)
+    return Actions(
+        restatement_statuses=changed.statuses,
+        delete_restatements=over.names,
+        events=changed.events,
+        look_again=earliest(changed.look_again, over.look_again, *deadlines),
+    )
+
+
+def _in_queue(restatement: Restatement, standing: Standing, *queues: Queue) -> Standing:
+    """With its place, and whom it waits for."""
+    name = restatement.meta.name
+    for queued in queues:
+        if first := queued.waits_for.get(name):
+            text = f"It restates the replacement of Restatement {first}, or a batch that is also its, and that one goes first."
+            standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
+        if name in queued.positions:
+            standing = replace(standing, position=queued.positions[name])
+    return standing
+
+
+def _turns(
+    dataset: Dataset,
+    world: World,
+    groups: Sequence[tuple[Queue, Launch | None]],
+    consolidation: ConsolidationVerdict,
+    vacuum: VacuumVerdict,
+    erasures: ErasuresVerdict,
+    reanchor: ConsolidationVerdict,
+    now: datetime,
+    cluster: str,
+) -> _Turns:
+    launches: list[Launch] = []
+    (queued, group), (quick, asked) = groups
+    passed_over = consolidation.launch is not None and _was_passed_over(world)
+    committing = consolidation.launch if passed_over else group or consolidation.launch
+    ended = _commit_ended(world)
+    until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
+    pause = until if until > now and (committing or asked or reanchor.launch) else None
+    # Consolidation does not take the turn of Restatements that are being collected: it may take long.
+    collected, gathered = (start(q, dataset, ended, now) for q in (queued, quick))
+    collecting = collected if collected is not None and collected > now and not passed_over else None
+    gathering = gathered if gathered is not None and gathered > now else None
+    if asked is not None and pause is None and gathering is None:
+        launches.append(asked)
+    if committing is not None and pause is None and collecting is None and not _committing(world):
+        launches.append(committing)
+    if vacuum.launch is not None:
+        launches.append(vacuum.launch)
+    elif erasures.launch is not None:  # a vacuum looks at them at its end
+        launches.append(erasures.launch)
+    quiet = pause is None and collecting is None and not launches
+    if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
+        launches.append(reanchor.launch)
+    verdicts = (consolidation, vacuum, erasures, reanchor)
+    times = (earliest(collecting, gathering) or pause, *(v.look_again for v in verdicts))
+    known = tuple(_in_cluster(_after_failures(world, _seeing(world, x)), cluster) for x in launches)
+    return _Turns(known, earliest(*times), pause)
+
+
+def _within(launch: Launch, settings: Settings) -> Launch:
+    """With the boundary of today, also for an intent that was stored under another one."""
+    boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
+    return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
+
+
+def _may_accept(dataset: Dataset, world: World, stops: Blocker | None) -> bool:
+    """Whether nothing but a lost ledger is in the way."""
+    lost = isinstance(world.table, LostLedger) and stops is not None and stops.reason == Reason.LEDGER_LOST
+    return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
+
+
+def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
+    """Jobs of which none of the members is wanted any more."""
+    asked = Counter(s.cancel_job for _, s in standings if s.cancel_job is not None)
+    members = {a.job: len(r.requests) for r in world.runs for a in r.attempts}
+    return tuple(job for job, count in asked.items() if count >= members.get(job, 0))
+
+
+def _committing(world: World) -> bool:
+    """Whether a Job is under way that commits."""
+    attempts = (a for r in world.runs if r.kind in COMMITTING for a in r.attempts)
+    return any(a.state is AttemptState.ACTIVE and not a.by_committer for a in attempts)
+
+
+def _was_passed_over(world: World) -> bool:
+    """Whether the oldest batch has waited through the last Job, one of Restatements: where they never end, it would wait for
+    ever."""
+    jobs = [(a.created, r.kind) for r in world.runs if r.kind in COMMITTING for a in r.attempts if not a.by_committer]
+    if not jobs or not isinstance(world.buffer, BufferDigest) or not world.buffer.oldest:
+        return False
+    created, kind = max(jobs)
+    return kind is RunKind.RESTATEMENT and world.buffer.oldest[0].oldest_time < created
+
+
+def _commit_ended(world: World) -> datetime | None:
+    """When the last run ended that commits, however it ended; None: none is remembered."""
+    ends = (a.finished for r in world.runs if r.kind in COMMITTING and not r.is_dry for a in r.attempts)
+    return max((at for at in ends if at is not None), default=None)
+
+
+def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> Outcome | None:
+    """The decision about consolidation in words; one that would start also says when others go first."""
+    outcome, launch = consolidation.outcome, consolidation.launch
+    if (
+        outcome is None
+        or launch is None
+        or not may_start
+        or launch.run.run_id in {x.run.run_id for x in turns.launches}
+    ):
+        return outcome
+    if turns.paused_until is not None:
+        text = f"{outcome.message} Other writers get a turn before the next run."
+        return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
+    return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} It waits for the run of a Restatement.")
+
+
+def _seeing(world: World, launch: Launch) -> Launch:
+    """With the table and the head that this decision rests on: the run looks whether it is still that table, and whether it was
+    rolled back meanwhile."""
+    view = world.table
+    if isinstance(view, LostLedger):
+        return replace(launch, run=launch.run.model_copy(update={"seen_table_uuid": view.uuid}))
+    if not isinstance(view, TableView):
+        return launch
+    seen = {
+        "seen_table_uuid": view.uuid,
+        "seen_snapshot_id": view.head_id,
+        "seen_sequence_number": view.head_sequence_number,
+    }
+    return replace(launch, run=launch.run.model_copy(update=seen))
+
+
+def _in_cluster(launch: Launch, cluster: str) -> Launch:
+    """With what tells this cluster from others, for the claim of the buffer."""
+    of = launch.run.dataset.model_copy(update={"cluster": cluster})
+    return replace(launch, run=launch.run.model_copy(update={"dataset": of}))
+
+
+def _after_failures(world: World, launch: Launch) -> Launch:
+    """With what its Job has to remember of the attempts before it."""
+    before = next((r.attempts for r in world.runs if r.run_id == launch.run.run_id), ())
+    return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
+
+
+def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
+    if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferDigest):
+        return Sweep()
+    return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
+
+
+def _orphaned(world: World, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:
+    """Stored intents without a Job that nothing comes of: another group goes instead, or none of their members is left."""
+    unfinished = {r.key for r, s in standings if not s.finished}
+    stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
+    if not groups:
+        return frozenset(r.run_id for r in stored if unfinished.isdisjoint(q.key for q in r.requests))
+    return frozenset(r.run_id for r in stored if r.run_id not in {g.run.run_id for g in groups})
+
+
+def _needed(
+    world: World,
+    trials: Trials,
+    standings: Standings,
+    consolidations: Sequence[ConsolidationVerdict | ErasuresVerdict],
+    vacuum: VacuumVerdict,
+) -> frozenset[str]:
+    """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
+    unsettled = Again | GivenUp | Fresh
+    needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in trials.runs_of(r)}
+    needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
+    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM and not r.for_erasures]
+    if vacuums and isinstance(vacuum.latest, unsettled):
+        needed.add(max(vacuums, key=_started).run_id)
+    return frozenset(needed | vacuum.needed)
+
+
+def _started(run: Run) -> float:
+    return run.last.created.timestamp() if run.last else float("inf")
+
+
+def _each_once(*events: Event) -> tuple[Event, ...]:
+    """Two conditions may change for the same reason."""
+    return tuple(dict.fromkeys(events))
+
+
+def _dataset_events(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
+    was = conditions.find(dataset.status, conditions.READY)
+    now = conditions.find(status, conditions.READY)
+    if (was.get("status"), was.get("reason")) == (now["status"], now["reason"]):
+        return ()
+    if now["reason"] == Reason.RUN_RETRYING:
+        return ()
+    warning = now["status"] != conditions.TRUE
+    return (Event("Dataset", dataset.meta.name, now["reason"], now["message"], warning),)
+
+
+def _accepted(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
+    before, after = dataset.status.get("table") or {}, status.get("table") or {}
+    head = after.get("acceptedHead")
+    if head is None or head == before.get("acceptedHead"):
+        return ()
+    seen = f"snapshot {before.get('snapshotId')} of table {before.get('uuid')}"
+    text = f"The head or table {head} was accepted; before, {seen} had been seen."
+    return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)

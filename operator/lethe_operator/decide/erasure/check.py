@@ -1,0 +1,132 @@
+"""When the erasures of a table are worth a look, which nothing but the ledger, the refs and the clock decide. Pure.
+
+A vacuum looks at them at its end anyway. A run of their own starts when one is due, when what held one has let go, or when a
+vacuum died before its look. It purges nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from lethe.contract.run import RunKind
+from lethe.ledger.erasure import Blocker, Erasure, Holder
+
+from lethe_operator.decide.actions import Launch, earliest
+from lethe_operator.decide.guards.preconditions import Blocker as Stop
+from lethe_operator.decide.policy_match import match
+from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.decide.runs.retry import Again, Ended, GivenUp, Going, Verdict, judge
+from lethe_operator.resources.common import FOR_ERASURES
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Run, TableView, World
+from lethe_operator.resources.vacuum_policy import VacuumPolicySpec
+from lethe_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class ErasuresVerdict:
+    """`latest`: how the newest run for them stands; `latest_run`: that run."""
+
+    launch: Launch | None = None
+    look_again: datetime | None = None
+    latest: Verdict | None = None
+    latest_run: Run | None = None
+    abandoned: tuple[str, ...] = ()
+
+
+def decide_erasures(
+    dataset: Dataset, world: World, stops: Stop | None, now: datetime, settings: Settings
+) -> ErasuresVerdict:
+    """Say whether a run is to look at the erasures now, or when to ask again. It never runs beside a vacuum."""
+    runs = [r for r in world.runs if r.kind is RunKind.VACUUM and r.for_erasures]
+    latest = max(runs, key=_age, default=None)
+    verdict = judge(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
+    view = world.table
+    unfinished = (latest.run_id,) if latest is not None and not isinstance(verdict, Going | Ended) else ()
+    if not isinstance(view, TableView) or not view.ledger.open_erasures:
+        return ErasuresVerdict(None, None, None if unfinished else verdict, latest, unfinished)
+    policy = match(world.policies, dataset.meta.labels).decides
+    rules = policy.spec if policy is not None else VacuumPolicySpec()
+    lead = rules.triggers.evict_by_lead_seconds
+    due_by = now + timedelta(seconds=lead)
+    ripe = [e for e in view.ledger.open_erasures if may_come_further(e, view, now, due_by)]
+    later = earliest(*_changes(view.ledger.open_erasures, now, lead))
+    if stops is not None or not ripe or any(r.active for r in world.runs if r.kind is RunKind.VACUUM):
+        return ErasuresVerdict(None, later, verdict, latest)
+    name = policy.meta.full_name if policy is not None else dataset.meta.full_name
+    run = run_specs.erasures(dataset, name, rules.expire_snapshots, lead, _key(ripe, now, due_by))
+    same = next((r for r in runs if r.run_id == run.run_id), None)
+    abandoned = unfinished if latest is not same else ()
+    stands = judge(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
+    match stands:
+        case Ended():  # nothing has come of it that could be seen from here
+            return ErasuresVerdict(None, later, stands, same, abandoned)
+        case Again(at) if at > now:
+            return ErasuresVerdict(None, earliest(at, later), stands, same, abandoned)
+        case GivenUp(attempt):
+            pause = (attempt.finished or attempt.created) + timedelta(seconds=settings.retry.max_seconds)
+            if pause > now:
+                return ErasuresVerdict(None, earliest(pause, later), stands, same, abandoned)
+    number = max((a.number for a in same.attempts), default=0) + 1 if same is not None else 1
+    launch = Launch(
+        run.model_copy(update={"attempt": number}),
+        bytes=0,
+        generation=dataset.meta.generation,
+        why=f"{len(ripe)} erasures can come further",
+        for_uid=FOR_ERASURES,
+    )
+    return ErasuresVerdict(launch, later, stands, same, abandoned)
+
+
+def may_come_further(erasure: Erasure, view: TableView, now: datetime, due_by: datetime) -> bool:
+    """Whether a look, which purges nothing, may find more than the last one did."""
+    due = erasure.is_due(due_by)
+    if not erasure.is_purged:
+        if erasure.field_id != view.batch_field_id:
+            # On format version 2 records leave the data files with their Erase; on version 3 a vacuum has to write them anew.
+            return due or (view.format_version < 3 and not view.ledger.tombstones)
+        return not view.ledger.tombstones  # purged, and the vacuum died before it said so
+    if not erasure.blockers_count or (erasure.look_again is not None and erasure.look_again <= now):
+        return True
+    return all(_lets_go(b, view, now, due) for b in erasure.blockers)
+
+
+def _lets_go(blocker: Blocker, view: TableView, now: datetime, due: bool) -> bool:
+    if blocker.until is not None and blocker.until <= now:
+        return True
+    match blocker.kind:
+        case Holder.TAG | Holder.BRANCH:
+            return blocker.name not in view.refs
+        case Holder.SNAPSHOT:
+            return due or int(blocker.name) not in view.snapshot_ids
+        case Holder.STAGED_SNAPSHOT:
+            return int(blocker.name) not in view.snapshot_ids
+    return False
+
+
+def is_overdue(erasure: Erasure, now: datetime) -> bool:
+    return erasure.is_open and erasure.is_due(now)
+
+
+def _key(ripe: Iterable[Erasure], now: datetime, due_by: datetime) -> str:
+    """What there is to see: another one once any of it has changed."""
+    told = sorted(
+        repr((e.restatement, e.purged_at, e.look_again, e.blockers, e.is_due(now), e.is_due(due_by))) for e in ripe
+    )
+    return f"erasures\n{sha256(chr(10).join(told).encode()).hexdigest()}"
+
+
+def _changes(erasures: Iterable[Erasure], now: datetime, lead_seconds: int) -> list[datetime]:
+    """When time alone changes the answer, or what is told of one."""
+    found: list[datetime] = []
+    for e in erasures:
+        times = [e.look_again, e.evict_by, *(b.until for b in e.blockers)]
+        if e.evict_by is not None:
+            times.append(e.evict_by - timedelta(seconds=lead_seconds))
+        found += [t for t in times if t is not None and t > now]
+    return found
+
+
+def _age(run: Run) -> tuple[bool, float]:
+    return (run.last is None, run.last.created.timestamp() if run.last else 0.0)

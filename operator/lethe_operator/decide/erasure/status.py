@@ -1,0 +1,162 @@
+"""What a Restatement and a Dataset say of erasures: what the ledger says, so that whoever asks anew is told the same. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from lethe.contract.result import RequestResult
+from lethe.erasure.signature import Signer, Statement
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import Ledger
+from lethe.restatement.record import name_of
+from pydantic import ValidationError
+
+from lethe_operator.decide import conditions
+from lethe_operator.decide.conditions import Condition, find, timestamp
+from lethe_operator.decide.erasure.check import is_overdue
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.observed import TableView, World
+from lethe_operator.resources.restatement import Restatement
+
+NAMED_AT_MOST: Final = 3  # of what holds an erasure, in a message
+# Reasons of the condition Erased with which nothing is left to be watched.
+_NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDONE), str(Reason.TABLE_REPLACED))
+
+
+@dataclass(frozen=True)
+class Told:
+    """`document`: status.erasure."""
+
+    condition: Condition
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.condition.status, str(self.condition.reason), self.document)
+
+
+def told(restatement: Restatement, world: World, now: datetime, signer: Signer | None = None) -> Told | None:
+    """What to say of one that is in the ledger; None: its rows need not go, or the ledger cannot be asked.
+
+    Args:
+        signer: Of the records of erasures; None: they are not signed.
+    """
+    if not isinstance(world.table, TableView):
+        return None
+    entry = world.table.ledger.requests.get(restatement.key)
+    if (erasure := world.open_erasures.get(restatement.key)) is not None:
+        return of_open(erasure, now)
+    try:
+        result = RequestResult.model_validate(dict(entry.result)) if entry is not None else None
+    except ValidationError:
+        result = None
+    if result is not None and result.erasure is not None and result.erasure.verified_time is not None:
+        return _verified(restatement, result, world.table.uuid, signer)
+    if restatement.spec.evict_by_seconds is None or restatement.spec.dry_run:
+        return None
+    if result is not None and result.undone_by:
+        text = f"Restatement {name_of(result.undone_by)} took it back: its rows stay."
+        return Told(Condition(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
+    text = "The version of Lethe that committed it left no obligation; evictBy is kept with the tombstones."
+    return Told(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
+
+
+def of_open(erasure: Erasure, now: datetime) -> Told:
+    """What to say of one whose rows are somewhere still, or nobody has seen that they are not."""
+    document: dict[str, Any] = {}
+    if erasure.evict_by is not None:
+        document["dueTime"] = timestamp(erasure.evict_by)
+    if erasure.purged_by is not None:
+        document["vacuumSnapshotId"] = erasure.purged_by
+    if erasure.blockers_count:
+        document["blockedBy"] = [str(b) for b in erasure.blockers]
+        document["blockedByCount"] = erasure.blockers_count
+    status, reason, text = _standing(erasure)
+    if is_overdue(erasure, now):
+        status, reason = conditions.FALSE, Reason.ERASURE_OVERDUE
+        text = f"It was due at {document['dueTime']}. {text}"
+    return Told(Condition(conditions.ERASED, status, reason, text), document)
+
+
+def _standing(erasure: Erasure) -> tuple[str, Reason, str]:
+    if not erasure.is_purged:
+        text = "Data files of the table hold its rows until a vacuum purges them."
+        return conditions.FALSE, Reason.ROWS_IN_TABLE, text
+    left = f"Its rows left the table's data files with snapshot {erasure.purged_by}."
+    if not erasure.blockers_count:
+        return conditions.UNKNOWN, Reason.ERASURE_NOT_VERIFIED, f"{left} That the storage has none is yet to be seen."
+    first = ", ".join(str(b) for b in erasure.blockers[:NAMED_AT_MOST])
+    more = erasure.blockers_count - min(NAMED_AT_MOST, len(erasure.blockers))
+    others = f" and {more} more (status.erasure.blockedBy)" if more > 0 else ""
+    return conditions.FALSE, Reason.ERASURE_BLOCKED, f"{left} They are held by {first}{others}."
+
+
+def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, signer: Signer | None) -> Told:
+    outcome = result.erasure
+    assert outcome is not None
+    assert outcome.verified_time is not None
+    document: dict[str, Any] = {
+        "verifiedTime": timestamp(outcome.verified_time),
+        "record": outcome.record,
+        "recordSha256": outcome.record_sha256,
+    }
+    if signer is not None:
+        statement = Statement(table_uuid, restatement.key, outcome.record_sha256, outcome.verified_time)
+        document["signature"] = f"{signer.public.id}:{signer.sign(statement)}"
+    if outcome.vacuum_snapshot_id is not None:
+        document["vacuumSnapshotId"] = outcome.vacuum_snapshot_id
+    seconds = restatement.spec.evict_by_seconds
+    if seconds is not None and result.committed_time is not None:
+        due = datetime.fromtimestamp(result.committed_time.timestamp() + seconds, result.committed_time.tzinfo)
+        document["dueTime"] = timestamp(due)
+    text = f"The storage was seen to have none of the files of its rows; the record is {outcome.record}."
+    return Told(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
+
+
+def is_awaited(status: Mapping[str, Any]) -> bool:
+    """Whether a status tells of an erasure that is still to be watched."""
+    condition = find(status, conditions.ERASED)
+    return condition.get("status") in (conditions.FALSE, conditions.UNKNOWN) and (
+        condition.get("reason") not in _NOT_WATCHED
+    )
+
+
+def digest_of(status: Mapping[str, Any]) -> str:
+    """What a status tells, to be compared with `Told.digest`."""
+    condition = find(status, conditions.ERASED)
+    return _digest(str(condition.get("status")), str(condition.get("reason")), status.get("erasure") or {})
+
+
+def digests(ledger: Ledger, now: datetime) -> dict[str, str]:
+    """Of every open erasure, by its restatement's key, what is to be told."""
+    return {e.restatement: of_open(e, now).digest for e in ledger.open_erasures}
+
+
+def of_dataset(ledger: Ledger, now: datetime) -> dict[str, Any]:
+    """`status.erasures` of a Dataset."""
+    found = ledger.open_erasures
+    due = [e.evict_by for e in found if e.evict_by is not None]
+    document: dict[str, Any] = {
+        "open": len(found),
+        "blocked": sum(e.blockers_count > 0 for e in found),
+        "overdue": sum(is_overdue(e, now) for e in found),
+    }
+    if due:
+        document["nextDueTime"] = timestamp(min(due))
+    return document
+
+
+def overdue(ledger: Ledger, now: datetime) -> str:
+    """Which erasures were to be seen by now, and what they wait for; "": none."""
+    late = [e for e in ledger.open_erasures if is_overdue(e, now)]
+    if not late:
+        return ""
+    name = name_of(late[0].restatement)
+    others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    return f"Rows of Restatement {name}{others} were due to be gone and are not. {_standing(late[0])[2]}"
+
+
+def _digest(status: str, reason: str, document: Mapping[str, Any]) -> str:
+    return f"{status} {reason} {json.dumps(document, sort_keys=True)}"

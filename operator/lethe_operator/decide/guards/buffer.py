@@ -1,0 +1,114 @@
+"""Whether a Dataset's buffer and table may be touched: not local, no part of a table, nobody else's. Pure.
+
+A rejected buffer stops every run of the Dataset, and nothing in it is moved or deleted. A run asks again for itself.
+"""
+
+from collections.abc import Iterable
+
+from lethe.buffer.digest import BufferDigest
+from lethe.guards import rejections as guards
+from lethe.guards.claim import Owner
+from lethe.guards.rejections import Around, Contents
+from lethe.uri import overlap
+
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
+from lethe_operator.settings import Settings
+
+Found = tuple[str, str]  # reason, message
+
+
+def rejection(dataset: Dataset, world: World, settings: Settings) -> Found | None:
+    """Why the buffer may not be touched, or None as far as is known."""
+    buffer, uri = world.buffer, dataset.spec.buffer.uri
+    field = f"Dataset {dataset.meta.name}: spec.buffer.uri"
+    known = guards.in_table(field, uri, table_places(dataset, world)) or guards.above_warehouse(
+        field, uri, warehouses(dataset, world)
+    )
+    if known is not None:
+        return Reason.BUFFER_HOLDS_TABLE, f"{known} Nothing in it was moved or deleted."
+    if isinstance(buffer, Unavailable):
+        return (buffer.reason, buffer.message) if buffer.reason in guards.BUFFER_REASONS else None
+    if not isinstance(buffer, BufferDigest) or isinstance(world.table, Unavailable):
+        return None
+    found = guards.buffer_rejection(
+        uri,
+        owner(dataset, world, settings),
+        buffer.around or Around(),
+        Contents(buffer.unrelated if buffer.around else 0, buffer.unrelated_names, buffer.tables),
+        dataset.spec.buffer.adopt,
+    )
+    return (found.reason, f"Dataset {dataset.meta.name}: {found.message}") if found else None
+
+
+def owner(dataset: Dataset, world: World, settings: Settings) -> Owner:
+    """As whom the Dataset claims its buffer."""
+    meta = dataset.meta
+    table_uuid = world.table.uuid if isinstance(world.table, TableView) else ""
+    return Owner(meta.namespace, meta.name, meta.uid, table_uuid, settings.cluster)
+
+
+def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
+    """Where the tables of the other Datasets lie, as far as their statuses say, in the store of this one."""
+    return tuple(
+        str(location)
+        for other in _same_store(dataset, world)
+        if (location := (other.status.get("table") or {}).get("location"))
+        and _uuid(other) != (world.table.uuid if isinstance(world.table, TableView) else "")
+    )
+
+
+def table_in_another(dataset: Dataset, world: World) -> str | None:
+    """Why the table may not be touched, or None: it and the table of an older Dataset lie in one folder, or one in the other."""
+    places = own_places(dataset, world)
+    own = world.table.uuid if isinstance(world.table, TableView) else ""
+    for other in _same_store(dataset, world):
+        location = str((other.status.get("table") or {}).get("location") or "")
+        if not location or _uuid(other) == own or age(other) > age(dataset):
+            continue
+        if inside := next((p for p in places if overlap(p, location)), None):
+            return (
+                f"Dataset {dataset.meta.name}: the table {dataset.spec.table.name} keeps files in {inside}, which overlaps "
+                f"{location}, where the table of the older Dataset {other.meta.full_name} lies. Clean-up of one would delete "
+                "files of the other, so no run starts. Move this table to a folder of its own."
+            )
+    return None
+
+
+def age(dataset: Dataset) -> tuple[str, str]:
+    """What Datasets are put in order by, the oldest first."""
+    created = dataset.meta.creation_timestamp
+    return (created.isoformat() if created else "", dataset.meta.full_name)
+
+
+def own_places(dataset: Dataset, world: World) -> tuple[str, ...]:
+    """Where the files of the Dataset's table lie."""
+    if isinstance(world.table, TableView):
+        return (world.table.location, *world.table.places)
+    create = dataset.spec.table.create
+    asked = create.properties.get("location", "") if isinstance(world.table, NoTable) and create else ""
+    return (asked,) if asked else ()
+
+
+def _uuid(other: Dataset) -> str:
+    return str((other.status.get("table") or {}).get("uuid") or "")
+
+
+def _same_store(dataset: Dataset, world: World) -> Iterable[Dataset]:
+    return in_same_store(dataset, world, (*world.neighbours, *world.elsewhere))
+
+
+def in_same_store(dataset: Dataset, world: World, others: Iterable[Dataset]) -> Iterable[Dataset]:
+    """Other Datasets, without those whose catalog keeps its files in another S3 server."""
+    own = world.catalogs.get(dataset.spec.table.catalog)
+    for other in others:
+        theirs = world.catalogs.get(other.spec.table.catalog)
+        if own is None or theirs is None or own.store == theirs.store:
+            yield other
+
+
+def warehouses(dataset: Dataset, world: World) -> tuple[str, ...]:
+    """Where catalogs keep their tables, in the store of this Dataset."""
+    own = world.catalogs.get(dataset.spec.table.catalog)
+    return tuple(c.warehouse for c in world.catalogs.values() if c.warehouse and (own is None or c.store == own.store))

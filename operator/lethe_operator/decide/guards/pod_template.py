@@ -1,0 +1,179 @@
+"""What a Dataset's author may set on the pods of runs. Pure.
+
+Pods are made with the operator's rights and read the catalogs' credentials, so everything is an allow-list: fields, names of
+environment variables, keys of labels and annotations, Secrets, ConfigMaps, claims, taints, priorities, paths. Whoever may create
+a Dataset must not thereby run code of their own, mount any Secret, borrow any ServiceAccount or leave the sandbox. The CRD's
+schema says the same as far as it can; this also holds when an older CRD is installed.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lethe.base.patterns import matches_any
+
+from lethe_operator.resources.common import CONTAINER, POD_FIELDS
+from lethe_operator.settings import PodTemplateAllowed
+
+_SPEC_FIELDS: Final = frozenset({*POD_FIELDS, "volumes", "containers"})
+_VOLUME_FIELDS: Final = frozenset({"name", "emptyDir", "configMap", "secret", "persistentVolumeClaim"})
+_CONTAINER_FIELDS: Final = frozenset({"name", "env", "volumeMounts"})
+_ENV_SOURCES: Final = frozenset({"secretKeyRef", "configMapKeyRef"})
+_MOUNT_FIELDS: Final = frozenset({"name", "mountPath", "subPath", "readOnly"})
+# A term of podAffinity or podAntiAffinity. Without namespaces and namespaceSelector it concerns pods of its own namespace only;
+# an anti-affinity against all pods would keep every other tenant off the node.
+_POD_TERM_FIELDS: Final = frozenset({"labelSelector", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+_AFFINITY_LISTS: Final = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+# What Lethe, Spark and Kubernetes set themselves. No list in the chart's values gives these away.
+_OWN_ENV: Final = (
+    "POD_*", "LETHE_*", "SPARK_*", "_SPARK_*", "PYSPARK_*", "PYICEBERG_*", "PYTHON*", "KUBERNETES_*",
+)  # fmt: skip
+_OWN_KEYS: Final = (
+    "lethe.dev/*", "*.lethe.dev/*", "spark-*", "job-name", "controller-uid", "app.kubernetes.io/*", "batch.kubernetes.io/*",
+    "*.security.alpha.kubernetes.io/*", "*.security.beta.kubernetes.io/*",
+)  # fmt: skip
+_OWN_VOLUMES: Final = frozenset({"run", "catalogs", "tmp", "scratch", "erase", "digest-key", "rpc"})
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """The chart's lists, and the Secrets that pods may refer to."""
+
+    allowed: PodTemplateAllowed
+    secrets: Collection[str]
+
+    def names(self, found: Any, field: str, path: str, what: str) -> Iterator[str]:
+        """Whether a list has the name that was found at `path`."""
+        patterns: Sequence[str] = getattr(self.allowed, field)
+        if not isinstance(found, str) or not matches_any(patterns, found):
+            listed = ", ".join(patterns) or "empty"
+            name = PodTemplateAllowed.model_fields[field].alias or field
+            yield f"{path} names the {what} {found!r}, which is not on the list podTemplate.allowed.{name} ({listed})"
+
+    def secret(self, found: Any, path: str) -> Iterator[str]:
+        if found not in self.secrets:
+            yield f"{path} names the Secret {found!r}, which is not on the chart's list podTemplate.allowedSecrets"
+
+
+def violations(
+    template: Mapping[str, Any], allowed: PodTemplateAllowed, allowed_secrets: Collection[str]
+) -> tuple[str, ...]:
+    """What the template may not say, each with the path of its field; empty when all is allowed.
+
+    Args:
+        template: `spec.runTemplate.podTemplate` as the user wrote it.
+        allowed: What its namespace may set.
+        allowed_secrets: Names of the Secrets that pods may refer to.
+    """
+    return tuple(_template(template, _Lists(allowed, allowed_secrets)))
+
+
+def _template(template: Mapping[str, Any], lists: _Lists) -> Iterator[str]:
+    yield from _unknown(template, {"metadata", "spec"}, "")
+    metadata = template.get("metadata") or {}
+    yield from _unknown(metadata, {"labels", "annotations"}, "metadata.")
+    for key in metadata.get("labels") or ():
+        yield from _key(key, lists, "labels", "label")
+    for key in metadata.get("annotations") or ():
+        yield from _key(key, lists, "annotations", "annotation")
+    spec = template.get("spec") or {}
+    yield from _unknown(spec, _SPEC_FIELDS, "spec.")
+    yield from _placement(spec, lists)
+    for i, secret in enumerate(spec.get("imagePullSecrets") or ()):
+        yield from lists.secret(secret.get("name"), f"spec.imagePullSecrets[{i}].name")
+    for i, volume in enumerate(spec.get("volumes") or ()):
+        yield from _volume(volume, lists, f"spec.volumes[{i}].")
+    for i, container in enumerate(spec.get("containers") or ()):
+        yield from _container(container, lists, f"spec.containers[{i}].")
+
+
+def _key(key: str, lists: _Lists, field: str, what: str) -> Iterator[str]:
+    path = f"metadata.{field}[{key!r}]"
+    if matches_any(_OWN_KEYS, key):
+        yield f"{path} belongs to Lethe, Spark or Kubernetes"
+    else:
+        yield from lists.names(key, field, path, what)
+
+
+def _placement(spec: Mapping[str, Any], lists: _Lists) -> Iterator[str]:
+    """Which nodes. What narrows the choice is free; what widens it, or pushes others away, is not."""
+    if "priorityClassName" in spec:
+        yield from lists.names(spec["priorityClassName"], "priority_classes", "spec.priorityClassName", "PriorityClass")
+    if "schedulerName" in spec:
+        yield from lists.names(spec["schedulerName"], "schedulers", "spec.schedulerName", "scheduler")
+    for i, toleration in enumerate(spec.get("tolerations") or ()):
+        path, key = f"spec.tolerations[{i}].key", toleration.get("key")
+        if key:
+            yield from lists.names(key, "tolerations", path, "taint")
+        elif "*" not in lists.allowed.tolerations:
+            yield f"{path} is empty, which tolerates every taint; podTemplate.allowed.tolerations has no entry '*'"
+    affinity = spec.get("affinity") or {}
+    yield from _unknown(affinity, {"nodeAffinity", "podAffinity", "podAntiAffinity"}, "spec.affinity.")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        chosen = affinity.get(kind) or {}
+        yield from _unknown(chosen, _AFFINITY_LISTS, f"spec.affinity.{kind}.")
+        for field in _AFFINITY_LISTS:
+            for i, entry in enumerate(chosen.get(field) or ()):
+                term = entry.get("podAffinityTerm") or {} if field.startswith("preferred") else entry
+                yield from _unknown(term, _POD_TERM_FIELDS, f"spec.affinity.{kind}.{field}[{i}].")
+
+
+def _container(container: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str]:
+    if container.get("name") != CONTAINER:
+        yield f"{path}name is {container.get('name')!r}, the only container is {CONTAINER!r}"
+    yield from _unknown(container, _CONTAINER_FIELDS, path)
+    for j, env in enumerate(container.get("env") or ()):
+        yield from _env(env, lists, f"{path}env[{j}].")
+    for j, mount in enumerate(container.get("volumeMounts") or ()):
+        yield from _mount(mount, lists, f"{path}volumeMounts[{j}].")
+
+
+def _volume(volume: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str]:
+    yield from _unknown(volume, _VOLUME_FIELDS, path)
+    if volume.get("name") in _OWN_VOLUMES:
+        yield f"{path}name {volume['name']!r} is one of Lethe's own volumes"
+    if "secret" in volume:
+        yield from lists.secret((volume["secret"] or {}).get("secretName"), f"{path}secret.secretName")
+    if "configMap" in volume:
+        name = (volume["configMap"] or {}).get("name")
+        yield from lists.names(name, "config_maps", f"{path}configMap.name", "ConfigMap")
+    if "persistentVolumeClaim" in volume:
+        name = (volume["persistentVolumeClaim"] or {}).get("claimName")
+        yield from lists.names(name, "volume_claims", f"{path}persistentVolumeClaim.claimName", "volume claim")
+
+
+def _env(env: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str]:
+    yield from _unknown(env, {"name", "value", "valueFrom"}, path)
+    name = str(env.get("name", ""))
+    if matches_any(_OWN_ENV, name):
+        yield f"{path}name {name!r} is set by Lethe, Spark or Kubernetes"
+    else:
+        yield from lists.names(name, "env", f"{path}name", "environment variable")
+    source = env.get("valueFrom") or {}
+    yield from _unknown(source, _ENV_SOURCES, f"{path}valueFrom.")
+    if "secretKeyRef" in source:
+        yield from lists.secret(source["secretKeyRef"].get("name"), f"{path}valueFrom.secretKeyRef.name")
+    if "configMapKeyRef" in source:
+        name = source["configMapKeyRef"].get("name")
+        yield from lists.names(name, "config_maps", f"{path}valueFrom.configMapKeyRef.name", "ConfigMap")
+
+
+def _mount(mount: Mapping[str, Any], lists: _Lists, path: str) -> Iterator[str]:
+    yield from _unknown(mount, _MOUNT_FIELDS, path)
+    where = str(mount.get("mountPath", ""))
+    segments = [s for s in where.split("/") if s]
+    allowed = [[s for s in p.split("/") if s] for p in lists.allowed.mount_paths]
+    below = any(segments[: len(a)] == a for a in allowed if a)
+    if not where.startswith("/") or {".", ".."} & set(segments) or not below:
+        listed = ", ".join(lists.allowed.mount_paths) or "empty"
+        yield f"{path}mountPath {where!r} is not below a path of the list podTemplate.allowed.mountPaths ({listed})"
+    if mount.get("name") in _OWN_VOLUMES:
+        yield f"{path}name {mount['name']!r} is one of Lethe's own volumes"
+
+
+def _unknown(fields: Mapping[str, Any], allowed: Collection[str], path: str) -> Iterator[str]:
+    for name in sorted(set(fields) - set(allowed)):
+        yield f"{path}{name} may not be set"

@@ -1,0 +1,40 @@
+"""Whether the replacement and the list that a Restatement names may be read: not local, no part of a table. Pure.
+
+The run asks again, and looks for the metadata of tables that the operator does not know.
+"""
+
+from collections.abc import Iterator
+
+from lethe.guards import rejections as guards
+from lethe.uri import is_local
+
+from lethe_operator.decide.guards.buffer import own_places, table_places, warehouses
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import World
+from lethe_operator.resources.restatement import Restatement
+
+
+def misplaced(restatement: Restatement, dataset: Dataset, world: World) -> tuple[Reason, str] | None:
+    """Reason and message of the first that may not be read, None as far as is known."""
+    return next(_misplaced(restatement, dataset, world), None)
+
+
+def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iterator[tuple[Reason, str]]:
+    replacement, catalog = restatement.spec.replacement, dataset.spec.table.catalog
+    named = {
+        "spec.replacement.uri": replacement.uri if replacement is not None else "",
+        "spec.batchIdsFrom.uri": restatement.list_uri,
+    }
+    known = world.catalogs.get(catalog)
+    tables = (*own_places(dataset, world), *table_places(dataset, world))
+    for field, uri in named.items():
+        if not uri:
+            continue
+        where = f"Restatement {restatement.meta.name}: {field}"
+        local = guards.local(where, uri, catalog, known is None or known.is_local) if is_local(uri) else None
+        if local is not None:
+            yield Reason.PLACE_LOCAL, f"{local} Nothing was read."
+        found = guards.in_table(where, uri, tables) or guards.above_warehouse(where, uri, warehouses(dataset, world))
+        if found is not None:
+            yield Reason.PLACE_IN_TABLE, f"{found} Nothing was read."

@@ -1,0 +1,202 @@
+"""How one Restatement stands. Pure."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from lethe.uri import overlap
+
+from lethe_operator.decide.actions import earliest
+from lethe_operator.decide.conditions import UNKNOWN
+from lethe_operator.decide.erasure import status as erasure_status
+from lethe_operator.decide.guards import boundaries
+from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.references import misplaced
+from lethe_operator.decide.restatement import id_list as id_lists
+from lethe_operator.decide.restatement import row_search_gate as erasure
+from lethe_operator.decide.restatement.assessment import Ready, Standing, stalled
+from lethe_operator.decide.restatement.cancellation import withdrawn
+from lethe_operator.decide.restatement.id_list import without_list
+from lethe_operator.decide.restatement.outcome import finished_before, in_ledger, planned, rolled_back_since
+from lethe_operator.decide.restatement.run_outcomes import Trial
+from lethe_operator.decide.restatement.undo import undone
+from lethe_operator.decide.runs.committer import can_do
+from lethe_operator.decide.runs.failures import back_off_seconds
+from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, NoTable, World
+from lethe_operator.resources.restatement import Restatement
+from lethe_operator.settings import Settings
+
+# Of a run with more members none shows its progress: their statuses would be written again every few seconds.
+SHOWN_ONE_BY_ONE: Final = 20
+
+
+def stand(
+    restatement: Restatement,
+    dataset: Dataset,
+    world: World,
+    blocker: Blocker | None,
+    trial: Trial,
+    now: datetime,
+    settings: Settings,
+) -> Standing:
+    """Say how a Restatement stands. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
+    or an earlier status said. Of a dry run it knows nothing, and the run is believed. A run is asked as well whether an Erase by
+    records that was created again means the same values."""
+    known = in_ledger(restatement, world, trial) or planned(restatement, trial)
+    if known is not None:
+        return replace(
+            known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now, settings.signer)
+        )
+    final = finished_before(restatement)
+    if final is not None:
+        return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
+    found = withdrawn(restatement, world, trial, now) or _wanted(
+        restatement, dataset, world, blocker, trial, now, settings
+    )
+    found = replace(found, plan={**id_lists.seen(trial.told), **(found.plan or {})})
+    if found.finished or found.stalled:
+        found = replace(found, failures=trial.failures)
+    if found.finished or restatement.deadline is None or restatement.deadline <= now:
+        return found
+    return replace(found, look_again=earliest(found.look_again, restatement.deadline))
+
+
+def _wanted(
+    restatement: Restatement,
+    dataset: Dataset,
+    world: World,
+    blocker: Blocker | None,
+    trial: Trial,
+    now: datetime,
+    settings: Settings,
+) -> Standing:
+    """Of one that has not ended."""
+    going = trial.going
+    if going is None and restatement.spec.suspend:
+        return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
+    if going is None and blocker is not None:
+        message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
+        return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
+    refused = None
+    if going is None:
+        refused = (
+            _outside(restatement, settings)
+            or _refused(restatement, dataset, world)
+            or without_list(restatement, trial.told, now)
+            or erasure.not_yet(restatement, dataset, world, settings)
+        )
+    if refused is not None:
+        return refused
+    if restatement.spec.undoes is None:
+        return _by_run(restatement, dataset, trial, "", now, settings)
+    target = undone(restatement, world, trial.undoes)
+    if target.key or going is not None:
+        return replace(_by_run(restatement, dataset, trial, target.key, now, settings), undoes=target.key)
+    if target.waits:
+        return Standing("Queued", UNKNOWN, target.reason, target.message)
+    return stalled(target.reason, target.message, target.final)
+
+
+def _outside(restatement: Restatement, settings: Settings) -> Standing | None:
+    found = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
+    return stalled(Reason.OUTSIDE_BOUNDARY, found) if found else None
+
+
+def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:
+    replacement, name = restatement.spec.replacement, restatement.meta.name
+    if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
+        return stalled(
+            Reason.REPLACEMENT_IN_BUFFER,
+            f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "
+            f"{dataset.meta.name}, so consolidation would load it a second time. Put it outside "
+            f"{dataset.spec.buffer.uri}, and create a new Restatement.",
+            final=True,
+        )
+    found = misplaced(restatement, dataset, world)
+    if found is not None:
+        return stalled(*found)
+    if isinstance(world.table, NoTable):
+        return Standing(
+            "Pending",
+            UNKNOWN,
+            Reason.TABLE_NOT_FOUND,
+            f"The table {dataset.spec.table.name} is not there yet: the first consolidation creates it.",
+        )
+    return None
+
+
+def _by_run(
+    restatement: Restatement, dataset: Dataset, trial: Trial, undoes: str, now: datetime, settings: Settings
+) -> Standing:
+    match trial.verdict:
+        case Going(attempt, failures, _, before):
+            held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
+            return _running(attempt, trial.members, (before if failures.total else ""), held)
+        case Ended(attempt):
+            return _ended(restatement, dataset, trial, attempt, undoes, now, settings)
+        case GivenUp(_, reason, message, permanent):
+            return stalled(reason, message, final=permanent)
+        case Again(at, _, reason, message):
+            again = f"{message} It is tried again at {at:%H:%M:%SZ}."
+            if at > now:
+                return Standing("Queued", UNKNOWN, reason, again, look_again=at)
+            return _queued(restatement, dataset, trial, at, undoes, reason, again)
+        case Fresh():
+            text = "It waits for its turn."
+            return _queued(restatement, dataset, trial, restatement.created, undoes, Reason.QUEUED, text)
+
+
+def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing:
+    if members > SHOWN_ONE_BY_ONE:
+        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is.{held}"
+        return Standing("Running", UNKNOWN, Reason.RUNNING, text)
+    done = attempt.progress
+    tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
+    phase = f"{done.phase} {tasks}".strip() if done else "Starting"
+    text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
+    text += (f" Before that: {before}" if before else "") + held
+    return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
+
+
+def _ended(
+    restatement: Restatement,
+    dataset: Dataset,
+    trial: Trial,
+    attempt: Attempt,
+    undoes: str,
+    now: datetime,
+    settings: Settings,
+) -> Standing:
+    """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
+    odd."""
+    mine = trial.answer(restatement.key)
+    if mine is not None and not mine.succeeded and not mine.again:
+        return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings.retry))
+    if mine is not None and mine.again:
+        reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
+    else:
+        reason = str(Reason.COMMIT_NOT_SEEN)
+        message = f"{attempt.job} ended well, but the table does not know this request."
+    found = _queued(restatement, dataset, trial, at, undoes, reason, message)
+    if at > now:
+        found = Standing("Queued", UNKNOWN, reason, message, look_again=at)
+    return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
+
+
+def _queued(
+    restatement: Restatement,
+    dataset: Dataset,
+    trial: Trial,
+    since: datetime,
+    undoes: str,
+    reason: str,
+    message: str,
+) -> Standing:
+    after = trial.run.run_id if trial.run is not None else ""
+    quick = can_do(restatement, dataset, trial.run)
+    ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run, quick)
+    return Standing("Queued", UNKNOWN, reason, message, ready=ready)

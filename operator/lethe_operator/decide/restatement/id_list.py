@@ -1,0 +1,45 @@
+"""Whether the list of batch ids that a Restatement refers to can be carried out. Pure."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from lethe.base.errors import InputError
+from lethe.contract.result import RequestResult
+from lethe.contract.run import RestatementRequest
+from lethe.restatement.id_list import IdList, changed
+
+from lethe_operator.decide.conditions import UNKNOWN
+from lethe_operator.decide.restatement.assessment import Standing, stalled
+from lethe_operator.resources.restatement import NoList, Restatement
+
+
+def without_list(restatement: Restatement, told: RestatementRequest | None, now: datetime) -> Standing | None:
+    """How one stands whose list is not there, is none, or is another one than before; None: nothing is wrong with it.
+
+    Args:
+        told: Its request as an earlier run was told it, None for none: the status may not have been written then.
+    """
+    found = restatement.listed
+    if isinstance(found, NoList):
+        if found.final:
+            return stalled(found.reason, found.message, final=True)
+        again = now + timedelta(seconds=found.again_seconds)
+        return Standing("Pending", UNKNOWN, found.reason, found.message, look_again=again)
+    first = restatement.list_sha256 or (told.batch_ids_sha256 if told is not None else "")
+    if found is None or not first or found.sha256 == first:
+        return None
+    error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, found.sha256)
+    return stalled(error.reason, error.message, final=True)
+
+
+def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> Mapping[str, Any]:
+    """What `status.plan` keeps of a list that was looked at; empty when none was."""
+    match found:
+        case IdList():
+            return {"batchIds": {"count": len(found.ids), "sha256": found.sha256}}
+        case RestatementRequest() if found.batch_ids_sha256 and found.batch_ids:
+            return {"batchIds": {"count": len(found.batch_ids), "sha256": found.batch_ids_sha256}}
+        case RequestResult() if found.batch_ids_sha256:
+            return {"batchIds": {"count": found.batch_ids_count or 0, "sha256": found.batch_ids_sha256}}
+    return {}

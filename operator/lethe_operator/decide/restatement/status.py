@@ -1,0 +1,151 @@
+"""The status of a Restatement from how it stands, and the events of its changes. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from lethe_operator.decide import conditions
+from lethe_operator.decide.actions import Event
+from lethe_operator.decide.conditions import Condition
+from lethe_operator.decide.restatement import id_list as id_lists
+from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.restatement import Restatement
+
+# Of those that merely wait or run, so many at a time are told so: what they are told is soon over, and whoever has ended is not
+# to wait for it.
+COURTESIES_AT_ONCE: Final = 200
+COURTESIES_AGAIN_AFTER: Final = timedelta(seconds=5)
+# An event for each member of a larger group says nothing that its status does not say.
+EVENTS_FOR_GROUPS_UP_TO: Final = 20
+# Of an erasure it is told that it cannot go on, that it is late, and that it is done.
+_ERASURE_EVENTS: Final = (str(Reason.ERASED), str(Reason.ERASURE_BLOCKED), str(Reason.ERASURE_OVERDUE))
+EVENTS_AT_ONCE: Final = 100  # of whatever happened to thousands in one moment, the statuses tell the rest
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Statuses to write, by name; `look_again`: when those are told that had to wait."""
+
+    statuses: Mapping[str, dict[str, Any]]
+    events: tuple[Event, ...]
+    look_again: datetime | None = None
+
+
+def changes(standings: Iterable[tuple[Restatement, Standing]], now: datetime) -> Changes:
+    """What is to be written of these, in their order, and the events of it."""
+    statuses: dict[str, dict[str, Any]] = {}
+    told: list[Event] = []
+    courtesies, waiting = 0, False
+    for restatement, standing in standings:
+        old = restatement.status
+        if standing.is_told and old.get("observedGeneration") == restatement.meta.generation:
+            continue
+        new = status(restatement, standing, now)
+        if new == old:
+            continue
+        if standing.waits and standing.cancel_job is None:
+            courtesies += 1
+            if courtesies > COURTESIES_AT_ONCE:
+                waiting = True
+                continue
+        statuses[restatement.meta.name] = new
+        told += events(restatement.meta.name, old, new)
+    return Changes(statuses, tuple(told[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None)
+
+
+def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[str, Any]:
+    """The whole status."""
+    old = restatement.status
+    document: dict[str, Any] = {
+        "observedGeneration": restatement.meta.generation,
+        "phase": standing.phase,
+        "conditions": conditions.as_status(
+            old.get("conditions") or (), _conditions(restatement, standing), restatement.meta.generation, now
+        ),
+    }
+    if standing.progress:
+        document["progress"] = standing.progress
+    if standing.position is not None:
+        document["queuePosition"] = _position(old.get("queuePosition"), standing.position)
+    undoes = standing.undoes or old.get("undoesKey")
+    if undoes:
+        document["undoesKey"] = undoes
+    for name, value in (
+        ("plan", _plan(restatement, standing)),
+        ("attempts", _attempts(old, standing)),
+        ("result", standing.result),
+        ("erasure", standing.erasure.document if standing.erasure is not None else old.get("erasure")),
+    ):
+        if value:
+            document[name] = dict(value)
+    return document
+
+
+def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
+    """What is known of it. Of a list by reference, how it was when it was first looked at."""
+    old = restatement.status.get("plan") or {}
+    first = {k: v for k, v in old.items() if k == "batchIds"}
+    return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
+
+
+def _attempts(old: Mapping[str, Any], standing: Standing) -> Mapping[str, Any]:
+    """How many failed, told at the end: at each failure of a large group thousands of statuses would have to be written. Once it
+    is told, its runs may be forgotten."""
+    ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
+    if ended and "attempts" in old:
+        return dict(old["attempts"])
+    failed = standing.failures
+    return {"run": failed.run, "infrastructure": failed.infrastructure} if failed.total else {}
+
+
+def _position(told: Any, position: int) -> int:
+    """A place in the queue is told again when it has halved: thousands may wait, and each of them moves with every run."""
+    return told if isinstance(told, int) and told / 2 < position <= told else position
+
+
+def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]:
+    reason, message = standing.reason, standing.message
+    # A cancelled one is what its author wants: nobody has to act, and whoever deploys it is not held up.
+    if standing.finished and not standing.stalled:
+        found = list(conditions.healthy(reason, message))
+    elif standing.stalled:
+        found = list(conditions.stalled(reason, message))
+    else:
+        found = list(conditions.waiting(reason, message))
+    found.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
+    if standing.erasure is not None:
+        found.append(standing.erasure.condition)
+    elif before := conditions.find(restatement.status, conditions.ERASED):  # the ledger was not asked
+        texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
+        found.append(Condition(conditions.ERASED, *texts))
+    return found
+
+
+def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
+    """One event for each end and each reason to wait or to stall; not for the queue, in which thousands may be. And one for what
+    becomes of its erasure."""
+    return (*_events(name, old, new), *_erasure_events(name, old, new))
+
+
+def _erasure_events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
+    was, now = conditions.find(old, conditions.ERASED), conditions.find(new, conditions.ERASED)
+    reason = str(now.get("reason", ""))
+    if reason == was.get("reason", "") or reason not in _ERASURE_EVENTS:
+        return ()
+    warning = reason == Reason.ERASURE_OVERDUE
+    return (Event("Restatement", name, reason, str(now["message"]), warning=warning),)
+
+
+def _events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
+    was, now = conditions.find(old, conditions.READY), conditions.find(new, conditions.READY)
+    if (was.get("status"), was.get("reason"), old.get("phase")) == (now["status"], now["reason"], new["phase"]):
+        return ()
+    stalled = conditions.find(new, conditions.STALLED)["status"] == conditions.TRUE
+    ended = conditions.find(new, conditions.SUCCEEDED)["status"] != conditions.UNKNOWN
+    if ended and not stalled and (new.get("result") or {}).get("groupSize", 1) > EVENTS_FOR_GROUPS_UP_TO:
+        return ()
+    if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
+        return ()
+    return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)

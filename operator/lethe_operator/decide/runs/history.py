@@ -1,0 +1,234 @@
+"""The runs of a Dataset as its status shows them, the events of their ends, and which Jobs may go. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from lethe.contract.result import Phase, RequestResult, RunResult
+from lethe.contract.run import RunKind
+
+from lethe_operator.decide.actions import Event
+from lethe_operator.decide.conditions import timestamp
+from lethe_operator.decide.runs.failures import failure
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import EXECUTOR_KEY, FOR_HEAD, RUN_KEY
+from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
+
+KEPT_OF_A_KIND: Final = 3
+SHOWN_AT_MOST: Final = 30
+MESSAGE_AT_MOST: Final = 500
+# A pod that is scheduled and pulls its image needs some seconds; only then is its waiting worth a word.
+WAITING_IS_LONG_AFTER: Final = timedelta(seconds=30)
+ENDING: Final = "Ending"
+_ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+
+
+def entries(runs: Iterable[Run], view: TableView | None, old: Sequence[Mapping[str, Any]], now: datetime) -> list[Any]:
+    """`status.runs`: the ones under way and the last few of each kind, the newest first.
+
+    Args:
+        old: What the status shows now. An ended run whose Job somebody deleted stays in view for as long.
+    """
+    succeeded = {e.get("name") for e in old if e.get("phase") == Phase.SUCCEEDED.value}
+    shown = [
+        # Once seen committed: what tells so may be gone, its snapshot expired and its run.json dropped.
+        entry(a, a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)), now)
+        for r in runs
+        for a in r.attempts
+    ]
+    there = {e["name"] for e in shown}
+    shown += [dict(e) for e in old if e.get("name") not in there and e.get("phase") in _ENDS]
+    shown.sort(key=lambda e: (str(e.get("startTime", "")), str(e["name"])), reverse=True)
+    kept: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    for e in shown:
+        if e.get("phase") in _ENDS:
+            counts[e["kind"]] = counts.get(e["kind"], 0) + 1
+            if counts[e["kind"]] > KEPT_OF_A_KIND:
+                continue
+        kept.append(e)
+    return kept[:SHOWN_AT_MOST]
+
+
+def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
+    """One line of `status.runs`. `committed`: the table knows this run, whatever its pod says."""
+    document: dict[str, Any] = {
+        "name": attempt.job,
+        "kind": attempt.kind.value,
+        "attempt": attempt.number,
+        "startTime": timestamp(attempt.created),
+    }
+    progress = attempt.progress
+    if progress is not None and progress.tasks_total:
+        document["progress"] = f"{progress.tasks_done}/{progress.tasks_total} tasks"
+    match attempt.state:
+        case AttemptState.ACTIVE:
+            document["phase"] = _phase_under_way(attempt)
+            long = now - attempt.created >= WAITING_IS_LONG_AFTER
+            if attempt.waiting and long:
+                document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
+            elif not attempt.reached:
+                document["message"] = f"It waits for its turn in a run that {attempt.datasets} Datasets share."
+            elif progress is not None and (progress.message or progress.rows):
+                document["message"] = progress.message or f"{progress.rows} rows"
+        case AttemptState.SUCCEEDED:
+            document.update(phase=Phase.SUCCEEDED.value, message=outcome(attempt.result))
+            if attempt.for_uid == FOR_HEAD and attempt.result is not None and attempt.result.outcome != "NothingToDo":
+                text = "The head, another writer's commit, has a ledger of its own again."
+                document.update(reason=Reason.HEAD_REANCHORED.value, message=text)
+        case AttemptState.FAILED if committed:
+            what = "Committed what it had finished" if attempt.kind is RunKind.VACUUM else "Committed"
+            text = f"{what}; its pod ended badly afterwards: {failure(attempt)[1]}"
+            document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
+        case AttemptState.FAILED:
+            reason, message = failure(attempt)
+            document.update(phase=Phase.FAILED.value, reason=str(reason), message=message[:MESSAGE_AT_MOST])
+    if attempt.finished is not None:
+        document["finishTime"] = timestamp(attempt.finished)
+    return document
+
+
+def _phase_under_way(attempt: Attempt) -> str:
+    """What the driver says; that it succeeded or failed is the Job's to say, which comes a little later."""
+    if attempt.progress is None:
+        return Phase.PENDING.value if attempt.waiting else Phase.STARTING.value
+    return ENDING if attempt.progress.phase.value in _ENDS else attempt.progress.phase.value
+
+
+def outcome(result: RunResult | None) -> str:
+    """What a run did, in one line."""
+    if result is None:
+        return "Ended well."
+    if result.outcome == "NothingToDo":
+        return _idle(result)
+    if result.outcome == "Planned" and result.kind is RunKind.VACUUM:
+        return _planned(result)
+    if result.outcome == "Planned":
+        refused = sum(not r.succeeded for r in result.requests)
+        return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
+    done = {
+        RunKind.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
+        f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",
+        RunKind.RESTATEMENT: _of_group(result.requests),
+        RunKind.VACUUM: _of_vacuum(result),
+    }[result.kind]
+    if result.kind is RunKind.VACUUM and result.message:
+        done += f". {result.message.removesuffix('.')}"
+    return f"{done}." if result.outcome != "AlreadyCommitted" else f"Committed by an earlier attempt: {done}."
+
+
+def _idle(result: RunResult) -> str:
+    """A vacuum that commits nothing may still have removed what no snapshot names."""
+    besides = _besides(result)
+    if result.kind is not RunKind.VACUUM or not (besides or result.snapshots_expired):
+        return result.message or "There was nothing to do."
+    done = ", ".join([f"{result.snapshots_expired} snapshots expired", *besides])
+    return f"There was nothing to purge: {done}. {result.message}".strip()
+
+
+def _planned(result: RunResult) -> str:
+    plan = result.plan
+    if plan is None:
+        return "Planned. Nothing was changed."
+    orphans = f", {result.orphan_files_found} orphan files to remove" if result.orphan_files_found else ""
+    return f"Planned: {plan.files} files to rewrite, {plan.bytes} bytes{orphans}. Nothing was changed."
+
+
+def _of_vacuum(result: RunResult) -> str:
+    done = (
+        f"{result.tombstones_purged} tombstones purged, {result.files_rewritten} files rewritten, "
+        f"{result.files_deleted} files deleted, {result.snapshots_expired} snapshots expired"
+    )
+    return ", ".join([done, *_besides(result)])
+
+
+def _besides(result: RunResult) -> list[str]:
+    """What a vacuum left, and what else it did; of that only what there was to do."""
+    found = []
+    if result.files_left:
+        found.append(f"{result.files_left} files left{f' ({result.stopped})' if result.stopped else ''}")
+    if result.small_files_compacted:
+        found.append(f"{result.small_files_compacted} small files compacted")
+    if result.manifests_rewritten:
+        found.append(f"{result.manifests_rewritten} manifests rewritten")
+    if result.orphan_files_found:
+        of = f" of {result.orphan_files_found}" if result.orphan_files_found > result.orphan_files_removed else ""
+        found.append(f"{result.orphan_files_removed}{of} orphan files removed")
+    if result.erasures or result.erasures_open:
+        verified = sum(e.verified_time is not None for e in result.erasures)
+        found.append(f"{verified} erasures verified, {result.erasures_open} open")
+    return found
+
+
+def _of_group(requests: Sequence[RequestResult]) -> str:
+    done = [r for r in requests if r.succeeded]
+    rows = f"{sum(r.rows_deleted for r in done)} rows deleted, {sum(r.rows_added for r in done)} rows added"
+    if len(requests) <= 1:
+        return rows
+    return f"{len(done)} of {len(requests)} Restatements carried out, {rows}"
+
+
+def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Kind and end (Succeeded or Failed) of the runs that ended since the status was written."""
+    before = {str(e.get("name")): e for e in old}
+    return [(e["kind"], e["phase"]) for e in new if _ends(e, before.get(e["name"], {}))]
+
+
+def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+    return entry.get("phase") in _ENDS and was.get("phase") != entry["phase"]
+
+
+def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
+    """What happened to the runs since the status was written: ends, and pods that do not start."""
+    before = {str(e.get("name")): e for e in old}
+    found: list[Event] = []
+    for e in reversed(new):
+        was = before.get(e["name"], {})
+        text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
+        if _ends(e, was):
+            ok = e["phase"] == Phase.SUCCEEDED.value
+            reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
+            found.append(Event("Dataset", dataset, reason, text, warning=not ok))
+        elif e.get("reason") == Reason.POD_WAITING.value and was.get("reason") != Reason.POD_WAITING.value:
+            found.append(Event("Dataset", dataset, Reason.POD_WAITING.value, text, warning=True))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """Jobs and keys of the Dataset's ConfigMap that nobody needs any more."""
+
+    jobs: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+def prunable(runs: Iterable[Run], mirrored: Sequence[Mapping[str, Any]], needed: frozenset[str]) -> Prunable:
+    """Jobs beyond the last few of each kind, once the status shows their outcome.
+
+    Args:
+        mirrored: `status.runs` as the API server has it.
+        needed: Run ids that are not done with: under way, to be tried again, or not reported yet.
+    """
+    ended = {str(e.get("name")) for e in mirrored if e.get("phase") in _ENDS}
+    jobs: list[str] = []
+    keys: list[str] = []
+    by_kind: dict[RunKind, list[Run]] = {}
+    for run in runs:
+        if run.attempts:
+            by_kind.setdefault(run.kind, []).append(run)
+    for same_kind in by_kind.values():
+        same_kind.sort(key=lambda r: r.attempts[-1].created, reverse=True)
+        for i, run in enumerate(same_kind):
+            if i >= KEPT_OF_A_KIND and not run.active and run.run_id not in needed:
+                jobs += [a.job for a in run.attempts]
+                keys += run.keys
+                continue
+            if run.run_id not in needed and not run.active and run.attempts[-1].job in ended:
+                # What a run was told is needed no more, and a ConfigMap is small; what it answered stays.
+                keys += [k for k in run.keys if k.endswith((RUN_KEY, EXECUTOR_KEY))]
+            if len(run.attempts) > KEPT_OF_A_KIND:
+                # How they ended is counted on in those that came after them.
+                oldest = run.attempts[:-KEPT_OF_A_KIND]
+                jobs += [a.job for a in oldest if a.state is not AttemptState.ACTIVE and a.job in ended]
+    return Prunable(tuple(jobs), tuple(keys))

@@ -1,0 +1,188 @@
+"""The run contract's documents from resources. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from lethe.base.ids import run_id
+from lethe.buffer.digest import WaitingBatch
+from lethe.buffer.notifications import Written
+from lethe.contract.run import (
+    AcceptedHead,
+    BufferRef,
+    ConsolidationSpec,
+    CreateTable,
+    DatasetRef,
+    Replacement,
+    RestatementRequest,
+    RestatementSpec,
+    RowsRef,
+    RunKind,
+    RunSpec,
+    SeenObject,
+    SnapshotLimits,
+    TableRef,
+    VacuumSpec,
+)
+from lethe.restatement.id_list import IdList
+
+from lethe_operator.resources.common import ERASE_PATH
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.restatement import Restatement
+
+
+def consolidation(
+    dataset: Dataset, batches: Iterable[WaitingBatch], writes: Mapping[str, Mapping[str, Written]] | None = None
+) -> RunSpec:
+    """A run over exactly these batches. Its id follows from their ids and objects: a refused batch whose objects changed
+    is another intent than the one that refused it.
+
+    Args:
+        writes: What was told of their objects, by batch and key.
+    """
+    chosen = tuple(batches)
+    seen = (w for b in chosen for w in (writes or {}).get(b.id, {}).values())
+    keys = [f"{b.id}\n{b.fingerprint}" for b in chosen]
+    spec = ConsolidationSpec(
+        mode=dataset.spec.consolidation.mode,
+        target_file_size_bytes=dataset.spec.consolidation.target_file_size_bytes,
+        batch_ids=tuple(b.id for b in chosen),
+        seen_objects=tuple(SeenObject(key=w.key, etag=w.etag, sequencer=w.sequencer) for w in seen),
+    )
+    return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
+
+
+def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
+    """A run over no batches: all it does is to give this head a ledger of its own."""
+    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=())
+    return _run(dataset, RunKind.CONSOLIDATION, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
+
+
+def accepting(dataset: Dataset, accepts: AcceptedHead) -> RunSpec:
+    """A run over no batches that gives a head the ledger to continue with."""
+    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=(), accepts=accepts)
+    keys = [f"accept\n{accepts.head_id}\n{accepts.ledger}"]
+    return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
+
+
+def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
+    """Of a Restatement that is alone."""
+    return run_id(dataset.meta.uid, RunKind.RESTATEMENT, [restatement.key])
+
+
+def restatements(
+    dataset: Dataset, group: Iterable[tuple[Restatement, str]], listed_snapshot_id: int | None = None
+) -> RunSpec:
+    """A run for a group of Restatements, each with the key of the request that it takes back, "" unless it is an Undo. Its id
+    follows from who they are, in whatever order. Either all of them are dry runs or none."""
+    members = tuple(group)
+    requests = tuple(_request(r, undoes) for r, undoes in members)
+    run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
+    dry_run = any(r.spec.dry_run for r, _ in members)
+    spec = RestatementSpec(
+        requests=requests, dry_run=dry_run, deletes=dataset.spec.deletes, listed_snapshot_id=listed_snapshot_id
+    )
+    return run.model_copy(update={"restatement": spec})
+
+
+def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
+    spec = restatement.spec
+    return RestatementRequest(
+        key=restatement.key,
+        name=restatement.meta.full_name,
+        operation=spec.operation,
+        batch_ids=restatement.batch_ids,
+        batch_ids_uri=restatement.list_uri,
+        batch_ids_sha256=restatement.listed.sha256
+        if isinstance(restatement.listed, IdList)
+        else restatement.list_sha256,
+        rows=_rows(restatement),
+        replacement=Replacement(
+            batch_id=spec.replacement.batch_id,
+            uri=spec.replacement.uri,
+            key_columns=spec.replacement.key_columns,
+            op_column=spec.replacement.op_column,
+        )
+        if spec.replacement
+        else None,
+        undoes=undoes,
+        reason=spec.reason,
+        creation_time=restatement.created,
+        evict_by_seconds=spec.evict_by_seconds,
+        provenance=restatement.provenance,
+    )
+
+
+def _rows(restatement: Restatement) -> RowsRef | None:
+    rows, values = restatement.spec.rows, restatement.values
+    if rows is None or values is None:
+        return None
+    file = f"{ERASE_PATH}/{values.file}"
+    return RowsRef(column=rows.column, values_file=file, secret=values.secret, secret_key=values.key)
+
+
+def vacuum_run_id(dataset: Dataset, key: str) -> str:
+    """`key` names the cause: one vacuum of each snapshot, one for each value of the annotation, one for each approval."""
+    return run_id(dataset.meta.uid, RunKind.VACUUM, [key])
+
+
+def vacuum(dataset: Dataset, key: str, spec: VacuumSpec) -> RunSpec:
+    """What the Dataset says of it is filled in."""
+    return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": vacuum_of(dataset, spec)})
+
+
+def vacuum_of(dataset: Dataset, spec: VacuumSpec) -> VacuumSpec:
+    """With what the Dataset says of it."""
+    own = {
+        "snapshots": limits_of(dataset),
+        "target_file_size_bytes": dataset.spec.consolidation.target_file_size_bytes,
+    }
+    return spec.model_copy(update=own)
+
+
+def erasures(dataset: Dataset, policy: str, expire_snapshots: bool, lead_seconds: int, key: str) -> RunSpec:
+    """A vacuum that purges nothing. `key` names what there is to see."""
+    spec = VacuumSpec(
+        policy=policy,
+        expire_snapshots=expire_snapshots,
+        snapshots=limits_of(dataset),
+        evict_by_lead_seconds=lead_seconds,
+        erasures_only=True,
+    )
+    return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": spec})
+
+
+def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
+    spec, meta = dataset.spec, dataset.meta
+    create = spec.table.create
+    return RunSpec(
+        kind=kind,
+        run_id=run_id(meta.uid, kind, keys),
+        dataset=DatasetRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
+        table=TableRef(
+            catalog=spec.table.catalog,
+            name=spec.table.name,
+            adopt=spec.table.adopt,
+            create=CreateTable(
+                table_schema=create.table_schema,
+                partition_by=create.partition_by,
+                format_version=create.format_version,
+                properties=dict(create.properties),
+            )
+            if create
+            else None,
+        ),
+        batch_column=spec.batch_column,
+        buffer=BufferRef(
+            uri=spec.buffer.uri, format=spec.buffer.format, layout=spec.buffer.layout, adopt=spec.buffer.adopt
+        ),
+        schema_evolution=spec.schema_evolution,
+        snapshots=limits_of(dataset),
+        batch_tracking=spec.batch_tracking.enabled,
+    )
+
+
+def limits_of(dataset: Dataset) -> SnapshotLimits:
+    """How many snapshots may stay."""
+    limits = dataset.spec.snapshots
+    return SnapshotLimits(
+        max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count
+    )

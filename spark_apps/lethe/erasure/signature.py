@@ -1,0 +1,130 @@
+"""Signatures of erasure records: ed25519 over a short statement that names one record of one erasure of one table. Pure.
+
+The operator signs. A signature of one statement is always the same, so that it may be made any number of times.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from lethe.base.errors import InputError
+from lethe.erasure.record import canonical
+
+ALGORITHM: Final = "ed25519"
+SUFFIX: Final = ".sig"  # of the file beside the record
+INVALID_KEY: Final = "InvalidKey"
+_TYPE: Final = "lethe erasure record"  # so that nothing else that this key may sign is taken for it
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is signed."""
+
+    table_uuid: str
+    restatement: str  # its key
+    record_sha256: str  # in hex
+    verified_time: datetime
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {
+            "type": _TYPE,
+            "table-uuid": self.table_uuid,
+            "restatement": self.restatement,
+            "record-sha256": self.record_sha256,
+            "verified-time": self.verified_time.isoformat(),
+        }
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A key that verifies."""
+
+    id: str  # the first 16 hex digits of the SHA-256 of its 32 bytes
+    key: Ed25519PublicKey
+
+
+class Signer:
+    """A key that signs. Its text says the id alone."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = _public(key.public_key())
+
+    def __repr__(self) -> str:
+        return f"Signer({self.public.id})"
+
+    def sign(self, statement: Statement) -> str:
+        """The signature in base64, which is the same each time."""
+        return base64.b64encode(self._key.sign(canonical(statement.document))).decode("ascii")
+
+    def file(self, statement: Statement) -> bytes:
+        """The content of the file beside the record."""
+        return canonical(
+            {
+                "format-version": 1,
+                "algorithm": ALGORITHM,
+                "key-id": self.public.id,
+                "statement": statement.document,
+                "signature": self.sign(statement),
+            }
+        )
+
+
+def load_signer(pem: bytes, name: str) -> Signer:
+    """Args:
+        name: Of the file, for the message.
+    Raises: InputError (InvalidKey).
+    """
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(INVALID_KEY, f"{name} must be an ed25519 private key in PEM without a password (PKCS #8).")
+    return Signer(key)
+
+
+def load_public_key(pem: bytes, name: str) -> PublicKey:
+    """As `load_signer`, of a public key."""
+    try:
+        key = serialization.load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(INVALID_KEY, f"{name} must be an ed25519 public key in PEM (-----BEGIN PUBLIC KEY-----).")
+    return _public(key)
+
+
+def fault(content: bytes, expected: Statement, keys: Sequence[PublicKey]) -> str | None:
+    """What is wrong with a signature file; None: one of the keys has signed exactly what is expected."""
+    try:
+        document = json.loads(content)
+        statement, key_id = document["statement"], document["key-id"]
+        signature = base64.b64decode(document["signature"], validate=True)
+    except (ValueError, KeyError, TypeError):
+        return "it is not readable as a signature file"
+    for name, wanted in expected.document.items():
+        if not isinstance(statement, dict) or statement.get(name) != wanted:
+            return f"it is about something else: its {name} is another one"
+    key = next((k for k in keys if k.id == key_id), None)
+    if key is None:
+        return f"it was made with the key {str(key_id)[:16]!r}, which is none of those given"
+    try:
+        key.key.verify(signature, canonical(expected.document))
+    except InvalidSignature:
+        return "the key that it names has not signed this"
+    return None
+
+
+def _public(key: Ed25519PublicKey) -> PublicKey:
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return PublicKey(hashlib.sha256(raw).hexdigest()[:16], key)

@@ -1,0 +1,108 @@
+"""The definition of a new table as a Dataset writes it: partition fields and properties. Pure.
+
+A partition field is one transform of Iceberg over one column.
+
+    field      = column | transform "(" column ")" | sized "(" number "," column ")"
+    transform  = identity | year | years | month | months | day | days | hour | hours       in upper or lower case
+    sized      = bucket | truncate
+    column     = part { "." part }                                                          the parts of a nested column
+    part       = letters, digits and underscores, or anything between backticks; a backtick is written twice
+
+Nothing else is a field: no comment, no string, no other text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from lethe.base.errors import InputError
+
+
+class TransformKind(StrEnum):
+    IDENTITY = "identity"
+    YEARS = "years"
+    MONTHS = "months"
+    DAYS = "days"
+    HOURS = "hours"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True)
+class Transform:
+    kind: TransformKind
+    column: tuple[str, ...]  # the parts of its name, from the outermost
+    number: int | None = None  # of buckets, or the width of a truncation; None: the kind has none
+
+
+# What Spark keeps for the clauses of its own statements. As properties of a table they would have no effect.
+RESERVED: Final = frozenset({"location", "provider", "owner", "external", "is_managed_location"})
+_SINGULAR: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+_SIZED: Final = (TransformKind.BUCKET, TransformKind.TRUNCATE)
+_PART: Final = r"(?:[A-Za-z0-9_]+|`(?:[^`]|``)+`)"
+_COLUMN: Final = rf"{_PART}(?:\.{_PART})*"
+_NUMBER: Final = r"[1-9][0-9]{0,8}"
+_FIELD: Final = re.compile(
+    rf"(?:(?P<plain>{_COLUMN})"
+    rf"|(?P<name>[A-Za-z]+) *\( *(?P<of>{_COLUMN}) *\)"
+    rf"|(?P<sized>[A-Za-z]+) *\( *(?P<number>{_NUMBER}) *, *(?P<sized_of>{_COLUMN}) *\))",
+    re.DOTALL,
+)
+# The same as regular expressions of the CRD, which a test compares.
+CRD_PATTERN: Final = (
+    rf"^ *({_COLUMN}"
+    rf"|([iI][dD][eE][nN][tT][iI][tT][yY]|[yY][eE][aA][rR][sS]?|[mM][oO][nN][tT][hH][sS]?|[dD][aA][yY][sS]?|[hH][oO][uU][rR][sS]?)"
+    rf" *\( *{_COLUMN} *\)"
+    rf"|([bB][uU][cC][kK][eE][tT]|[tT][rR][uU][nN][cC][aA][tT][eE]) *\( *{_NUMBER} *, *{_COLUMN} *\)) *$"
+)
+
+
+def parse_transform(text: str) -> Transform:
+    """Read one partition field. Raises: InputError (`InvalidTableDefinition`), which quotes the field."""
+    found = _FIELD.fullmatch(text.strip(" "))
+    if found is None:
+        raise _invalid(text)
+    if found["plain"]:
+        return Transform(TransformKind.IDENTITY, _parts(found["plain"]))
+    name = (found["name"] or found["sized"]).lower()
+    try:
+        kind = TransformKind(_SINGULAR.get(name, name))
+    except ValueError:
+        raise _invalid(text) from None
+    if (kind in _SIZED) is not (found["number"] is not None):
+        raise _invalid(text)
+    if found["number"] is not None:
+        return Transform(kind, _parts(found["sized_of"]), int(found["number"]))
+    return Transform(kind, _parts(found["of"]))
+
+
+def parse_transforms(texts: Iterable[str]) -> tuple[Transform, ...]:
+    """Raises: InputError (`InvalidTableDefinition`), for the first that is none."""
+    return tuple(parse_transform(t) for t in texts)
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises: InputError (`InvalidTableDefinition`), for a property that would have no effect."""
+    found = sorted(RESERVED & properties.keys())
+    if found:
+        raise InputError(
+            "InvalidTableDefinition",
+            f"spec.table.create.properties: {', '.join(found)} cannot be set. The catalog chooses the table's location; leave "
+            "the property out.",
+        )
+
+
+def _parts(column: str) -> tuple[str, ...]:
+    found = re.findall(_PART, column, re.DOTALL)
+    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in found)
+
+
+def _invalid(text: str) -> InputError:
+    return InputError(
+        "InvalidTableDefinition",
+        f"spec.table.create.partitionBy: {text[:100]!r} is no partition field. Expected a column, or one of identity, years, "
+        "months, days, hours over a column, or bucket(16, column), truncate(4, column); a column whose name has other "
+        "characters than letters, digits and underscores stands between backticks. Correct it.",
+    )

@@ -1,0 +1,216 @@
+"""Values that name the records of an Erase: read from text, and compared with what a data file's metadata says. Pure.
+
+Invariant: a value is in no message and in no `repr`: it may be personal data.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from lethe.base.errors import InputError
+
+VALUES_AT_MOST: Final = 100_000
+# As they are stored: a date is the number of its day, a timestamp of its microsecond, both counted from 1970 on.
+Value: TypeAlias = str | int | Decimal | UUID
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of column that records can be named by: `name` is Iceberg's, without the digits of a decimal, which are
+    `precision` and `scale`."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    @classmethod
+    def of(cls, iceberg_type: str) -> "Kind | None":
+        """None for a type of which equal values cannot be told, or are of no use."""
+        if digits := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", iceberg_type):
+            return cls("decimal", int(digits[1]), int(digits[2]))
+        return cls(iceberg_type) if iceberg_type in _PARSERS else None
+
+
+@dataclass(frozen=True)
+class Values:
+    """Distinct values of one kind, in order."""
+
+    kind: Kind
+    items: tuple[Any, ...] = field(repr=False)
+
+    def might_lie_in(self, lower: Any, upper: Any) -> bool:
+        """Whether one of them lies within these bounds, both inclusive; None is open."""
+        at = 0 if lower is None else bisect_left(self.items, lower)
+        return at < len(self.items) and (upper is None or self.items[at] <= upper)
+
+    def index_of(self, value: Any) -> int | None:
+        """Which one of them is this value, as Iceberg stores it or as its JSON has it; None is none of them."""
+        if isinstance(value, str) and self.kind.name != "string":
+            value = _PARSERS[self.kind.name](value, self.kind)
+        if isinstance(value, bytes):
+            value = UUID(bytes=value)
+        if value is None or not self.might_lie_in(value, value):
+            return None
+        return bisect_left(self.items, value)
+
+    def hold(self, value: Any) -> bool:
+        return self.index_of(value) is not None
+
+    def might_be_in(self, lower: bytes | None, upper: bytes | None) -> bool:
+        """The same of bounds as a manifest has them."""
+        return self.might_lie_in(self._bound(lower), self._bound(upper))
+
+    def _bound(self, stored: bytes | None) -> Any:
+        """None if it is not known, or not surely one of this kind: a file may be older than the column's type."""
+        if stored is None:
+            return None
+        match self.kind.name:
+            case "string":
+                return _decoded(stored)
+            case "int" | "long":
+                return int.from_bytes(stored, "little", signed=True)
+            case "date" if len(stored) == 4:
+                return int.from_bytes(stored, "little", signed=True)
+            case "timestamp" | "timestamptz" if len(stored) == 8:
+                return int.from_bytes(stored, "little", signed=True)
+            case "decimal":
+                return _of_unscaled(int.from_bytes(stored, "big", signed=True), self.kind)
+            case _:
+                return None
+
+
+def _decoded(stored: bytes) -> str | None:
+    """None if it is no UTF-8: a bound may be cut within a character."""
+    try:
+        return stored.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def parse_values(content: bytes, kind: Kind, column: str, request: str) -> Values:
+    """The values of a file that has one on each line; blank lines are passed over, blanks within a line are part of the value.
+
+    Args:
+        column, request: The column and the Restatement, for messages.
+    Raises: InputError (`InvalidValues`): no values or too many, not UTF-8, or not of the column's type. Says on which line.
+    """
+    where = f"Restatement {request}: the values of spec.rows"
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("InvalidValues", f"{where} are no text in UTF-8. Nothing was erased.") from None
+    lines = [(n, line.removesuffix("\r")) for n, line in enumerate(text.split("\n"), 1)]
+    given = [(n, line) for n, line in lines if line.strip()]
+    if not given:
+        raise InputError("InvalidValues", f"{where} are none. Write one on each line. Nothing was erased.")
+    if len(given) > VALUES_AT_MOST:
+        raise InputError(
+            "InvalidValues",
+            f"{where} are {len(given)}, expected at most {VALUES_AT_MOST}. Divide them between several Restatements. Nothing was "
+            "erased.",
+        )
+    parse = _PARSERS[kind.name]
+    found: set[Any] = set()
+    for n, line in given:
+        try:
+            found.add(parse(line, kind))
+        except (ValueError, ArithmeticError):  # whose text repeats the value
+            raise InputError(
+                "InvalidValues",
+                f"{where}: line {n} is no {_described(kind)}, which column {column} holds. Nothing was erased.",
+            ) from None
+    return Values(kind, tuple(sorted(found)))
+
+
+def _described(kind: Kind) -> str:
+    match kind.name:
+        case "date":
+            return "date such as 2026-03-01"
+        case "timestamp":
+            return "timestamp such as 2026-03-01T12:00:00, without a zone"
+        case "timestamptz":
+            return "timestamp such as 2026-03-01T12:00:00Z, with a zone"
+        case "decimal":
+            return f"decimal({kind.precision}, {kind.scale})"
+        case _:
+            return kind.name
+
+
+def _text(line: str, _: Kind) -> str:
+    return line
+
+
+def _whole(bits: int) -> Callable[[str, Kind], int]:
+    def parse(line: str, _: Kind) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", line):
+            raise ValueError
+        value = int(line)
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _decimal(line: str, kind: Kind) -> Decimal:
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?", line):
+        raise ValueError
+    whole, _, fraction = line.partition(".")
+    fraction = fraction.rstrip("0")
+    unscaled = int(whole + fraction.ljust(kind.scale, "0"))
+    if len(fraction) > kind.scale or abs(unscaled) >= 10**kind.precision:
+        raise ValueError
+    return _of_unscaled(unscaled, kind)
+
+
+def _of_unscaled(number: int, kind: Kind) -> Decimal:
+    """By its text, since arithmetic would round to 28 digits."""
+    return Decimal(f"{number}E-{kind.scale}")
+
+
+def _date(line: str, _: Kind) -> int:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", line):
+        raise ValueError
+    return (date.fromisoformat(line) - date(1970, 1, 1)).days
+
+
+_TIMESTAMP: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+
+
+def _timestamp(line: str, _: Kind) -> int:
+    if not re.fullmatch(_TIMESTAMP, line):
+        raise ValueError
+    return _micros(datetime.fromisoformat(line).replace(tzinfo=UTC))
+
+
+def _instant(line: str, _: Kind) -> int:
+    if not re.fullmatch(_TIMESTAMP + r"(Z|[+-][0-9]{2}:?[0-9]{2})", line):
+        raise ValueError
+    return _micros(datetime.fromisoformat(line))
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _uuid(line: str, _: Kind) -> UUID:
+    if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", line):
+        raise ValueError
+    return UUID(line)
+
+
+_PARSERS: Final[Mapping[str, Callable[[str, Kind], Value]]] = {
+    "string": _text,
+    "int": _whole(32),
+    "long": _whole(64),
+    "decimal": _decimal,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamptz": _instant,
+    "uuid": _uuid,
+}

@@ -1,0 +1,159 @@
+"""What is outside the boundary of a namespace: of a Dataset's table and places, of a run, of a table that is there. Pure.
+
+The operator asks before it starts anything, and the run asks again, since only then the table's own location is known. A place is
+inside when every reading of its URI is: see `lethe.uri`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.base.names import DATA_PROPERTIES, METADATA_PROPERTY
+from lethe.base.patterns import matches_any
+from lethe.contract.run import (
+    AllowedOperation,
+    CreateTable,
+    Deletes,
+    RestatementRequest,
+    RunBoundary,
+    RunKind,
+    RunSpec,
+)
+from lethe.uri import surely_contains
+
+REASON: Final = "OutsideBoundary"
+# Table properties by which files of a table lie elsewhere than below its location.
+PATH_PROPERTIES: Final = (*DATA_PROPERTIES, METADATA_PROPERTY)
+_SHOWN_AT_MOST: Final = 10
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Something that the boundary does not allow."""
+
+    what: str  # the field, or what was found, such as "the table's location"
+    value: str
+    boundary: str  # the key below the entry of the namespace in the chart's value `boundaries`
+    allowed: str  # what it allows, in words
+
+    def message(self, namespace: str) -> str:
+        return (
+            f"{self.what} {self.value} is outside the boundary {self.boundary} of namespace {namespace}, which allows "
+            f"{self.allowed}. Use what it allows, or ask the administrator of Lethe to extend the chart's value boundaries."
+        )
+
+
+def listed(allowed: Iterable[str]) -> str:
+    """What a boundary allows, in words; of many, the first."""
+    found = list(allowed)
+    more = f" and {len(found) - _SHOWN_AT_MOST} more" if len(found) > _SHOWN_AT_MOST else ""
+    return (", ".join(found[:_SHOWN_AT_MOST]) or "none") + more
+
+
+def outside_names(boundary: RunBoundary, catalog: str, table: str) -> Outside | None:
+    """Of spec.table."""
+    if boundary.catalogs is not None and catalog not in boundary.catalogs:
+        return Outside("spec.table.catalog", catalog, "catalogs", listed(boundary.catalogs))
+    if boundary.tables is not None and not matches_any(boundary.tables, table):
+        return Outside("spec.table.name", table, "tables", listed(boundary.tables))
+    return None
+
+
+def outside_uri(boundary: RunBoundary, what: str, uri: str) -> Outside | None:
+    return outside_prefixes(boundary.uris, what, uri, "uris")
+
+
+def outside_prefixes(prefixes: tuple[str, ...] | None, what: str, uri: str, name: str) -> Outside | None:
+    """Of URIs; `name`: the boundary's."""
+    if prefixes is None or any(surely_contains(prefix, uri) for prefix in prefixes):
+        return None
+    return Outside(what, uri, name, listed(prefixes))
+
+
+def outside_operation(boundary: RunBoundary, what: str, operation: str) -> Outside | None:
+    allowed = boundary.operations
+    if allowed is None or operation in allowed:
+        return None
+    return Outside(what, operation, "operations", listed(allowed))
+
+
+def outside_settings(
+    boundary: RunBoundary, mode: str, deletes: Deletes | None, adopt: bool, create: CreateTable | None
+) -> Outside | None:
+    """Of what a Dataset asks for besides Restatements and vacuums.
+
+    Args:
+        mode: spec.consolidation.mode.
+        deletes: spec.deletes; None: not asked here.
+    """
+    asked: list[tuple[str, AllowedOperation]] = []
+    if mode == "Register":
+        asked.append(("spec.consolidation.mode", AllowedOperation.REGISTER))
+    if deletes not in (None, "Ledger"):
+        asked.append((f"spec.deletes {deletes}, which is", AllowedOperation.NATIVE_DELETES))
+    if adopt:
+        asked.append(("spec.table.adopt, which is", AllowedOperation.ADOPT_TABLE))
+    if create is not None:
+        asked.append(("spec.table.create, which is", AllowedOperation.CREATE_TABLE))
+    found = (outside_operation(boundary, what, operation) for what, operation in asked)
+    first = next((f for f in found if f is not None), None)
+    if first is not None or create is None:
+        return first
+    return outside_paths(boundary, create.properties, "spec.table.create.properties")
+
+
+def outside_paths(boundary: RunBoundary, properties: Mapping[str, str], where: str) -> Outside | None:
+    """Of the properties of a table that send files elsewhere."""
+    found = (outside_uri(boundary, f"{where} {p}", properties[p]) for p in PATH_PROPERTIES if properties.get(p))
+    return next((f for f in found if f is not None), None)
+
+
+def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str, str]) -> Outside | None:
+    """Of a table that is there."""
+    return outside_uri(boundary, "the table's location", location) or outside_paths(
+        boundary, properties, "the table property"
+    )
+
+
+def outside_request(boundary: RunBoundary, request: RestatementRequest) -> Outside | None:
+    found = outside_operation(boundary, "spec.operation", request.operation)
+    if found is None and request.replacement is not None:
+        found = outside_uri(boundary, "spec.replacement.uri", request.replacement.uri)
+    if found is None and request.batch_ids_uri:
+        found = outside_uri(boundary, "spec.batchIdsFrom.uri", request.batch_ids_uri)
+    return found
+
+
+def outside_run(spec: RunSpec) -> Outside | None:
+    """Of everything that a run is asked for; None: its boundary allows all of it."""
+    boundary = spec.boundary
+    if boundary is None:
+        return None
+    found = outside_names(boundary, spec.table.catalog, spec.table.name)
+    found = found or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
+    mode = spec.consolidation.mode if spec.consolidation is not None else ""
+    deletes = spec.restatement.deletes if spec.restatement is not None else None
+    found = found or outside_settings(boundary, mode, deletes, spec.table.adopt, spec.table.create)
+    if found is None and spec.kind is RunKind.VACUUM and not (spec.vacuum and spec.vacuum.erasures_only):
+        found = outside_operation(boundary, "the vacuum, which is", AllowedOperation.VACUUM)
+    requests = spec.restatement.requests if spec.restatement is not None else ()
+    return found or next((o for r in requests if (o := outside_request(boundary, r)) is not None), None)
+
+
+def require_run_within(spec: RunSpec) -> None:
+    """Raises: InputError (`OutsideBoundary`), for a run that asks for something that its boundary does not allow."""
+    _refuse(outside_run(spec), spec)
+
+
+def require_table_within(spec: RunSpec, location: str, properties: Mapping[str, str]) -> None:
+    """Raises: InputError (`OutsideBoundary`), for a table that lies where the boundary of its run does not allow it."""
+    if spec.boundary is not None:
+        _refuse(outside_table(spec.boundary, location, properties), spec)
+
+
+def _refuse(found: Outside | None, spec: RunSpec) -> None:
+    if found is not None:
+        raise InputError(
+            REASON, f"Dataset {spec.dataset.name}: {found.message(spec.dataset.namespace)} Nothing was changed."
+        )

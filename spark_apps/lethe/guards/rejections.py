@@ -1,0 +1,129 @@
+"""What keeps a buffer, a replacement or a list from being used: it is local, part of a table, somebody else's. Pure.
+
+Values in, a `Rejection` out. The operator asks before it starts a run or deletes, and the run asks again for itself. Messages
+name URIs, declared names and names of files, and never what a file contains.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.guards.claim import Claim, Holder, Owner, holder_of, rejected
+from lethe.uri import contains, is_local, overlap
+
+NAMED_AT_MOST: Final = 3
+
+BUFFER_LOCAL: Final = "BufferLocal"
+BUFFER_HOLDS_TABLE: Final = "BufferHoldsTable"
+BUFFER_HOLDS_OTHER_OBJECTS: Final = "BufferHoldsOtherObjects"
+BUFFER_CLAIMED: Final = "BufferClaimed"
+BUFFER_REASONS: Final = frozenset({BUFFER_LOCAL, BUFFER_HOLDS_TABLE, BUFFER_HOLDS_OTHER_OBJECTS, BUFFER_CLAIMED})
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """`message` is a sentence without its subject's name in front."""
+
+    reason: str
+    message: str
+
+    def error(self) -> InputError:
+        return InputError(self.reason, self.message)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What was seen of a buffer beside its batches."""
+
+    tables: tuple[str, ...] = ()  # URIs of folders, at or above it, that hold the metadata of an Iceberg table
+    claim: Claim | None = None  # None: the buffer has none
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What of a buffer is no batch, by names below it."""
+
+    unrelated: int = 0
+    unrelated_names: Sequence[str] = ()  # the first of them
+    tables: Sequence[str] = ()  # those that are part of an Iceberg table
+
+
+def local(field: str, uri: str, catalog: str, catalog_is_local: bool) -> str | None:
+    """Why a local place may not be used, or None."""
+    if not is_local(uri) or catalog_is_local:
+        return None
+    return (
+        f"{field} {uri} is a folder of the machine that a run happens to be on, and the catalog {catalog} is not on that "
+        "machine. A file: URI is allowed only with a catalog that is local itself. Use an object store."
+    )
+
+
+def in_table(field: str, uri: str, tables: Iterable[str]) -> str | None:
+    """Why a place at, above or below a table may not be used, or None.
+
+    Args:
+        tables: URIs of folders that belong to tables.
+    """
+    return found_in(field, uri, [t for t in tables if overlap(t, uri)])
+
+
+def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
+    """Why a place may not be used, or None.
+
+    Args:
+        found: URIs of tables' folders at the place, above or below it; a symbolic link may hide that they are.
+    """
+    if not found:
+        return None
+    return (
+        f"{field} {uri} is inside, equal to or above {_some(found)}, which belongs to an Iceberg table. Use a place that has "
+        "nothing to do with a table."
+    )
+
+
+def above_warehouse(field: str, uri: str, warehouses: Iterable[str]) -> str | None:
+    """Why a place that is or contains the root of a catalog's tables may not be used, or None."""
+    found = [w for w in warehouses if w and contains(uri, w)]
+    if not found:
+        return None
+    return f"{field} {uri} is or contains {_some(found)}, where a catalog keeps its tables. Use a place outside of it."
+
+
+def buffer_rejection(
+    uri: str, owner: Owner, around: Around, contents: Contents, adopt: bool, warehouses: Collection[str] = ()
+) -> Rejection | None:
+    """Why a buffer that was looked at may not be used, or None.
+
+    Args:
+        owner: Who wants to.
+        adopt: Take it although it holds objects that are no batches, if nobody has claimed it.
+        warehouses: URIs below which catalogs keep their tables.
+    """
+    held = above_warehouse("spec.buffer.uri", uri, warehouses) or found_in("spec.buffer.uri", uri, around.tables)
+    if held is None and contents.tables:
+        held = (
+            f"spec.buffer.uri {uri} holds files of an Iceberg table ({_some(contents.tables)}). Use a place that has nothing "
+            "to do with a table."
+        )
+    if held is not None:
+        return Rejection(BUFFER_HOLDS_TABLE, f"{held} Nothing in it was moved or deleted.")
+    match holder_of(around.claim, owner):
+        case Holder.OTHERS:
+            assert around.claim is not None
+            return Rejection(BUFFER_CLAIMED, rejected(around.claim, uri))
+        case Holder.NONE if contents.unrelated and not adopt:
+            return Rejection(
+                BUFFER_HOLDS_OTHER_OBJECTS,
+                f"spec.buffer.uri {uri} holds {contents.unrelated} folders or files that are no batches "
+                f"({_some(contents.unrelated_names, contents.unrelated)}), so it may belong to somebody else. Nothing in it was "
+                "moved or deleted. Move them elsewhere, use another buffer, or set spec.buffer.adopt to true if they may lie "
+                "beside batches.",
+            )
+        case _:
+            return None
+
+
+def _some(values: Sequence[str], total: int | None = None) -> str:
+    more = (total if total is not None else len(values)) - min(len(values), NAMED_AT_MOST)
+    return ", ".join(values[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,63 @@
+"""A catalog that is nothing but a folder: Hadoop-style tables, `<warehouse>/<namespace>/<table>/metadata/v<N>.metadata.json`.
+
+I/O. PyIceberg has none; this one reads, for whatever reads with PyIceberg. Changes are made of Iceberg's Java library, which
+comes here through `lethe_spark.sql.folder_server`.
+"""
+
+from typing import Final
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.typedef import Identifier
+
+from lethe.base.errors import InputError
+from lethe.hadoop.metadata_folder import MetadataFolder
+from lethe.storage.exclusive_folder import open_folder
+
+TYPE: Final = "hadoop"
+WAREHOUSE: Final = "warehouse"
+
+
+class FolderCatalog(NoopCatalog):
+    """Raises: InputError (UnsupportedCatalog), without a warehouse."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        if not properties.get(WAREHOUSE):
+            raise InputError(
+                "UnsupportedCatalog",
+                f"catalog {name!r} is of type {TYPE} and has no warehouse: set the folder that its tables lie in.",
+            )
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Raises: NoSuchTableError, InputError (InvalidName, UnsupportedStorage), TableError, TransientError."""
+        parts = self.identifier_to_tuple(identifier)
+        found = self.metadata_folder(parts).current()
+        if found is None:
+            raise NoSuchTableError(f"there is no table in {self.location(parts)}")
+        metadata = TableMetadataUtil.parse_raw(found.text)
+        return Table(
+            identifier=parts,
+            metadata=metadata,
+            metadata_location=found.location,
+            io=self._load_file_io(metadata.properties, found.location),
+            catalog=self,
+        )
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        return self.metadata_folder(self.identifier_to_tuple(identifier)).current() is not None
+
+    def metadata_folder(self, parts: Identifier) -> MetadataFolder:
+        return MetadataFolder(open_folder(f"{self.location(parts)}/metadata", self.properties))
+
+    def location(self, parts: Identifier) -> str:
+        """The folder of a table. Raises: InputError (InvalidName), for a name that is no folder's."""
+        for part in parts:
+            if not part or part in (".", "..") or "/" in part:
+                raise InputError(
+                    "InvalidName",
+                    f"{'.'.join(parts)!r}: in the catalog {self.name} each part of a table's name is the name of a folder.",
+                )
+        return "/".join([self.properties[WAREHOUSE].rstrip("/"), *parts])

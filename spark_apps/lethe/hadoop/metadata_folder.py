@@ -1,0 +1,185 @@
+"""The versions of one table in its metadata folder: reading the newest, and committing the next. I/O.
+
+A commit is the creation of the file of the next version, which exactly one writer can do. Invariants:
+
+- The listing decides what the newest version is. `version-hint.text` is written after a commit, for others; never read.
+- What cannot be read is not passed over: whoever fell back to the version before would hide a commit, or overwrite it.
+- A version is created whole. A writer that dies before has done nothing, one that dies after has committed.
+- Old versions are deleted from the oldest on. So when a writer was overtaken by so many commits that the very number it
+  creates has been in use and is free again, the version it started from is gone as well: that is looked at afterwards.
+"""
+
+import gzip
+import json
+import logging
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
+from lethe.files import hadoop_version as versions
+from lethe.storage.exclusive_folder import Folder
+
+log = logging.getLogger(__name__)
+
+LOOKS: Final = 10
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a table's metadata: the file's content, and the same as text and as a parsed document."""
+
+    number: int
+    location: str
+    content: bytes
+    text: str
+    document: dict[str, Any]
+
+    @property
+    def uuid(self) -> str:
+        return str(self.document["table-uuid"])
+
+    @property
+    def name(self) -> str:
+        return self.location.rpartition("/")[2]
+
+
+class MetadataFolder:
+    """The folder `<table location>/metadata`."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    @property
+    def location(self) -> str:
+        """The table's."""
+        return self._folder.uri.rpartition("/")[0]
+
+    def current(self) -> Version | None:
+        """The newest version; None: there is no table.
+
+        Raises: TableError (MetadataUnreadable, MetadataAmbiguous), TransientError; whatever the storage raises.
+        """
+        for _ in range(LOOKS):
+            name = self._newest()
+            if name is None:
+                return None
+            content = self._folder.read(name)
+            if content is not None:
+                return self._version(name, content)
+            # Deleted since it was listed: so many others have been committed meanwhile.
+        raise TransientError(
+            "MetadataMoving",
+            f"{self._folder.uri}: in {LOOKS} attempts the newest version of the table was deleted before it could be read. "
+            "Let the table keep more of them (write.metadata.previous-versions-max).",
+        )
+
+    def commit(self, base: Version | None, text: str) -> Version:
+        """Create the version after `base`, the first one if that is None, with this content.
+
+        Raises: ConflictError (VersionTaken), if another writer did: nothing was committed. UnknownCommitState. Other
+            LetheErrors: nothing was committed.
+        """
+        number = 1 if base is None else base.number + 1
+        made = self._version(versions.file_of(number), text.encode())
+        self._create(made)
+        try:
+            follows = self._follows(base, made)
+        except ConflictError:
+            raise
+        except Exception as e:
+            log.warning("%s was created; looking at the version before failed (%s)", made.location, type(e).__name__)
+            follows = False
+        if not follows:
+            raise UnknownCommitState(
+                "CommitStateUnknown",
+                f"{made.location} was created, but the version it was made from is gone or cannot be read: so many others may "
+                "have committed meanwhile that it is no part of the table's history. Look there before trying again.",
+            )
+        self._tell(number)
+        self._clean_up(made)
+        return made
+
+    def _create(self, made: Version) -> None:
+        """Returns when the version's content is surely this one."""
+        failure: Exception | None = None
+        try:
+            if self._folder.create(made.name, made.content):
+                return
+        except LetheError:
+            raise
+        except Exception as e:  # nobody knows: what is there may be ours
+            failure = e
+        try:
+            there = self._folder.read(made.name)
+        except Exception as e:
+            failure, there = failure or e, None
+        if there == made.content:
+            return
+        if there is None and failure is not None:
+            raise UnknownCommitState(
+                "CommitStateUnknown",
+                f"the storage did not say whether {made.location} was created ({type(failure).__name__}), and it is not "
+                "there. It may still come: look into the table's history before trying again.",
+            ) from failure
+        raise ConflictError(
+            "VersionTaken", f"{made.location} was created by another writer. Nothing was committed; plan again."
+        ) from failure
+
+    def _follows(self, base: Version | None, made: Version) -> bool:
+        """Whether the version just created surely is the successor of `base`, rather than one far behind the newest."""
+        if base is not None and self._folder.read(base.name) == base.content:
+            return True
+        newest = self._newest()
+        if newest is not None and versions.version_of(newest) == made.number:
+            return True
+        if base is not None:
+            return False
+        found = self.current()
+        if found is not None and found.uuid != made.uuid:
+            self._folder.delete(made.name)  # below another table that was created, and has lost its first version since
+            raise ConflictError(
+                "VersionTaken", f"{self.location}: another writer created a table there. Nothing was committed."
+            )
+        return True
+
+    def _tell(self, number: int) -> None:
+        """For other engines; whoever comes last writes it, so it may be old."""
+        try:
+            self._folder.replace(versions.HINT, str(number).encode())
+        except Exception as e:
+            log.warning("%s: %s could not be written (%s)", self._folder.uri, versions.HINT, type(e).__name__)
+
+    def _clean_up(self, made: Version) -> None:
+        keep = versions.kept_versions(made.document.get("properties") or {})
+        if keep is None:
+            return
+        try:
+            for name in versions.outdated(self._folder.names("v"), made.number, keep):
+                self._folder.delete(name)  # a failure ends it: a later version must not go before an earlier one
+        except Exception as e:
+            log.warning("%s: old versions could not be deleted (%s)", self._folder.uri, type(e).__name__)
+
+    def _newest(self) -> str | None:
+        return versions.newest(self._folder.names("v"), self._folder.uri)
+
+    def _version(self, name: str, content: bytes) -> Version:
+        location = f"{self._folder.uri}/{name}"
+        try:
+            if not name.endswith((".metadata.json", ".metadata.json.gz")):
+                raise ValueError(name)
+            packed = ".gz" in name
+            text = (gzip.decompress(content) if packed else content).decode()
+            document = json.loads(text)
+            if not isinstance(document.get("table-uuid"), str) or not isinstance(document.get("location"), str):
+                raise ValueError(name)
+        except (ValueError, EOFError, OSError, AttributeError, zlib.error) as e:
+            raise TableError(
+                "MetadataUnreadable",
+                f"{location} is the newest version of the table and cannot be read as its metadata ({len(content)} bytes, "
+                f"{type(e).__name__}). Nothing is read or written until it can: the version before may lack a commit. "
+                "Restore the file; or, if the writer that left it is known to have failed, delete it.",
+            ) from e
+        number = versions.version_of(name)
+        assert number is not None
+        return Version(number, location, content, text, document)

@@ -1,0 +1,290 @@
+"""What there is to know of a table at one moment, read with PyIceberg. The only reader of table metadata here.
+
+I/O: `data_files` reads manifests; `observe` only what is loaded already.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.types import StringType
+
+from lethe.base import names
+from lethe.base.errors import InputError
+from lethe.files.bounds import FileBounds
+from lethe.files.partitions import partition_text
+from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.native_deletes import native_deletes
+from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """`head_time` an aware datetime; `refs` name -> snapshot id, of branches and tags; `batch_field_id` None when the
+    table has no such column (any more); `sorted_by_batch` and `metrics_full`: prepared for proofs by bounds."""
+
+    name: str
+    uuid: str
+    location: str
+    format_version: int
+    head_id: int | None
+    head_time: datetime | None
+    metadata_location: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    snapshots: Mapping[int, Snapshot] = field(default_factory=dict)
+    refs: Mapping[str, int] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    batch_field_id: int | None = None
+    sorted_by_batch: bool = False
+    metrics_full: bool = False
+    last_sequence_number: int = 0
+
+    @property
+    def ledger_since(self) -> int | None:
+        """The last sequence number before the first ledger; None when the table does not say."""
+        since = self.properties.get(names.LEDGER_SINCE, "")
+        return int(since) if since.isdigit() else None
+
+    @property
+    def beginning(self) -> Mapping[str, str]:
+        """The table properties that say since when the table has ledgers, to be set with the first commit of Lethe's; empty
+        if they are set."""
+        if self.properties.get(names.LEDGER_BEGUN) == self.uuid:
+            return {}
+        carriers = [s.sequence_number for s in self.snapshots.values() if s.ledger is not None]
+        if not carriers:
+            since = self.last_sequence_number
+        else:  # the first commit did not set them: what is known of the snapshots before it stays as it was
+            roots = (s.sequence_number for s in self.snapshots.values() if s.ledger is None and s.parent_id is None)
+            since = max((self.ledger_since or 0, *(n for n in roots if n < min(carriers))))
+        return {names.LEDGER_SINCE: str(since), names.LEDGER_BEGUN: self.uuid}
+
+    @property
+    def remembered_field_id(self) -> int | None:
+        """The batch column's field id as the table keeps it: of now or, of a column that was dropped, of then."""
+        return _remembered(self.properties)
+
+    @property
+    def claim(self) -> str | None:
+        return self.properties.get(names.CLAIM)
+
+    @property
+    def prepared(self) -> bool:
+        return self.sorted_by_batch and self.metrics_full
+
+
+def observe(table: Table, batch_column: str, name: str | None = None) -> TableFacts:
+    """The facts of a loaded table, called `name` in messages.
+
+    Raises: InputError: `BatchColumnType`, if the batch column is not a string; `UnsupportedCatalog`, if the catalog hides the
+        table's history.
+    """
+    metadata = table.metadata
+    head = metadata.current_snapshot()
+    _require_history(metadata, name or ".".join(table.name()))
+    name = name or ".".join(table.name())
+    field_id = _batch_field(table, batch_column, name)
+    column = table.schema().find_column_name(field_id) if field_id is not None else batch_column
+    order = table.sort_order()
+    return TableFacts(
+        name=name,
+        uuid=str(metadata.table_uuid),
+        location=metadata.location,
+        format_version=metadata.format_version,
+        head_id=head.snapshot_id if head else None,
+        head_time=datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) if head else None,
+        metadata_location=table.metadata_location,
+        properties=dict(metadata.properties),
+        snapshots=_snapshots(metadata),
+        refs={k: r.snapshot_id for k, r in metadata.refs.items()},
+        columns=tuple(table.schema().column_names),
+        batch_field_id=field_id,
+        sorted_by_batch=bool(order.fields) and order.fields[0].source_id == field_id,
+        metrics_full=metadata.properties.get(names.METRICS_MODE.format(column=column)) == "full",
+        last_sequence_number=getattr(metadata, "last_sequence_number", 0),  # version 1 has none
+    )
+
+
+def _require_history(metadata: TableMetadata, name: str) -> None:
+    """Raises: InputError (`UnsupportedCatalog`), if the catalog shows no snapshot but the newest and no earlier metadata, though
+    there was one before. An expiry leaves a log of metadata."""
+    head = metadata.current_snapshot()
+    alone = head is not None and len(metadata.snapshots) == 1 and head.parent_snapshot_id is not None
+    if alone and not metadata.metadata_log:
+        raise InputError(
+            "UnsupportedCatalog",
+            f"{name}: the catalog shows one snapshot of the table, no log of its metadata, and not the snapshot before. The "
+            "ledger of a table is found by its history, which this catalog hides. Move the table to a catalog that keeps it.",
+        )
+
+
+def _remembered(properties: Mapping[str, str]) -> int | None:
+    text = properties.get(names.BATCH_COLUMN, "")
+    return int(text) if text.isdigit() else None
+
+
+def column_dropped(facts: TableFacts, what: str) -> InputError:
+    """Why `what` (a snapshot, or the table) cannot be read or changed without its batch column."""
+    return InputError(
+        "BatchColumnDropped",
+        f"{facts.name}: {what} lacks the batch column (table property {names.BATCH_COLUMN}: field "
+        f"{facts.remembered_field_id}), so that tombstones cannot be matched with rows. Make a schema that has it the table's "
+        "current one again; a new column cannot stand in for it, whatever its name.",
+    )
+
+
+def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
+    """The field id of the batch column: the one remembered in the table, so that a rename is survived, else by name.
+
+    Once remembered, no other column will do: a new one of the old name is not what the tombstones mean.
+    """
+    remembered = _remembered(table.metadata.properties)
+    schema = table.schema()
+    found: Any = None
+    if remembered is not None:
+        found = next((f for f in schema.fields if f.field_id == remembered), None)
+    else:
+        found = next((f for f in schema.fields if f.name == batch_column), None)
+    if found is None:
+        return None
+    if not isinstance(found.field_type, StringType):
+        raise InputError(
+            "BatchColumnType", f"{name}: the batch column {found.name} is {found.field_type}, expected string."
+        )
+    return int(found.field_id)
+
+
+def _snapshots(metadata: TableMetadata) -> dict[int, Snapshot]:
+    found = [_snapshot(s) for s in metadata.snapshots]
+    carriers = (s.sequence_number for s in found if s.ledger is not None)
+    after = ledgers_begin_after(metadata.properties, str(metadata.table_uuid), carriers)
+    return {s.id: replace(s, parent_id=parent_of(s.parent_id, s.summary, s.sequence_number, after)) for s in found}
+
+
+def _snapshot(s: IcebergSnapshot) -> Snapshot:
+    summary = dict(s.summary.additional_properties) if s.summary else {}
+    if s.summary:
+        summary["operation"] = s.summary.operation.value
+    return Snapshot(s.snapshot_id, s.parent_snapshot_id, s.sequence_number or 0, s.timestamp_ms, summary)
+
+
+def data_files(table: Table, snapshot_id: int | None, field_id: int) -> list[FileBounds]:
+    """Every live data file of a snapshot with the bounds of one string column. Reads the manifests, no data."""
+    return list(_live(table, snapshot_id, field_id))
+
+
+def files_added_by(
+    table: Table, snapshot_ids: tuple[int, ...], of_snapshot: int | None, field_id: int
+) -> list[FileBounds]:
+    """The live data files of `of_snapshot` that one of `snapshot_ids` added."""
+    wanted = frozenset(snapshot_ids)
+    return [f for f in _live(table, of_snapshot, field_id) if f.added_by in wanted] if wanted else []
+
+
+def files_added_after(
+    table: Table, sequence_number: int | None, of_snapshot: int | None, field_id: int
+) -> list[FileBounds]:
+    """The live data files of `of_snapshot` that came after this sequence number, or that may have.
+
+    Args:
+        sequence_number: None: every live file.
+    """
+    if sequence_number is None:
+        return list(_live(table, of_snapshot, field_id))
+    return list(_live(table, of_snapshot, field_id, after=sequence_number))
+
+
+def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1) -> Iterator[FileBounds]:
+    """Args:
+    after: Only files that were added after this sequence number.
+    """
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    if snapshot is None:
+        return
+    manifests = snapshot.manifests(table.io)
+    deletes = native_deletes(table.io, manifests, with_ours=False)
+    column = BatchColumn.of(table.specs(), field_id)
+    for manifest in manifests:
+        for entry in live_entries(table.io, manifest):
+            if (manifest.sequence_number if (n := entry.file_sequence_number) is None else n) <= after:
+                continue
+            names_of_deletes = deletes.on(entry.data_file.file_path, manifest.partition_spec_id)
+            yield bounds_of(entry.data_file, column, names_of_deletes, entry.snapshot_id)
+
+
+def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+    """The live data files of a manifest, one after the other: a manifest may name tens of thousands. None of one of deletes."""
+    if manifest.content is not ManifestContent.DATA:
+        return
+    with AvroFile[ManifestEntry](
+        io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as entries:
+        for entry in entries:
+            if entry.status is ManifestEntryStatus.DELETED or entry.data_file.content is not DataFileContent.DATA:
+                continue
+            if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
+                entry.snapshot_id = manifest.added_snapshot_id
+            entry.data_file.spec_id = manifest.partition_spec_id
+            yield entry
+
+
+def bounds_of(
+    f: DataFile, column: BatchColumn, deletes: frozenset[str] = frozenset(), added_by: int | None = None
+) -> FileBounds:
+    """What a manifest says of a data file: bounds of the column or, where it has none, the value of the partition."""
+    at = -1 if column.field_id is None else column.field_id
+    lower, upper = _text((f.lower_bounds or {}).get(at)), _text((f.upper_bounds or {}).get(at))
+    null_count = (f.null_value_counts or {}).get(at)
+    if lower is None and upper is None and (value := column.partition_value(f)) is not None:
+        lower, upper, null_count = value, value, 0
+    return FileBounds(
+        path=f.file_path,
+        records=f.record_count,
+        size=f.file_size_in_bytes,
+        lower=lower,
+        upper=upper,
+        null_count=null_count,
+        deletes=deletes,
+        partition=_partition(f.spec_id, tuple(f.partition[n] for n in range(len(f.partition)))),
+        added_by=added_by,
+    )
+
+
+def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
+    """Of the physical values of a partition tuple: of a day its number, of an hour too."""
+    if any(type(v) is bool for v in values):
+        return partition_text(spec_id, values)  # which would be found under the number that equals it
+    try:
+        return _known_partition(spec_id, values)
+    except TypeError:  # not hashable, and of no type that has a text
+        return partition_text(spec_id, values)
+
+
+# The files of a partition are many, and share the one text.
+_known_partition = lru_cache(maxsize=10_000)(partition_text)
+
+
+def _text(bound: bytes | None) -> str | None:
+    """Iceberg's form of a string is its UTF-8."""
+    return None if bound is None else bound.decode()

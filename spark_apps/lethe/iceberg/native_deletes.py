@@ -1,0 +1,113 @@
+"""Which native deletes of Iceberg's apply to which data files of a snapshot. I/O: reads manifests, no deletes.
+
+Deletes are named, not counted: a data file of which the same deletes are named twice has the same rows both times. What may
+apply to a file counts, which is more than what does. PyIceberg itself passes over which file a deletion vector is of.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from lethe.base import names
+
+DELETED: Final = 2  # the status of an entry
+_EQUALITY: Final = 2  # the content of a file
+_FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
+_POSITION: Final = 2147483545  # likewise, of the row's position
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class NativeDeletes:
+    """The names of deletes: `of_file` by the path of the one data file that they are of, `of_spec` by the id of the partition
+    spec whose files they may be of, `of_any` that may be of every file."""
+
+    of_file: Mapping[str, frozenset[str]]
+    of_spec: Mapping[int, frozenset[str]]
+    of_any: frozenset[str] = _NONE
+
+    def on(self, path: str, spec_id: int) -> frozenset[str]:
+        """Those that may apply to a data file."""
+        return self.of_file.get(path, _NONE) | self.of_spec.get(spec_id, _NONE) | self.of_any
+
+
+def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: bool = True) -> NativeDeletes:
+    """The deletes that the manifests of a snapshot hold.
+
+    Args:
+        with_ours: Our own equality deletes as well, which repeat what the ledger says.
+    """
+    of_file: dict[str, set[str]] = {}
+    of_spec: dict[int, set[str]] = {}
+    of_any: set[str] = set()
+    for manifest in manifests:
+        if manifest.content is not ManifestContent.DELETES:
+            continue
+        with io.new_input(manifest.manifest_path).open() as stream:
+            entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
+        for file in (e["data_file"] for e in entries):
+            name, path = _name(file), referenced(file)
+            if not with_ours and is_ours(file["content"], str(file["file_path"])):
+                continue
+            if path is not None:
+                of_file.setdefault(path, set()).add(name)
+            elif file["content"] == _EQUALITY and not file["partition"]:
+                of_any.add(name)  # of a spec without partitions, equality deletes are of the whole table
+            else:
+                of_spec.setdefault(manifest.partition_spec_id, set()).add(name)
+    return NativeDeletes(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
+
+
+def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:
+    """Whether the manifests of a snapshot hold equality deletes that Lethe wrote."""
+    return any(
+        is_ours(int(e.data_file.content), e.data_file.file_path)
+        for m in manifests
+        if m.content is ManifestContent.DELETES
+        for e in m.fetch_manifest_entry(io)
+    )
+
+
+def is_ours(content: int, path: str) -> bool:
+    """Whether a file is of equality deletes that Lethe wrote for its tombstones."""
+    return content == _EQUALITY and path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
+
+
+def holds_values(file: Mapping[str, Any]) -> bool:
+    """Whether a file of deletes, as its manifest has it, holds values of rows."""
+    metrics = (*(file.get("value_counts") or ()), *(file.get("lower_bounds") or ()))
+    return tells_values(int(file["content"]), {int(m["key"]) for m in metrics})
+
+
+def tells_values(content: int, columns: Collection[int]) -> bool:
+    """The same of its content and the field ids of its columns, as far as they are known: equality deletes hold values, and
+    position deletes if they have a copy of each row."""
+    return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
+
+
+def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
+    return {key: frozenset(of) for key, of in deletes.items()}
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    """Several deletion vectors lie in one file."""
+    offset = file.get("content_offset")
+    return str(file["file_path"]) if offset is None else f"{file['file_path']}#{offset}"
+
+
+def referenced(file: Mapping[str, Any]) -> str | None:
+    """The only data file that deletes are of, as far as their entry in a manifest says."""
+    if file["content"] == _EQUALITY:
+        return None
+    if (path := file.get("referenced_data_file")) is not None:
+        return str(path)
+    lower, upper = _bound(file.get("lower_bounds")), _bound(file.get("upper_bounds"))
+    return lower.decode() if lower is not None and lower == upper else None
+
+
+def _bound(bounds: Iterable[Mapping[str, Any]] | None) -> bytes | None:
+    return next((b["value"] for b in bounds or () if b["key"] == _FILE_PATH), None)

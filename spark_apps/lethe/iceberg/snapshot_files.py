@@ -1,0 +1,174 @@
+"""The data files of a snapshot that a read is about, as PyIceberg plans them. I/O: reads manifests, no data."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, ManifestGroupPlanner, Table
+from pyiceberg.table.metadata import TableMetadata
+
+from lethe.base.errors import InputError
+from lethe.files.bounds import FileBounds
+from lethe.files.increment import Files
+from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.facts import bounds_of
+from lethe.iceberg.native_deletes import has_ours, is_ours
+from lethe.iceberg.snapshots import schema_of
+from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A data file with what its metadata says, and PyIceberg's task to read it, deletes of other engines included."""
+
+    bounds: FileBounds
+    task: FileScanTask
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A table looked at with the columns of one moment and a filter. `field_id` is the batch column's, None when there
+    is none."""
+
+    metadata: TableMetadata
+    io: FileIO
+    field_id: int | None
+    filter: str | BooleanExpression
+
+    @classmethod
+    def on(
+        cls,
+        table: Table,
+        field_id: int | None,
+        columns_of: int | None = None,
+        filter: str | BooleanExpression | None = None,
+    ) -> "Lens":
+        """`columns_of`: the snapshot whose columns the filter and the rows have; None: those of now."""
+        # PyIceberg binds filters to the current schema, whatever snapshot is read.
+        metadata = table.metadata.model_copy(update={"current_schema_id": schema_of(table, columns_of).schema_id})
+        return cls(metadata, table.io, field_id, AlwaysTrue() if filter is None else filter)
+
+    @property
+    def schema(self) -> Schema:
+        return self.metadata.schema()
+
+    @cached_property
+    def _column(self) -> BatchColumn:
+        return BatchColumn.of(self.metadata.specs(), self.field_id)
+
+    @cached_property
+    def _planner(self) -> ManifestGroupPlanner:
+        return ManifestGroupPlanner(self.metadata, self.io, self.filter)
+
+    @property
+    def row_filter(self) -> BooleanExpression:
+        """The filter, parsed."""
+        return self._planner.row_filter
+
+    def files(self, which: Files, snapshot_id: int) -> list[Planned]:
+        """Those that the filter does not rule out. A removed file is as it was before the snapshot.
+
+        Raises: InputError (`EqualityDeletes`).
+        """
+        match which:
+            case Files.LIVE:
+                return self._planned(self._manifests(snapshot_id))
+            case Files.ADDED:
+                manifests = self._manifests(snapshot_id)
+                own = [m for m in manifests if _is_data(m) and m.added_snapshot_id == snapshot_id]
+                deletes = [m for m in manifests if not _is_data(m)] if own else []
+                return self._planned(own + deletes, lambda e: e.snapshot_id == snapshot_id)
+            case Files.REMOVED:
+                gone = frozenset(e.data_file.file_path for e in self._removed_by(snapshot_id))
+                before = self._parent(snapshot_id)
+                if not gone or before is None:
+                    return []
+                return self._planned(self._manifests(before), lambda e: e.data_file.file_path in gone)
+
+    def bounds(self, which: Files, snapshot_id: int) -> list[FileBounds]:
+        """The same files without a look at the filter or at deletes of other engines, for whoever plans elsewhere."""
+        match which:
+            case Files.LIVE:
+                entries = (
+                    e for m in self._manifests(snapshot_id) if _is_data(m) for e in m.fetch_manifest_entry(self.io)
+                )
+                return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in entries]
+            case Files.ADDED:
+                added = (
+                    e
+                    for m in self._manifests(snapshot_id)
+                    if _is_data(m) and m.added_snapshot_id == snapshot_id
+                    for e in m.fetch_manifest_entry(self.io)
+                    if e.snapshot_id == snapshot_id
+                )
+                return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in added]
+            case Files.REMOVED:
+                return [bounds_of(e.data_file, self._column) for e in self._removed_by(snapshot_id)]
+
+    def has_our_deletes(self, snapshot_id: int) -> bool:
+        """Whether a snapshot has equality deletes that Lethe wrote."""
+        return has_ours(self.io, self._manifests(snapshot_id))
+
+    def foreign(
+        self, snapshot_id: int, resolution: Resolution, snapshots: Mapping[int, Snapshot]
+    ) -> frozenset[str] | None:
+        """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one.
+
+        Args:
+            snapshots: The table's retained ones.
+        """
+        if not is_gapless(snapshots, resolution):
+            return None
+        if not resolution.bare:
+            return frozenset()
+        bare = frozenset(resolution.bare)
+        return frozenset(
+            e.data_file.file_path
+            for m in self._manifests(snapshot_id)
+            if _is_data(m) and m.added_snapshot_id in bare
+            for e in m.fetch_manifest_entry(self.io)
+            if e.snapshot_id in bare
+        )
+
+    def _removed_by(self, snapshot_id: int) -> Iterator[ManifestEntry]:
+        for m in self._manifests(snapshot_id):
+            if _is_data(m) and m.added_snapshot_id == snapshot_id:
+                for e in m.fetch_manifest_entry(self.io, discard_deleted=False):
+                    if e.status is ManifestEntryStatus.DELETED and e.snapshot_id == snapshot_id:
+                        yield e
+
+    def _parent(self, snapshot_id: int) -> int | None:
+        snapshot = self.metadata.snapshot_by_id(snapshot_id)
+        return snapshot.parent_snapshot_id if snapshot is not None else None
+
+    def _manifests(self, snapshot_id: int) -> list[ManifestFile]:
+        snapshot = self.metadata.snapshot_by_id(snapshot_id)
+        return snapshot.manifests(self.io) if snapshot is not None else []
+
+    def _planned(
+        self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
+    ) -> list[Planned]:
+        def chosen(entry: ManifestEntry) -> bool:
+            if is_ours(int(entry.data_file.content), entry.data_file.file_path):
+                return False  # the ledger says the same, and PyIceberg reads no equality deletes
+            return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
+
+        try:
+            tasks = self._planner.plan_files(manifests, chosen)
+        except ValueError as e:
+            if "equality deletes" not in str(e):
+                raise
+            raise InputError(
+                "EqualityDeletes",
+                "another engine has written equality deletes into this table, which PyIceberg cannot read. Read it with "
+                "lethe_spark.read, or let that engine compact the table first.",
+            ) from e
+        return [Planned(bounds_of(t.file, self._column), t) for t in tasks]
+
+
+def _is_data(manifest: ManifestFile) -> bool:
+    return manifest.content is ManifestContent.DATA

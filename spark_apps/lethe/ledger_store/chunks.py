@@ -1,0 +1,289 @@
+"""The files of one part of a ledger, read no further than a question needs.
+
+I/O through PyIceberg's FileIO. Files are immutable, so that what was read once is kept as long as the ledger is.
+"""
+
+from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Generic, TypeVar
+
+from pyiceberg.io import FileIO
+
+from lethe.base.errors import LedgerError
+from lethe.ledger.avro import PartFormat
+from lethe.ledger.chunk_file import INDEXED_FROM, Index
+from lethe.ledger.merge import fold
+from lethe.ledger.parts import Interval, Ranges
+from lethe.ledger.root import Chunk
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+# A larger file is not fetched as a whole to look up a few keys: its header first, then the blocks wanted.
+WHOLE_UP_TO: Final = 4 * 1024 * 1024
+PARALLEL: Final = 8
+
+
+def read_file(io: FileIO, uri: str) -> bytes:
+    """The content of a ledger file. Raises: LedgerError (`LedgerMissing`); what the store raises when away."""
+    try:
+        with io.new_input(uri).open() as stream:
+            return bytes(stream.read())
+    except FileNotFoundError as e:
+        raise _missing(uri) from e
+
+
+class ChunkReader(Generic[K, T]):
+    """One chunk. `finish` completes an entry with what only the root knows: its snapshot."""
+
+    def __init__(
+        self, io: FileIO, folder: str, chunk: Chunk, format: PartFormat[K, T], finish: Callable[[T], T]
+    ) -> None:
+        self.chunk = chunk
+        self.uri = f"{folder}/{chunk.file}"
+        self._io = io
+        self._format = format
+        self._finish = finish
+        self._content: bytes | None = None
+        self._header: bytes | None = None
+        self._parsed: Index | None = None
+        self._entries: dict[K, T] | None = None
+
+    def apart(self) -> "ChunkReader[K, T]":
+        """The same chunk, of which nothing was read yet."""
+        return ChunkReader(self._io, self.uri.rpartition("/")[0], self.chunk, self._format, self._finish)
+
+    def fetch(self) -> None:
+        """Read what any question will need, so that several chunks can be fetched at once."""
+        if not self.is_fetched:
+            if self.chunk.bytes <= WHOLE_UP_TO or not self._indexed:
+                self._content = self._whole()
+            else:
+                self._header = self._range(0, self.chunk.header_bytes)
+
+    @property
+    def is_fetched(self) -> bool:
+        return self._entries is not None or self._content is not None or self._header is not None
+
+    def entries(self) -> dict[K, T]:
+        """Everything in it, by key."""
+        if self._entries is None:
+            content = self._content if self._content is not None else self._whole()
+            found = self._decoded(lambda: self._format.decode(content))
+            if len(found) != self.chunk.records:
+                raise LedgerError(
+                    "LedgerUnreadable",
+                    f"{self.uri} holds {len(found)} entries, its root says {self.chunk.records}: restore the file, or "
+                    "roll the table back.",
+                )
+            self._entries = {self._format.key(e): e for e in found}
+            self._content = self._header = self._parsed = None
+        return self._entries
+
+    def text(self, key: K) -> str:
+        return self._format.text(key)
+
+    def could_hold_any(self, keys: Iterable[K]) -> bool:
+        return any(self.chunk.may_hold(text := self._format.text(k), text) for k in keys)
+
+    def find(self, keys: Sequence[K]) -> dict[K, T]:
+        """Those of the keys that it holds, with their entries."""
+        inside = [k for k in keys if self.chunk.may_hold(text := self._format.text(k), text)]
+        if not inside:
+            return {}
+        there: dict[K, T]
+        if self._entries is None and self._indexed:
+            self.fetch()
+            texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
+            there = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
+        else:
+            there = self.entries()
+        return {k: there[k] for k in inside if k in there}
+
+    def overlaps(self, ranges: Ranges) -> bool:
+        return any(self.chunk.may_hold(lo, hi) for lo, hi in ranges.intervals)
+
+    def within(self, ranges: Ranges) -> dict[K, T]:
+        """The entries whose keys lie in one of the ranges, by key."""
+        there: dict[K, T]
+        if self._entries is None and self._indexed and not ranges.is_everything:
+            self.fetch()
+            there = self._blocks(lambda index: index.blocks_within(ranges), ranges)
+        else:
+            there = self.entries()
+        return {k: e for k, e in there.items() if self._format.text(k) in ranges}
+
+    @property
+    def _indexed(self) -> bool:
+        return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
+
+    def _blocks(self, choose: Callable[[Index], Sequence[int]], wanted: Container[str] | Ranges) -> dict[K, T]:
+        index, header = self._index, self.chunk.header_bytes
+        try:
+            spans = [index.span(block, self.chunk.bytes - header) for block in choose(index)]
+            most = bool(spans) and len(spans) > len(index.offsets) // 2
+        except Exception as e:
+            raise self._unreadable(type(e).__name__) from e
+        if self._content is None and most:
+            self._content = self._whole()
+        found: dict[K, T] = {}
+        for run in _joined(spans):
+            first = run[0][0]
+            content = self._range(header + first, header + run[-1][1])
+            for start, end in run:
+                block = content[start - first : end - first]
+                records = self._decoded(
+                    lambda b=block: self._format.entries(index.decode_block(self._format.schema, b), wanted)  # type: ignore[misc]
+                )
+                found.update((self._format.key(e), e) for e in records)
+        return found
+
+    @property
+    def _index(self) -> Index:
+        if self._parsed is None:
+            header = self._header if self._header is not None else self._range(0, self.chunk.header_bytes)
+            try:
+                self._parsed = Index(header)
+            except Exception as e:
+                raise self._unreadable(type(e).__name__) from e
+            if not self._parsed.is_there:
+                raise self._unreadable("its index is not there")
+        return self._parsed
+
+    def _range(self, start: int, end: int) -> bytes:
+        if self._content is not None:
+            return self._content[start:end]
+        try:
+            with self._io.new_input(self.uri).open(seekable=True) as stream:
+                stream.seek(start)
+                content = bytes(stream.read(end - start))
+        except FileNotFoundError as e:
+            raise _missing(self.uri) from e
+        # A file that ends too early, between two blocks, would else look like one with fewer entries.
+        if len(content) != end - start:
+            raise self._unreadable(f"{len(content)} bytes from {start} on, its root says {end - start}")
+        return content
+
+    def _whole(self) -> bytes:
+        content = read_file(self._io, self.uri)
+        if len(content) != self.chunk.bytes:
+            raise self._unreadable(f"{len(content)} bytes, its root says {self.chunk.bytes}")
+        return content
+
+    def _decoded(self, decode: Callable[[], list[T]]) -> list[T]:
+        try:
+            return [self._finish(e) for e in decode()]
+        except Exception as e:  # fastavro raises a dozen types for a damaged file
+            raise self._unreadable(type(e).__name__) from e
+
+    def _unreadable(self, why: str) -> LedgerError:
+        return LedgerError(
+            "LedgerUnreadable",
+            f"{self.uri} is not readable as a part of a ledger ({why}): restore the file, or roll the table back.",
+        )
+
+
+class ChunkedPart(Mapping[K, T]):
+    """A part as its chunks say, the newest first. `len`, `in` and get read little; to iterate reads everything."""
+
+    def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str, remembers: bool = True) -> None:
+        self.chunks = tuple(chunks)
+        self._count = count
+        self._name = name
+        self._remembers = remembers
+        self._known: dict[K, T | None] = {}
+        self._all: dict[K, T] | None = None
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, T]:
+        """Those of the keys that are there, with their entries."""
+        wanted = list(dict.fromkeys(keys))
+        if self._all is not None:
+            return {k: self._all[k] for k in wanted if k in self._all}
+        known = self._known if self._remembers else {}
+        missing = [k for k in wanted if k not in known]
+        if missing:
+            known.update(self._look_up(missing))
+        return {k: e for k in wanted if (e := known[k]) is not None}
+
+    def apart(self) -> "ChunkedPart[K, T]":
+        """The same part, shared with no other thread, that remembers chunks and no answers."""
+        return ChunkedPart([c.apart() for c in self.chunks], self._count, self._name, remembers=False)
+
+    def _look_up(self, keys: list[K]) -> dict[K, T | None]:
+        looked_up: dict[K, T | None] = {}
+        _fetch([c for c in self.chunks if c.could_hold_any(keys)])
+        left = keys
+        for chunk in reversed(self.chunks):
+            found = chunk.find(left)
+            for key, entry in found.items():
+                looked_up[key] = None if chunk.chunk.removes else entry
+            left = [k for k in left if k not in found]
+            if not left:
+                break
+        return looked_up | dict.fromkeys(left)
+
+    def within(self, intervals: Sequence[Interval]) -> list[T]:
+        """The entries whose keys lie in one of the intervals. Reads only what may hold such."""
+        ranges = Ranges(intervals)
+        if self._all is not None:
+            return [e for k, e in self._all.items() if self.chunks[0].text(k) in ranges]
+        near = [c for c in self.chunks if c.overlaps(ranges)]
+        _fetch(near)
+        return list(fold((c.chunk.removes, c.within(ranges)) for c in near)[0].values())
+
+    def load(self) -> Mapping[K, T]:
+        """All of it. Raises: LedgerError (`LedgerUnreadable`), if it is not as many as the root says."""
+        if self._all is None:
+            _fetch(self.chunks)
+            found = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
+            if len(found) != self._count:
+                raise LedgerError(
+                    "LedgerUnreadable",
+                    f"the ledger's chunks hold {len(found)} {self._name}, its root says {self._count}: restore its files, "
+                    "or roll the table back.",
+                )
+            self._all = found
+        return self._all
+
+    def __getitem__(self, key: K) -> T:
+        return self.get_many([key])[key]
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self.get_many([key]))  # type: ignore[list-item]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.load())
+
+    def items(self) -> ItemsView[K, T]:
+        return self.load().items()
+
+    def values(self) -> ValuesView[T]:
+        return self.load().values()
+
+    def __repr__(self) -> str:
+        return f"<{self._count} {self._name} in {len(self.chunks)} chunks>"
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Spans that follow each other without a gap, to be read at once."""
+    runs: list[list[tuple[int, int]]] = []
+    for span in spans:
+        if runs and runs[-1][-1][1] == span[0]:
+            runs[-1].append(span)
+        else:
+            runs.append([span])
+    return runs
+
+
+def _fetch(chunks: Sequence[ChunkReader[Any, Any]]) -> None:
+    missing = [c for c in chunks if not c.is_fetched]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(max_workers=min(PARALLEL, len(missing))) as pool:
+            list(pool.map(lambda c: c.fetch(), missing))
+
+
+def _missing(uri: str) -> LedgerError:
+    return LedgerError("LedgerMissing", f"the ledger file {uri} is not there: restore it, or roll the table back.")

@@ -1,0 +1,300 @@
+"""A restatement planned on a ledger: its tombstones, its batch states, its result, or the reason it is refused. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.contract.result import LISTED_AT_MOST, RequestResult
+from lethe.contract.run import Replacement, RestatementRequest
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
+from lethe.ledger.parts import get_many
+from lethe.ledger.tombstone import (
+    META_PARTITIONS,
+    META_PURGED_BY,
+    META_REASON,
+    META_RESTATEMENTS,
+    META_RUN,
+    PURGED_BEFORE,
+    Tombstone,
+)
+from lethe.restatement.record import recalled, remembered, told
+from lethe.restatement.undo import plan_undo
+from lethe.restatement.values_digest import refuse_other_values
+
+# What becomes of the batches of a request.
+_STATES: Final = {"Revert": BatchState.REVERTED, "Replay": BatchState.REPLACED, "Erase": BatchState.ERASED}
+
+
+@dataclass(frozen=True)
+class ReplacementRows:
+    """The rows of a replacement as they were written: not yet committed. `partitions` that they lie in; None: any."""
+
+    rows: int
+    bytes: int
+    partitions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ErasedRows:
+    """The rows that an Erase by records, or the keys of a replacement, were found to mean: how many, by the column (of keys the
+    first one) of which Iceberg field id."""
+
+    rows: int
+    field_id: int
+
+
+@dataclass(frozen=True)
+class AlreadyDone:
+    """The ledger remembers this request."""
+
+    result: RequestResult
+
+
+@dataclass(frozen=True)
+class Restated:
+    """Commit `delta`; `add_replacement` says whether the replacement's files go in with it, `erase_rows` whether rows are
+    taken out of data files."""
+
+    delta: Delta
+    result: RequestResult
+    add_replacement: bool = False
+    erase_rows: bool = False
+
+
+def check_request(request: RestatementRequest) -> None:
+    """Raises InputError for what no ledger can make right."""
+    if request.operation not in ("Revert", "Replay", "Erase", "Undo"):
+        raise InputError(
+            "NotSupported", f"Restatement {request.name}: spec.operation {request.operation} is not supported yet."
+        )
+    if (request.operation == "Replay") != (request.replacement is not None):
+        raise InputError(
+            "InvalidSpec", f"Restatement {request.name}: spec.replacement belongs to Replay, and Replay needs it."
+        )
+    if (request.operation == "Undo") != bool(request.undoes):
+        raise InputError("InvalidSpec", f"Restatement {request.name}: spec.undoes belongs to Undo, and Undo needs it.")
+    if request.operation == "Undo" and request.batch_ids:
+        raise InputError(
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.batchIds does not belong to Undo, which takes a restatement back as a whole.",
+        )
+    if request.rows is not None and request.operation != "Erase":
+        raise InputError("InvalidSpec", f"Restatement {request.name}: spec.rows belongs to Erase.")
+    if request.operation == "Erase" and bool(request.batch_ids) == (request.rows is not None):
+        raise InputError(
+            "InvalidSpec", f"Restatement {request.name}: spec.operation Erase needs either spec.batchIds or spec.rows."
+        )
+    if request.replacement is not None:
+        _check_keys(request, request.replacement)
+    if request.replacement and request.replacement.batch_id in request.batch_ids:
+        raise InputError(
+            "ReplacementIsReplaced",
+            f"Restatement {request.name}: spec.replacement.batchId {request.replacement.batch_id!r} is among "
+            "the batches to replace. A replacement is a new batch: give it an id of its own.",
+        )
+
+
+def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
+    """Raises: InputError (`InvalidSpec`)."""
+    where, keys, op = f"Restatement {request.name}: spec.replacement", replacement.key_columns, replacement.op_column
+    if not keys and not request.batch_ids:
+        raise InputError(
+            "InvalidSpec", f"Restatement {request.name}: Replay needs spec.batchIds or spec.replacement.keyColumns."
+        )
+    if op and not keys:
+        raise InputError("InvalidSpec", f"{where}.opColumn is for spec.replacement.keyColumns, which is empty.")
+    if len(set(keys)) < len(keys):
+        raise InputError("InvalidSpec", f"{where}.keyColumns names a column twice.")
+    if op in keys:
+        raise InputError("InvalidSpec", f"{where}.opColumn {op} is one of spec.replacement.keyColumns.")
+
+
+def plan_restatement(
+    ledger: Ledger,
+    request: RestatementRequest,
+    in_files: Collection[str],
+    field_id: int,
+    run: str,
+    now: datetime,
+    replacement: ReplacementRows | None = None,
+    erased: ErasedRows | None = None,
+) -> AlreadyDone | Restated:
+    """Plan one request on this ledger; on another ledger, plan again.
+
+    Args:
+        in_files: Those of the request's ids that some data file might hold (rows older than the ledger).
+        field_id: The Iceberg field id of the batch column.
+        replacement: What was written for a Replay; None when only asking what would be done.
+        erased: What was found for an Erase by records, or by the keys of the replacement; None as above.
+    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`; of an Erase by
+        records, see `refuse_other_values`.
+    """
+    done = ledger.requests.get(request.key)
+    if done is not None:
+        refuse_other_values(request, recalled(done))
+        return AlreadyDone(told(recalled(done)))
+    check_request(request)
+    if request.operation == "Undo":
+        undone = plan_undo(ledger, request, field_id, run, now)
+        return Restated(undone.delta, undone.result)
+    if request.rows is not None:
+        return _erase_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
+    ids = tuple(dict.fromkeys(request.batch_ids))
+    known = get_many(ledger.batches, ids)
+    active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
+    add_replacement = brought_back = False
+    if request.replacement is not None:
+        there = ledger.batches.get(request.replacement.batch_id)
+        brought_back = _is_of(there, request)
+        _refuse_doubling(known, None if brought_back else there, request)
+        # A replacement restated before it came (a group in another order) is not added; its tombstones are.
+        add_replacement = there is None or not there.blocks_promotion
+    evict_by = _due(request, now)
+    entries = [_taken_back(known.get(i), i, request, run, now, evict_by) for i in ids]
+    unknown = tuple(i for i in ids if i not in known and i not in in_files)
+    tombstones = tuple(
+        Tombstone(i, field_id, now, evict_by, _meta(known.get(i), (field_id, i) in active, request, run)) for i in ids
+    )
+    if add_replacement and request.replacement is not None and replacement is not None:
+        entries.append(
+            BatchEntry(
+                request.replacement.batch_id,
+                BatchState.PROMOTED,
+                run,
+                now,
+                restatement=request.key,
+                rows=replacement.rows,
+                bytes=replacement.bytes,
+                partitions=replacement.partitions,
+            )
+        )
+    # Of a replacement that is not wanted any more the keys are not, either.
+    by_keys = add_replacement and request.by_keys
+    result = RequestResult(
+        key=request.key,
+        name=request.name,
+        succeeded=True,
+        operation=request.operation,
+        committed_time=now,
+        tombstones_added=sum((field_id, i) not in active for i in ids),
+        rows_deleted=_rows_hidden(b for b in known.values() if (field_id, b.id) not in active),
+        rows_added=replacement.rows if replacement and add_replacement else 0,
+        rows_erased=erased.rows if erased and by_keys else 0,
+        unknown_batch_ids_count=len(unknown),
+        # Lines of a list by reference are not shown: the reference may name another file than its author believes.
+        unknown_batch_ids=() if request.batch_ids_sha256 else unknown[:LISTED_AT_MOST],
+        batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
+        batch_ids_sha256=request.batch_ids_sha256 or None,
+        already_deleted_batch_ids_count=sum(
+            b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known.values()
+        ),
+        replacement_withheld=(request.replacement is not None and not add_replacement and not brought_back) or None,
+    )
+    entry = remembered(ledger, request, result, run, now)
+    owed = request.operation == "Erase" or (evict_by is not None and (ids or by_keys))
+    named_by = erased.field_id if by_keys and erased is not None else field_id
+    obligations = (Erasure(request.key, named_by, evict_by),) if owed else ()
+    delta = Delta(
+        run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,), set_erasures=obligations
+    )
+    return Restated(delta, result, add_replacement, erase_rows=by_keys)
+
+
+def _erase_rows(ledger: Ledger, request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
+    """No tombstone can say which rows those are, and no batch changes its state: the rows go with the commit itself."""
+    result = RequestResult(
+        key=request.key,
+        name=request.name,
+        succeeded=True,
+        operation=request.operation,
+        committed_time=now,
+        rows_erased=erased.rows,
+        requested_time=request.creation_time,
+        values_digest=(request.rows.values_digest if request.rows is not None else None) or None,
+    )
+    delta = Delta(
+        run,
+        set_requests=(remembered(ledger, request, result, run, now),),
+        set_erasures=(Erasure(request.key, erased.field_id, _due(request, now)),),
+    )
+    return Restated(delta, result, erase_rows=True)
+
+
+def _due(request: RestatementRequest, now: datetime) -> datetime | None:
+    """When the bytes must be gone."""
+    return now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
+
+
+def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, run: str) -> dict[str, str]:
+    meta = {META_RESTATEMENTS: request.key, META_RUN: run}
+    if request.reason:
+        meta[META_REASON] = request.reason
+    if known is not None and known.partitions is not None:
+        meta[META_PARTITIONS] = "\n".join(known.partitions)
+    if known is not None and known.blocks_promotion and known.state is not BatchState.PROMOTED and not active:
+        # Taken back before, and its tombstone is gone: its rows were purged. An Undo of this request cannot restore them.
+        meta[META_PURGED_BY] = PURGED_BEFORE
+    return meta
+
+
+def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
+    """Whether a replacement is in the table by this very request, which the ledger does not know: after a rollback another
+    tool has copied the files of its commit. Not of one with key columns: its own rows have the same keys as the old ones."""
+    return (
+        there is not None
+        and there.state is BatchState.PROMOTED
+        and there.restatement == request.key
+        and not request.by_keys
+    )
+
+
+def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | None, request: RestatementRequest) -> None:
+    """`restated`: entries of the request's batches; `known`: that of its replacement."""
+    for i, entry in restated.items():
+        if entry.state is BatchState.REPLACED:
+            raise InputError(
+                "AlreadyReplaced",
+                f"Restatement {request.name}: batch {i!r} was already replaced by {entry.replaced_by!r}; a second "
+                f"replacement would double its rows. Nothing was added. Replay {entry.replaced_by!r} instead.",
+            )
+    if known is not None and known.state is BatchState.PROMOTED:
+        raise InputError(
+            "ReplacementAlreadyPromoted",
+            f"Restatement {request.name}: spec.replacement.batchId {known.id!r} is already in the table. "
+            "Give the replacement an id that was never used.",
+        )
+
+
+def _taken_back(
+    known: BatchEntry | None,
+    batch_id: str,
+    request: RestatementRequest,
+    run: str,
+    now: datetime,
+    evict_by: datetime | None,
+) -> BatchEntry:
+    """The entry of a batch after this request. Unknown ids are remembered too: they block a later promotion."""
+    state = _STATES[request.operation]
+    replaced_by = request.replacement.batch_id if request.replacement else None
+    if known is None:
+        return BatchEntry(
+            batch_id, state, run, now, restatement=request.key, replaced_by=replaced_by, evict_by=evict_by
+        )
+    deadlines = [d for d in (known.evict_by, evict_by) if d is not None]
+    known = replace(known, evict_by=min(deadlines, default=None))
+    if known.state is BatchState.REPLACED:
+        return known  # a revert of a replaced batch leaves it replaced by what replaced it
+    if known.state is BatchState.ERASED and state is BatchState.REVERTED:
+        return known  # an Erase is for good, a revert might be undone
+    if known.state is BatchState.REFUSED:
+        # Its objects were judged, never promoted: retention must not take them for promoted ones.
+        known = replace(known, objects=(), refusal=None)
+    return replace(known, state=state, run=run, time=now, restatement=request.key, replaced_by=replaced_by)
+
+
+def _rows_hidden(batches: Iterable[BatchEntry]) -> int:
+    """Rows that this request takes out of sight: those of promoted batches not hidden already."""
+    return sum(b.rows or 0 for b in batches if b.state is BatchState.PROMOTED)

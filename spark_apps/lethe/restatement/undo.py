@@ -1,0 +1,162 @@
+"""Taking a revert back: its batches are seen again, as long as every one of their rows is still in the table. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lethe.base.errors import InputError
+from lethe.contract.result import RequestResult
+from lethe.contract.run import RestatementRequest
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
+from lethe.ledger.parts import get_many
+from lethe.ledger.tombstone import META_PURGED_BY, PURGED_AT_ONCE, PURGED_BESIDE, Tombstone
+from lethe.restatement.record import name_of, recalled, remembered, version_of
+
+
+@dataclass(frozen=True)
+class Undone:
+    delta: Delta
+    result: RequestResult
+
+
+def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: str, now: datetime) -> Undone:
+    """Plan to take the restatement `request.undoes` back, whole or not at all.
+
+    Batches that were promoted are promoted again. One that was reverted before it came is forgotten, and may come. Rows
+    that somebody else wrote for it are seen again.
+
+    Raises: InputError: UnknownRestatement; NotUndoable, for a Replay, an Undo, or what was undone before; per batch
+        AlreadyReplaced, AlreadyPurged, HeldByAnother, ErasedSince.
+    """
+    where = f"Restatement {request.name}: spec.undoes"
+    entry = ledger.requests.get(request.undoes)
+    if entry is None:
+        raise InputError(
+            "UnknownRestatement",
+            f"{where} names {name_of(request.undoes)}, which was never carried out on this table. Name a Restatement that "
+            "has succeeded, with its spec as it was then.",
+        )
+    known = recalled(entry)
+    _check_undoable(where, known)
+    tombstones = get_many(ledger.tombstones, [(field_id, i) for i in known.batch_ids])
+    batches = get_many(ledger.batches, known.batch_ids)
+    for batch_id in known.batch_ids:
+        _check_batch(where, known, batch_id, batches.get(batch_id), tombstones.get((field_id, batch_id)))
+    _check_erased(where, ledger, entry, [i for i, b in batches.items() if b.rows is None], field_id)
+    promoted = _promoted_again(batches, request, run, now)
+    result = RequestResult(
+        key=request.key,
+        name=request.name,
+        succeeded=True,
+        committed_time=now,
+        operation=request.operation,
+        undoes=request.undoes,
+        tombstones_removed=len(tombstones),
+        rows_restored=sum(b.rows or 0 for b in promoted),
+    )
+    undone = replace(entry, result={**entry.result, "undoneBy": request.key})
+    delta = Delta(
+        run,
+        remove_tombstones=frozenset(tombstones),
+        set_batches=promoted,
+        forget_batches=frozenset(i for i, b in batches.items() if b.rows is None),
+        set_requests=(undone, remembered(ledger, request, result, run, now)),
+        close_erasures=frozenset(e.restatement for e in ledger.erasures if e.restatement == known.key),
+    )
+    return Undone(delta, result)
+
+
+def _check_undoable(where: str, known: RequestResult) -> None:
+    if known.undone_by:
+        raise InputError(
+            "NotUndoable",
+            f"{where} names {known.name}, which {name_of(known.undone_by)} took back already. Nothing is left to undo.",
+        )
+    if known.operation == "Replay":
+        raise InputError(
+            "NotUndoable",
+            f"{where} names the Replay {known.name}: its batches were replaced, and showing them again would double "
+            "their rows. Replay the replacement with a batch of the old rows instead.",
+        )
+    if known.operation == "Erase":
+        raise InputError(
+            "NotUndoable",
+            f"{where} names the Erase {known.name}, and what is erased stays erased, whether or not its bytes are gone yet. If "
+            "that was a mistake, load the rows again under a new batch id.",
+        )
+    if known.operation != "Revert":
+        raise InputError(
+            "NotUndoable",
+            f"{where} names {known.name}, which is no Revert. Only a Revert can be undone; to take batches back again, "
+            "create another Revert.",
+        )
+
+
+def _check_batch(
+    where: str, known: RequestResult, batch_id: str, batch: BatchEntry | None, tombstone: Tombstone | None
+) -> None:
+    if batch is not None and batch.state is BatchState.REPLACED:
+        raise InputError(
+            "AlreadyReplaced",
+            f"{where} names {known.name}, whose batch {batch_id!r} was replaced by {batch.replaced_by!r}: showing it again "
+            f"would double its rows. Nothing was undone. Restate {batch.replaced_by!r} instead.",
+        )
+    if (
+        batch is None
+        or tombstone is None
+        or META_PURGED_BY in tombstone.meta
+        or known.key not in tombstone.restatements
+    ):
+        raise InputError(
+            "AlreadyPurged",
+            f"{where} names {known.name}; {_how_purged(batch_id, tombstone)}, and its rows cannot be brought back. Nothing was "
+            "undone. Load the rows again under a new batch id.",
+        )
+    others = [r for r in tombstone.restatements if r != known.key]
+    if others:
+        raise InputError(
+            "HeldByAnother",
+            f"{where} names {known.name}; its batch {batch_id!r} was also taken back by {name_of(others[0])}, which an Undo "
+            "of the first must not overrule. Nothing was undone. Load the rows again under a new batch id.",
+        )
+
+
+def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequence[str], field_id: int) -> None:
+    """Batches that may come once this is undone have not been searched by the Erases of records since, which could not see
+    them wait: they are not promoted as long as they are taken back.
+
+    Args:
+        to_come: Those of the batches that no run of ours brought in.
+    """
+    records = [e.restatement for e in ledger.erasures if e.field_id != field_id] if to_come else []
+    erases = get_many(ledger.requests, records).values()
+    since = next((e for e in erases if version_of(e) >= version_of(entry)), None)
+    if since is None:
+        return
+    name, erase = name_of(entry.key), name_of(since.key)
+    raise InputError(
+        "ErasedSince",
+        f"{where} names {name}, which took back batch {to_come[0]!r} before any run brought it in; Restatement {erase} has "
+        "erased records since, and has not searched what may lie in the buffer under that id. Nothing was undone. Put the rows "
+        "that may come into the buffer under a new batch id.",
+    )
+
+
+def _how_purged(batch_id: str, tombstone: Tombstone | None) -> str:
+    why = tombstone.meta.get(META_PURGED_BY) if tombstone is not None else None
+    if why == PURGED_AT_ONCE:
+        return f"data files of nothing but its batch {batch_id!r} left the table with it (spec.deletes)"
+    if why == PURGED_BESIDE:
+        return f"of its batch {batch_id!r}, rows were deleted by others as well"
+    return f"a vacuum has purged its batch {batch_id!r} since, in whole or in part"
+
+
+def _promoted_again(
+    batches: Mapping[str, BatchEntry], request: RestatementRequest, run: str, now: datetime
+) -> tuple[BatchEntry, ...]:
+    """Entries of those that were in the table when they were taken back."""
+    return tuple(
+        replace(b, state=BatchState.PROMOTED, run=run, time=now, restatement=request.key, evict_by=None)
+        for b in batches.values()
+        if b.rows is not None
+    )

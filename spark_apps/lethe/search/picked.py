@@ -1,0 +1,113 @@
+"""The batches in files of Lethe's that another tool has made part of the table without a ledger.
+
+I/O: reads ledgers, lists of staged batches and, where the snapshots that name them are gone, one column of the files.
+
+After a rollback, `cherrypick_snapshot` copies a published append: its files are live, and the ledger below does not know their
+batches, which a consolidation would load a second time.
+"""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from lethe.base import names
+from lethe.base.errors import LedgerError
+from lethe.files.increment import Files
+from lethe.iceberg.facts import TableFacts
+from lethe.iceberg.snapshot_files import Lens
+from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
+from lethe.ledger.lineage import Snapshot, picked
+from lethe.ledger_store.chunks import read_file
+from lethe.ledger_store.diff import TooDifferent, all_batches, changed_batches
+from lethe.ledger_store.store import Loaded, load_root, plain
+from lethe.read import arrow
+
+log = logging.getLogger(__name__)
+
+# A data file in the folder of the run that wrote it.
+_RUN: Final = re.compile(r"/([0-9a-f]{32})/")
+
+
+def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: int) -> dict[str, BatchEntry]:
+    """What Lethe would know of these batches had it committed the files itself, by their ids.
+
+    Args:
+        table: As `facts` were taken of it.
+        loaded: The ledger of the head.
+        field_id: Of the batch column.
+    Raises: LedgerError, if a ledger or a list of staged batches that a retained snapshot names cannot be read.
+    """
+    bare = loaded.resolution.bare
+    found: dict[str, BatchEntry] = {}
+    for source in picked(facts.snapshots, bare):
+        of = _committed(table, facts, loaded, source) if source.ledger is not None else _staged(table, facts, source)
+        found |= {e.id: e for e in of}
+    for copy in bare:
+        snapshot = facts.snapshots[copy]
+        if names.SOURCE_SNAPSHOT_ID in snapshot.summary and not picked(facts.snapshots, [copy]):
+            found = {**_in_files(table, snapshot, field_id), **found}
+    if found:
+        log.info("%s: %d batches were brought back by snapshots without a ledger", facts.name, len(found))
+    return found
+
+
+def _committed(table: Table, facts: TableFacts, loaded: Loaded, source: Snapshot) -> Iterable[BatchEntry]:
+    """The batches that a commit of Lethe's brought in."""
+    assert source.ledger is not None
+    batches = load_root(table.io, facts, source.ledger, source.id).batches
+    try:
+        changed: Iterable[BatchEntry] = changed_batches(loaded.ledger.batches, batches, lambda e: e)[0]
+    except TooDifferent:
+        changed = (e for some in all_batches(batches) for e in some)
+    return [e for e in changed if e.snapshot_id == source.id and e.rows is not None]
+
+
+def _staged(table: Table, facts: TableFacts, source: Snapshot) -> Iterable[BatchEntry]:
+    """The batches that a run has staged."""
+    uri = source.summary[names.STAGE]
+    folder = f"{facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
+    if plain(uri).rpartition("/")[0] != plain(folder):
+        raise LedgerError(
+            "LedgerOutside", f"{facts.name}, snapshot {source.id}: the list {uri} does not lie in {folder}."
+        )
+    document: Mapping[str, Any] = json.loads(read_file(table.io, uri))
+    time, run = datetime.fromtimestamp(source.timestamp_ms / 1000, UTC), source.summary.get(names.RUN_ID, "")
+    return [
+        BatchEntry(
+            b["id"],
+            BatchState.PROMOTED,
+            run,
+            time,
+            rows=b["rows"],
+            bytes=b["bytes"],
+            objects=tuple(BufferedObject(*fields) for fields in b["objects"]),
+        )
+        for b in document["batches"]
+    ]
+
+
+def _in_files(table: Table, copy: Snapshot, field_id: int) -> dict[str, BatchEntry]:
+    """The batches in files of a run's folder, by the rows alone. Their objects in the buffer are not known, so that retention
+    leaves them alone."""
+    lens = Lens.on(table, field_id)
+    column = lens.schema.find_column_name(field_id)
+    time = datetime.fromtimestamp(copy.timestamp_ms / 1000, UTC)
+    rows: Counter[str] = Counter()
+    runs: dict[str, str] = {}
+    for file in lens.files(Files.ADDED, copy.id):
+        run = _RUN.search(file.bounds.path)
+        if run is None or column is None:
+            continue
+        for batch in arrow.read(lens, [arrow.Part((file.task,))], (column,)):
+            for counted in pc.value_counts(batch.column(column)).to_pylist():
+                if counted["values"] is not None:
+                    rows[counted["values"]] += counted["counts"]
+                    runs[counted["values"]] = run[1]
+    return {i: BatchEntry(i, BatchState.PROMOTED, runs[i], time, rows=n) for i, n in rows.items()}

@@ -1,0 +1,58 @@
+"""Clients of S3 and SQS through boto3, configured by the properties of a catalog. I/O.
+
+A property of the service itself (`sqs.region`) goes before that of S3 (`s3.region`), keys as a whole. An endpoint is never
+another service's: without one of its own, a service is AWS's.
+"""
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import boto3
+import botocore.session
+from botocore.config import Config
+
+from lethe.base.names import VENDED_FOR
+
+# boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
+_ONE_AT_A_TIME: Final = threading.Lock()
+
+
+def client(service: str, properties: Mapping[str, str], attempts: int, read_timeout_seconds: int, **config: Any) -> Any:
+    """A boto3 client; it connects within seconds or not at all.
+
+    Args:
+        attempts: How often a request is sent before it counts as failed.
+        config: What else botocore's Config takes.
+    """
+    credentials = None
+    if service == "s3" and VENDED_FOR in properties:
+        from lethe.storage.vended import for_boto3  # with PyIceberg's catalog, which few need
+
+        properties, credentials = for_boto3(properties)
+    keys = service if f"{service}.access-key-id" in properties else "s3"
+    settings = Config(
+        connect_timeout=5,
+        read_timeout=read_timeout_seconds,
+        retries={"total_max_attempts": attempts, "mode": "standard"},
+        **config,
+    )
+    with _ONE_AT_A_TIME:
+        if credentials is not None:
+            session = botocore.session.get_session()
+            session._credentials = credentials  # botocore has no other way in for credentials that renew themselves
+            return boto3.Session(botocore_session=session).client(
+                service,
+                endpoint_url=properties.get(f"{service}.endpoint"),
+                region_name=properties.get(f"{service}.region") or properties.get("client.region"),
+                config=settings,
+            )
+        return boto3.client(
+            service,
+            endpoint_url=properties.get(f"{service}.endpoint"),
+            region_name=properties.get(f"{service}.region") or properties.get("s3.region"),
+            aws_access_key_id=properties.get(f"{keys}.access-key-id"),
+            aws_secret_access_key=properties.get(f"{keys}.secret-access-key"),
+            aws_session_token=properties.get(f"{keys}.session-token"),
+            config=settings,
+        )

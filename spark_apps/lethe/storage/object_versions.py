@@ -1,0 +1,394 @@
+"""What a storage still has of files that should be gone: looked for, removed, and named if it cannot be. I/O.
+
+Where the storage keeps versions, an object is gone when no version of it is left: a delete hides it only.
+"""
+
+import io
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol, cast
+
+from botocore.exceptions import ClientError
+from pyiceberg.io import FileIO
+
+from lethe.base.errors import TransientError
+from lethe.erasure.strays import Upload
+from lethe.ledger.erasure import Blocker, Holder
+from lethe.storage.s3 import s3_client
+from lethe.uri import is_local, is_s3, local_path, without_values
+
+ASKED_AT_ONCE: Final = 16
+_RANGE_BYTES: Final = 256 * 1024
+_UNKNOWN_CALL: Final = ("NotImplemented", "MethodNotAllowed", "UnsupportedOperation", "501", "405")
+_GONE: Final = ("404", "NoSuchKey", "NoSuchVersion", "NotFound")
+_AGAIN: Final = "it was deleted and is there again"
+_DENIED: Final = ("AccessDenied", "403", "Forbidden")
+
+
+class VersionsDenied(Exception):
+    """The store does not let us see the versions of its objects, so that nobody can say that they are gone."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(bucket)
+        self.bucket = bucket
+
+
+@dataclass(frozen=True)
+class Remain:
+    """An object that is there. `current`: whoever reads it finds it; `versions`: the ids of all versions with bytes, `markers`
+    of those that say it was deleted; both empty where the store tells of none."""
+
+    path: str
+    current: bool
+    versions: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+
+
+class Storage(Protocol):
+    """`calls`: how often it was asked what."""
+
+    calls: Counter[str]
+
+    @property
+    def tells_versions(self) -> bool:
+        """Whether all versions of an object were looked for."""
+        ...
+
+    @property
+    def lists_folders(self) -> bool:
+        """Whether `under` can tell."""
+        ...
+
+    def find(self, paths: Iterable[str]) -> dict[str, Remain]:
+        """Those of the paths of which something is there. Raises: VersionsDenied; what the store raises."""
+        ...
+
+    def remove(self, remain: Remain, every_version: bool) -> Blocker | None:
+        """Delete an object. What keeps us from it; None: nothing, which is no proof that it is gone.
+
+        Args:
+            every_version: Older versions, too; else only what whoever reads it finds.
+        """
+        ...
+
+    def why(self, remain: Remain) -> Blocker:
+        """What keeps an object that is there although nothing kept us from deleting it."""
+        ...
+
+    def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+        """The objects below a folder, deleted ones of which versions are left included, and when each was written."""
+        ...
+
+    def cannot_list(self, folder: str) -> str | None:
+        """Why `under` cannot tell of this folder; None: it can."""
+        ...
+
+    def open(self, path: str) -> BinaryIO | None:
+        """An object, or of a deleted one its newest version that is left; None: there is none, or it may not be read."""
+        ...
+
+    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+        """Multipart uploads below a folder that were never finished, and why they cannot be listed, "" if they can."""
+        ...
+
+    def abort(self, upload: Upload) -> bool:
+        """Whether the parts of an upload are gone."""
+        ...
+
+
+def open_storage(location: str, file_io: FileIO, properties: Mapping[str, str]) -> Storage:
+    """The storage of a table at this location, asked as the catalog's properties say."""
+    if is_s3(location):
+        return S3Objects(properties)
+    return Files(file_io, listable=is_local(location))
+
+
+class Files:
+    """Anything that PyIceberg reads. Only of local folders is it known how to list them."""
+
+    def __init__(self, file_io: FileIO, listable: bool) -> None:
+        self.calls: Counter[str] = Counter()
+        self._io = file_io
+        self._listable = listable
+
+    @property
+    def tells_versions(self) -> bool:
+        return False
+
+    @property
+    def lists_folders(self) -> bool:
+        return self._listable
+
+    def find(self, paths: Iterable[str]) -> dict[str, Remain]:
+        return {path: Remain(path, True) for path in paths if self._exists(path)}
+
+    def remove(self, remain: Remain, every_version: bool) -> Blocker | None:  # noqa: ARG002 - there is but one
+        self.calls["delete"] += 1
+        try:
+            self._io.delete(remain.path)
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            return Blocker(Holder.OBJECT, without_values(remain.path), None, "the file system refuses to delete it")
+        return None
+
+    def why(self, remain: Remain) -> Blocker:
+        return Blocker(Holder.OBJECT, without_values(remain.path), None, _AGAIN)
+
+    def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+        if not self._listable:
+            return
+        self.calls["list"] += 1
+        root = Path(local_path(folder))
+        for at, _, files in os.walk(root):
+            # Beside each file of a local folder Hadoop writes a sum of it, which tells nothing.
+            for name in (f for f in files if not (f.startswith(".") and f.endswith(".crc"))):
+                path = Path(at, name)
+                try:
+                    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                except FileNotFoundError:  # deleted since its folder was read
+                    continue
+                yield f"{folder.rstrip('/')}/{path.relative_to(root).as_posix()}", modified
+
+    def cannot_list(self, folder: str) -> str | None:
+        return None if is_local(folder) and self._listable else "it is not known how to list it"
+
+    def open(self, path: str) -> BinaryIO | None:
+        try:
+            return cast(BinaryIO, self._io.new_input(path).open())
+        except (FileNotFoundError, PermissionError):
+            return None
+
+    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+        return [], "" if self.cannot_list(folder) is None else "it is not known how to list them"
+
+    def abort(self, upload: Upload) -> bool:  # noqa: ARG002 - there are none
+        return True
+
+    def _exists(self, path: str) -> bool:
+        self.calls["exists"] += 1
+        return bool(self._io.new_input(path).exists())
+
+
+class S3Objects:
+    """A bucket of any S3 server, configured by PyIceberg's `s3.*` properties. One that knows no versions is asked for the
+    objects alone."""
+
+    def __init__(self, properties: Mapping[str, str], client: Any = None) -> None:
+        self.calls: Counter[str] = Counter()
+        self._s3 = client if client is not None else s3_client(properties)
+        self._versions = True
+        self._lock = threading.Lock()
+
+    @property
+    def tells_versions(self) -> bool:
+        return self._versions
+
+    @property
+    def lists_folders(self) -> bool:
+        return True
+
+    def find(self, paths: Iterable[str]) -> dict[str, Remain]:
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+            return {r.path: r for r in pool.map(self._find, paths) if r is not None}
+
+    def remove(self, remain: Remain, every_version: bool) -> Blocker | None:
+        bucket, key = _split(remain.path)
+        versions = remain.versions if every_version else ()
+        try:
+            for version in versions:
+                self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key, VersionId=version)
+            if not versions and remain.current:
+                self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key)
+        except ClientError as e:
+            return self._kept(remain, e)
+        if every_version:
+            with suppress(ClientError):  # they hold no bytes
+                for marker in remain.markers:
+                    self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key, VersionId=marker)
+        return None
+
+    def why(self, remain: Remain) -> Blocker:
+        return self._kept(remain, None)
+
+    def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+        scheme, _, rest = folder.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        prefix = f"{prefix.strip('/')}/"
+        written: dict[str, datetime] = {}
+        for o in self._pages(bucket, prefix):
+            written[o["Key"]] = max(o["LastModified"], written.get(o["Key"], o["LastModified"]))
+        for key, modified in written.items():
+            yield f"{scheme}://{bucket}/{key}", modified
+
+    def cannot_list(self, folder: str) -> str | None:
+        return None if is_s3(folder) else "it is not in S3, as the table is"
+
+    def open(self, path: str) -> BinaryIO | None:
+        bucket, key = _split(path)
+        try:
+            newest = next((o for o in self._pages(bucket, key) if o["Key"] == key), None)
+        except ClientError:
+            return None
+        if newest is None:
+            return None
+        version = newest.get("VersionId")
+        named = {"Bucket": bucket, "Key": key, **({"VersionId": version} if version not in (None, "null") else {})}
+        return io.BufferedReader(_Ranged(self._s3, named, int(newest["Size"])), _RANGE_BYTES)
+
+    def uploads(self, folder: str) -> tuple[list[Upload], str]:
+        scheme, _, rest = folder.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        found: list[Upload] = []
+        try:
+            pages = self._s3.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/"):
+                self._count("ListMultipartUploads")
+                for u in page.get("Uploads", ()):
+                    found.append(Upload(f"{scheme}://{bucket}/{u['Key']}", u["UploadId"], u["Initiated"]))
+        except ClientError as e:
+            if _code(e) in (*_DENIED, *_UNKNOWN_CALL):
+                return [], f"the store answers {_code(e)}; grant s3:ListBucketMultipartUploads if it knows them"
+            raise _unanswered(e, folder) from e
+        return found, ""
+
+    def abort(self, upload: Upload) -> bool:
+        bucket, key = _split(upload.path)
+        try:
+            self._call("AbortMultipartUpload", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)
+        except ClientError as e:
+            return _code(e) == "NoSuchUpload"
+        return True
+
+    def _pages(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+        if self._versions:
+            try:
+                yield from (o for o in self._listed(bucket, prefix) if "ETag" in o)
+                return
+            except ClientError as e:
+                self._no_versions(e, bucket)
+        for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            self._count("ListObjectsV2")
+            yield from page.get("Contents", ())
+
+    def _find(self, path: str) -> Remain | None:
+        bucket, key = _split(path)
+        if self._versions:
+            try:
+                found = [o for o in self._listed(bucket, key) if o["Key"] == key]
+            except ClientError as e:
+                self._no_versions(e, bucket)
+            else:
+                versions = tuple(o["VersionId"] for o in found if "ETag" in o)
+                markers = tuple(o["VersionId"] for o in found if "ETag" not in o)
+                current = any(o["IsLatest"] for o in found if "ETag" in o)
+                return Remain(path, current, versions, markers) if versions else None
+        try:
+            self._call("HeadObject", "head_object", Bucket=bucket, Key=key)
+        except ClientError as e:
+            if _code(e) in _GONE:
+                return None
+            raise _unanswered(e, without_values(path)) from e
+        return Remain(path, True)
+
+    def _listed(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
+        """Versions and delete markers; the former have ETags."""
+        for page in self._s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
+            self._count("ListObjectVersions")
+            yield from page.get("Versions", ())
+            yield from page.get("DeleteMarkers", ())
+
+    def _no_versions(self, error: ClientError, bucket: str) -> None:
+        """Raises: VersionsDenied, TransientError, unless the store does not know what versions are."""
+        if _code(error) in _DENIED:
+            raise VersionsDenied(bucket) from error
+        if _code(error) not in _UNKNOWN_CALL:
+            raise _unanswered(error, f"s3://{bucket}") from error
+        self._versions = False
+
+    def _kept(self, remain: Remain, error: ClientError | None) -> Blocker:
+        """What keeps an object, as far as the store tells."""
+        bucket, key = _split(remain.path)
+        name = without_values(remain.path)
+        for version in remain.versions:
+            named = {"Bucket": bucket, "Key": key, **({} if version == "null" else {"VersionId": version})}
+            if self._told("GetObjectLegalHold", "get_object_legal_hold", "LegalHold", named).get("Status") == "ON":
+                return Blocker(Holder.LEGAL_HOLD, name)
+            until = self._told("GetObjectRetention", "get_object_retention", "Retention", named).get("RetainUntilDate")
+            if until is not None:
+                return Blocker(Holder.OBJECT_LOCK, name, until.astimezone(UTC).replace(microsecond=0))
+        if error is not None and _code(error) not in _DENIED:
+            raise _unanswered(error, name) from error
+        if error is not None:
+            why = "the store refuses to delete it; grant s3:DeleteObject and s3:DeleteObjectVersion"
+            return Blocker(Holder.OBJECT_VERSION if remain.versions else Holder.OBJECT, name, None, why)
+        if remain.current:
+            return Blocker(Holder.OBJECT, name, None, _AGAIN)
+        return Blocker(Holder.OBJECT_VERSION, name, None, "the bucket keeps versions")
+
+    def _told(self, name: str, method: str, what: str, named: Mapping[str, str]) -> Mapping[str, Any]:
+        try:
+            return dict(self._call(name, method, **named)[what])
+        except ClientError:  # it has none, or the store does not say
+            return {}
+
+    def _call(self, name: str, method: str, **arguments: str) -> Any:
+        self._count(name)
+        return getattr(self._s3, method)(**arguments)
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self.calls[name] += 1
+
+
+class _Ranged(io.RawIOBase):
+    """A version of an object, read in ranges: what is wanted of a large file is its end."""
+
+    def __init__(self, client: Any, named: Mapping[str, str], size: int) -> None:
+        self._client, self._named, self._size, self._at = client, named, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        try:
+            answer = self._client.get_object(**self._named, Range=f"bytes={self._at}-{self._at + wanted - 1}")
+        except ClientError as e:
+            raise OSError(_code(e)) from e
+        content = answer["Body"].read()
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def _unanswered(error: ClientError, what: str) -> TransientError:
+    return TransientError("StorageUnavailable", f"{what}: the store answers {_code(error)}; it is asked again.")
+
+
+def _split(uri: str) -> tuple[str, str]:
+    bucket, _, key = uri.partition("://")[2].partition("/")
+    return bucket, key
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

@@ -1,0 +1,114 @@
+"""A queue that speaks SQS's protocol: messages are received, and deleted once they are dealt with. I/O.
+
+What is received is hidden from others for a while and comes again afterwards, unless it was deleted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lethe.base.errors import TransientError
+from lethe.storage import aws
+
+AT_A_TIME: Final = 10  # messages that one request may receive or delete, as the protocol says
+LONGEST_POLL_SECONDS: Final = 20
+_NOT_FOUND: Final = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "NonExistentQueue"})
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "ExpiredToken",
+        "MissingAuthenticationToken",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Message:
+    """`receipt` deletes it, as long as it is hidden; `receives`: how often it was received, this time included."""
+
+    id: str
+    body: str
+    receipt: str
+    receives: int
+    sent: datetime
+
+
+class Queue:
+    """One queue. Safe to use from one thread at a time."""
+
+    def __init__(self, url: str, properties: Mapping[str, str]) -> None:
+        self.url = url
+        # A long poll answers after its whole time.
+        self._sqs = aws.client("sqs", properties, attempts=2, read_timeout_seconds=LONGEST_POLL_SECONDS + 10)
+
+    def receive(self, at_most: int, wait_seconds: float, hidden_seconds: int) -> tuple[Message, ...]:
+        """Messages, as soon as there is one. Nobody else receives them for `hidden_seconds`.
+
+        Args:
+            at_most: Ten are received at most, whatever this says.
+            wait_seconds: How long to wait for the first, up to 20 seconds; whole ones.
+        Raises: TransientError (QueueNotFound, QueueAccessDenied, QueueOverLimit, QueueUnavailable).
+        """
+        with self._said():
+            answer = self._sqs.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=max(1, min(at_most, AT_A_TIME)),
+                WaitTimeSeconds=max(0, min(int(wait_seconds), LONGEST_POLL_SECONDS)),
+                VisibilityTimeout=hidden_seconds,
+                AttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+            )
+        return tuple(_message(m) for m in answer.get("Messages", ()))
+
+    def delete(self, receipts: Iterable[str]) -> int:
+        """How many were deleted. One that was not, because its time was over, comes again.
+
+        Raises: as `receive`.
+        """
+        gone = 0
+        wanted = list(receipts)
+        for i in range(0, len(wanted), AT_A_TIME):
+            entries = [{"Id": str(n), "ReceiptHandle": r} for n, r in enumerate(wanted[i : i + AT_A_TIME])]
+            with self._said():
+                answer = self._sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)
+            gone += len(answer.get("Successful", ()))
+        return gone
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """What the library says, in words that may be shown."""
+        try:
+            yield
+        except ClientError as e:
+            raise _meaning(str(e.response.get("Error", {}).get("Code", "")), self.url) from e
+        except BotoCoreError as e:
+            raise TransientError(
+                "QueueUnavailable", f"the queue {self.url} does not answer ({type(e).__name__})"
+            ) from e
+
+
+def _message(m: Mapping[str, Any]) -> Message:
+    attributes = m.get("Attributes") or {}
+    sent = datetime.fromtimestamp(int(attributes.get("SentTimestamp", 0)) / 1000, UTC)
+    receives = int(attributes.get("ApproximateReceiveCount", 1))
+    return Message(m["MessageId"], m["Body"], m["ReceiptHandle"], receives, sent)
+
+
+def _meaning(code: str, url: str) -> TransientError:
+    name = code.rpartition("#")[2]
+    if name in _NOT_FOUND:
+        return TransientError("QueueNotFound", f"there is no queue {url}")
+    if name in _DENIED:
+        needed = "the operator's credentials need sqs:ReceiveMessage and sqs:DeleteMessage on it"
+        return TransientError("QueueAccessDenied", f"the queue {url} may not be read ({name}): {needed}")
+    if "OverLimit" in name:
+        return TransientError("QueueOverLimit", f"too many messages of the queue {url} are in flight")
+    return TransientError("QueueUnavailable", f"the queue {url} answers {name or 'an error'}")

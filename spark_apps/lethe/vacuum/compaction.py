@@ -1,0 +1,142 @@
+"""Which small data files are merged into larger ones: neighbours in batch order within a partition. Pure.
+
+Only files without a row that is to be purged are merged: what a tombstone may hide, or a native delete, is the purge's to write
+anew, once. And no byte is written anew for little: a merged file has at least twice the size of the largest that went into it,
+so that a row is compacted O(log n) times, however long the table lives.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from lethe.files.bounds import FileBounds, IdIndex
+from lethe.files.partitions import spec_of
+
+# Of the target size: a file below that is small. What is merged reaches it where there is enough of it.
+SMALL: Final = 0.5
+
+Bin: TypeAlias = tuple[FileBounds, ...]
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """`bins`: files of one partition that become one, as far as their rows fit into one; `left`: of how many bins is left for
+    later, since they are beyond the budget."""
+
+    snapshot_id: int
+    bins: tuple[Bin, ...] = ()
+    left: int = 0
+
+    @property
+    def files(self) -> Bin:
+        return tuple(f for one in self.bins for f in one)
+
+
+def plan_compaction(
+    snapshot_id: int,
+    files: Iterable[FileBounds],
+    tombstoned: Collection[str],
+    spec_id: int,
+    target_bytes: int,
+    max_bytes: int | None = None,
+) -> CompactionPlan:
+    """What to merge of the data files of a snapshot.
+
+    Args:
+        tombstoned: Batch ids with an active tombstone of the batch column.
+        spec_id: Of the partition spec that is written by now; files of another one stay as they are, as do those whose partition
+            has no text.
+        target_bytes: The size of a file that is written.
+        max_bytes: Bins of so many bytes together; None: all. Those that spare a reader most files per byte come first.
+    """
+    index = IdIndex(tombstoned)
+    by_partition: dict[str, list[FileBounds]] = {}
+    for f in files:
+        if f.partition is not None and spec_of(f.partition) == str(spec_id):
+            by_partition.setdefault(f.partition, []).append(f)
+    bins = [
+        one
+        for partition in sorted(by_partition)
+        for run in _runs(by_partition[partition], index, target_bytes)
+        for one in _bins(run, target_bytes)
+    ]
+    taken, left = _within(bins, max_bytes)
+    return CompactionPlan(snapshot_id, tuple(taken), left)
+
+
+def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
+    """The bins in groups that can be written together without a row of one getting among those of another: of each partition at
+    most one bin."""
+    found: list[list[Bin]] = []
+    seen: dict[str | None, int] = {}
+    for one in bins:
+        n = seen.get(one[0].partition, 0)
+        seen[one[0].partition] = n + 1
+        if n == len(found):
+            found.append([])
+        found[n].append(one)
+    return found
+
+
+def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:
+    """The bins in groups of about so many bytes, at least one in each."""
+    group: list[Bin] = []
+    for one in bins:
+        if group and _size(one) + sum(map(_size, group)) > step_bytes:
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _runs(files: Iterable[FileBounds], index: IdIndex, target_bytes: int) -> Iterator[list[FileBounds]]:
+    """Small files with nothing but such files between them, in batch order. Unknown bounds come first: nobody knows whether
+    there is something between."""
+    run: list[FileBounds] = []
+    for f in sorted(files, key=lambda f: (f.lower or "", f.upper or "", f.path)):
+        if f.size < SMALL * target_bytes and not f.deletes and not index.might_hold(f):
+            run.append(f)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _bins(run: Sequence[FileBounds], target_bytes: int) -> Iterator[Bin]:
+    start = 0
+    while start < len(run):
+        end, size = start, 0
+        while end < len(run) and (end == start or size + run[end].size <= target_bytes):
+            size += run[end].size
+            end += 1
+        yield from _worthwhile(run[start:end])
+        start = end
+
+
+def _worthwhile(files: Sequence[FileBounds]) -> Iterator[Bin]:
+    """Neighbours none of which is larger than all the others together."""
+    if len(files) < 2:
+        return
+    largest = max(range(len(files)), key=lambda n: files[n].size)
+    if 2 * files[largest].size <= _size(files):
+        yield tuple(files)
+    else:
+        yield from _worthwhile(files[:largest])
+        yield from _worthwhile(files[largest + 1 :])
+
+
+def _within(bins: Sequence[Bin], max_bytes: int | None) -> tuple[list[Bin], int]:
+    if max_bytes is None:
+        return list(bins), 0
+    rest, taken = max_bytes, set[int]()
+    for n in sorted(range(len(bins)), key=lambda n: (-(len(bins[n]) - 1) / max(_size(bins[n]), 1), n)):
+        if _size(bins[n]) <= rest:
+            taken.add(n)
+            rest -= _size(bins[n])
+    return [one for n, one in enumerate(bins) if n in taken], len(bins) - len(taken)
+
+
+def _size(files: Iterable[FileBounds]) -> int:
+    return sum(f.size for f in files)

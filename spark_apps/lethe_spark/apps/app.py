@@ -1,0 +1,169 @@
+"""The entry point of all three applications: arguments -> run.json -> a job -> result and exit code.
+
+    python -m lethe_spark.apps.app [--run FILE …] [--conf k=v …]
+
+Exit codes: 0 done or nothing to do; 10 permanent, the user has to change something; 20 transient, try again. SIGTERM
+ends in 20. Stack traces go to the log on stderr, with the catalog's secrets blotted out; never into a result.
+
+Several runs are carried out one after the other in one session. Each tells its own result as soon as it has ended, whatever
+becomes of the others; the exit code is that of the worst.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
+from lethe.contract.result import Phase, RunResult
+from lethe.contract.run import RunKind, RunSpec
+from lethe.guards.boundary import require_run_within
+from lethe.iceberg import catalogs
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lethe_spark.apps.session import make_session
+from lethe_spark.run import arguments, progress, result
+from lethe_spark.run.context import Cancelled, RunContext, crash_point
+from lethe_spark.run.foreign_errors import understood
+from lethe_spark.run.redact import RedactingFormatter, log_to_stderr, secrets_of
+
+log = logging.getLogger("lethe_spark")
+
+STOP_SECONDS: Final = 30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out the runs and return the exit code."""
+    formatter = log_to_stderr()
+    given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+    cancelled = threading.Event()
+    _cancel_on_sigterm(cancelled)
+    codes: list[int] = []
+    for invocation in given.runs:
+        if codes:
+            release()
+        codes.append(_one(invocation, given.confs, cancelled, formatter))
+    return max(codes)
+
+
+def _one(
+    invocation: arguments.RunInvocation,
+    confs: Mapping[str, str],
+    cancelled: threading.Event,
+    formatter: RedactingFormatter,
+) -> int:
+    """Carry out one run and return its exit code. Its file is read when its turn comes: that of a Dataset which was deleted
+    meanwhile is gone."""
+    try:
+        spec = arguments.load_run(invocation.run_file)
+    except Exception as e:
+        error = understood(e)
+        log.error("%s", error, exc_info=e)
+        print(f"{error}", file=sys.stderr)
+        return error.exit_code
+    if cancelled.is_set():
+        error = Cancelled()
+        result.deliver(result.failed(spec, error), invocation.environ)
+        return error.exit_code
+    log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
+    reporter = progress.Reporter(spec, progress.sink_of(invocation.environ))
+    try:
+        require_run_within(spec)
+        properties = catalogs.properties(spec.table.catalog)
+        formatter.secrets |= secrets_of(properties)
+        spark = make_session(spec.table.catalog, confs)
+        reporter.watch(spark.sparkContext)
+        context = RunContext(spec, reporter, properties, cancelled, spark=spark)
+        context.step("after-start")
+        done = job_of(spec.kind)(context)
+        code = EXIT_DONE
+    except Exception as e:
+        error = Cancelled() if cancelled.is_set() else understood(e)
+        log.error("%s", error, exc_info=e)
+        done, code = result.failed(spec, error), error.exit_code
+    _tell(spec, done, reporter, invocation.environ, code)
+    return code
+
+
+def release() -> None:
+    """Let go of what the run before has left in memory, in Python and in the JVM."""
+    gc.collect()  # Python's references keep the JVM's objects alive
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    try:
+        session.catalog.clearCache()
+    except Exception as e:  # a JVM that is gone shows in the next run, which has a result to say so
+        log.warning("clearing the session's caches: %s", type(e).__name__)
+
+
+def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
+    """The job that carries out a kind of run. Imported late: a vacuum need not load what a consolidation needs."""
+    if kind is RunKind.CONSOLIDATION:
+        from lethe_spark.jobs.consolidation import job as consolidate
+
+        return consolidate.run
+    if kind is RunKind.RESTATEMENT:
+        from lethe_spark.jobs.restatement import job as restate
+
+        return restate.run
+    from lethe_spark.jobs.vacuum import job as vacuum
+
+    return vacuum.run
+
+
+def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:
+    crash_point("before-result")
+    reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
+    result.deliver(done, environ, spec.table)
+    if code == EXIT_INPUT:
+        log.error("run %s will not be tried again as it is: %s", spec.run_id, done.reason)
+
+
+def _cancel_on_sigterm(cancelled: threading.Event) -> None:
+    """Cancel from a thread: the main one may be in the middle of a call to the JVM, whose connection is then its own."""
+
+    def cancel_jobs() -> None:
+        while True:  # also those that start before the run reaches its next step; ends with the process
+            context = SparkContext._active_spark_context
+            if context is not None:
+                try:
+                    context.cancelAllJobs()
+                except Exception as e:
+                    log.warning("cancelling Spark jobs: %s", type(e).__name__)
+            time.sleep(1)
+
+    def on_sigterm(_signal: int, _frame: Any) -> None:
+        if not cancelled.is_set():
+            cancelled.set()
+            threading.Thread(target=cancel_jobs, name="lethe-cancel", daemon=True).start()
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def stop_spark() -> None:
+    """Stop the session, executors included; a JVM that hangs is left to die with this process."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    stopping = threading.Thread(target=session.stop, name="lethe-stop", daemon=True)
+    stopping.start()
+    stopping.join(STOP_SECONDS)
+
+
+if __name__ == "__main__":
+    exit_code = EXIT_TRANSIENT
+    try:
+        exit_code = main()
+        stop_spark()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Not sys.exit: a callback thread of py4j must not keep a finished run alive.
+    os._exit(exit_code)

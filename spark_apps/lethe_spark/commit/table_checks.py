@@ -1,0 +1,53 @@
+"""Whether a table is one that a Dataset's runs can work on. I/O: reads its metadata."""
+
+from lethe.base import names
+from lethe.base.errors import InputError
+from lethe.guards.boundary import require_table_within
+from lethe.iceberg.facts import TableFacts, column_dropped, observe
+from lethe.uri import overlap
+
+from lethe_spark.commit.table_state import check_claim, check_table, no_batch_column, refuse_batches, static_table
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run, table_properties
+
+
+def look_over(context: Run, table: IcebergTable) -> TableFacts:
+    """The facts of a table that the run may work on, prepared or not.
+
+    Raises: InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
+        BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary. TableError (TableReplaced).
+    """
+    require_table_within(context.spec, table.location, table.properties)
+    refuse_batches(table)
+    check_table(context, table.uuid)
+    check_claim(context, table.properties.get(names.CLAIM))
+    if table.field_id(context.spec.batch_column) is None and names.BATCH_COLUMN not in table.properties:
+        raise no_batch_column(context, table.schema_names)
+    if overlap(context.spec.buffer.uri, table.location):
+        raise InputError(
+            "BufferOverlapsTable",
+            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
+            "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
+        )
+    iceberg = static_table(table.metadata_location, table_properties(context))
+    facts = observe(iceberg, context.batch_column, name=context.table_name)
+    if facts.batch_field_id is None:
+        # Before anything is prepared: that would make a new column of the old name the batch column.
+        raise column_dropped(facts, "the table")
+    if facts.format_version < 2:
+        raise InputError(
+            "FormatVersionTooOld",
+            f"{context.table_name} has Iceberg format version 1, which does not number its commits. Upgrade it: set the table "
+            "property format-version to 2.",
+        )
+    return facts
+
+
+def says_its_beginning(facts: TableFacts) -> bool:
+    """Whether it is known what was written before any ledger, and is read as it is though its ancestors expired long ago."""
+    return facts.ledger_since is not None or any(s.ledger for s in facts.snapshots.values())
+
+
+def is_settled(context: Run, facts: TableFacts) -> bool:
+    """Whether nothing has to be set in the table before the run: it is the Dataset's own, and prepared."""
+    return facts.claim == context.claim and facts.prepared and says_its_beginning(facts)

@@ -1,0 +1,265 @@
+"""The table a run works on and its ledger, seen together at one moment. I/O: reads."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+from lethe.base import names
+from lethe.base.errors import InputError, LedgerError, TableError
+from lethe.files.bounds import FileBounds
+from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of
+from lethe.files.rearm import rearmed
+from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
+from lethe.ledger.ledger import BatchEntry, Delta, Ledger
+from lethe.ledger.lineage import is_gapless, is_rolled_back, knows_files_up_to
+from lethe.ledger.overlay import Folding
+from lethe.ledger.parts import get_many
+from lethe.ledger_store import store as ledger_store
+from lethe.search.held_ids import held_ids
+from lethe.search.live_suspects import Head
+from lethe.search.picked import picked_batches
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import StaticTable
+
+from lethe_spark.jvm.ancestry import Expectation
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Committer, table_properties
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a plan is made on. `iceberg` is PyIceberg's view of the same metadata file that the JVM holds: Python reads
+    manifests far faster than py4j does."""
+
+    iceberg: StaticTable
+    facts: TableFacts
+    loaded: ledger_store.Loaded
+    field_id: int
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """That of the head, and the batches that snapshots without a ledger brought back: the next commit writes them down."""
+        if not self._brought_back:
+            return self.loaded.ledger
+        folding = Folding(self.loaded.ledger, "")
+        folding.add(Delta("", set_batches=tuple(self._brought_back.values())))
+        return replace(folding.ledger, recorded=self.loaded.ledger.recorded)
+
+    @cached_property
+    def _brought_back(self) -> Mapping[str, BatchEntry]:
+        """Those that the ledger does not know as promoted, or as taken back."""
+        if not self.loaded.resolution.bare:
+            return {}
+        found = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
+        known = get_many(self.loaded.ledger.batches, found)
+        return {i: e for i, e in found.items() if i not in known or not known[i].blocks_promotion}
+
+    @property
+    def batch_column(self) -> str:
+        """Its name of today: a column may be renamed, its field id stays."""
+        return self.iceberg.schema().find_column_name(self.field_id) or ""
+
+    @property
+    def expectation(self) -> Expectation:
+        """What must still hold when the commit lands: this pointer, and no bare snapshot that was not looked at."""
+        found = self.loaded.resolution
+        expired = found.carrier_id is not None and found.carrier_id not in self.facts.snapshots
+        return Expectation(found.pointer, frozenset(found.bare), expired)
+
+    def files(self) -> list[FileBounds]:
+        """The live data files of the head."""
+        return data_files(self.iceberg, self.facts.head_id, self.field_id)
+
+    def head(self) -> Head | None:
+        """The head, to be looked at for files that might hold tombstoned rows; None: the table is empty."""
+        if self.facts.head_id is None:
+            return None
+        column = BatchColumn.of(self.iceberg.specs(), self.field_id)
+        return Head(self.iceberg.io, self.facts.head_id, self.manifests(), column, self._foreign_snapshots)
+
+    @property
+    def _foreign_snapshots(self) -> frozenset[int] | None:
+        """The snapshots whose files may hold rows in partitions that no batch remembers; None: some of them have expired."""
+        found = self.loaded.resolution
+        return frozenset(found.bare) if is_gapless(self.facts.snapshots, found) else None
+
+    def manifests(self) -> list[ManifestFile]:
+        """Those of the head."""
+        head = self.iceberg.metadata.snapshot_by_id(self.facts.head_id) if self.facts.head_id is not None else None
+        return head.manifests(self.iceberg.io) if head is not None else []
+
+    @property
+    def _bare_moves_only(self) -> bool:
+        """Whether the snapshots without a ledger below the head brought no new rows: compactions, deletes of whole files."""
+        found = self.loaded.resolution
+        operations = {self.facts.snapshots[i].summary.get("operation") for i in found.bare}
+        return operations <= {"replace", "delete"} and is_gapless(self.facts.snapshots, found)
+
+    @property
+    def has_foreign_files(self) -> bool:
+        """Whether another writer may have added rows, ever. Each commit hands the answer on in its summary."""
+        found = self.loaded.resolution
+        if not self._bare_moves_only:
+            return True
+        if found.pointer is None:
+            return self.facts.ledger_since != 0
+        carrier = self.facts.snapshots.get(found.carrier_id) if found.carrier_id is not None else None
+        return carrier is None or carrier.summary.get(names.FOREIGN_FILES) != "false"
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether every active tombstone is masked by native deletes, as far as the newest ledger could know."""
+        if not self.ledger.tombstones:
+            return True
+        carrier = self.facts.snapshots.get(self.loaded.resolution.carrier_id or 0)
+        return carrier is not None and carrier.summary.get(names.MASKED) == "true"
+
+    def partitions_of(
+        self, written: Sequence[Partitioned], batch_ids: Collection[str]
+    ) -> dict[str, tuple[str, ...] | None]:
+        """The partitions that new batches may have rows in: those of the written files and, where another writer may have
+        used an id before, of every file that could hold it."""
+        others: Sequence[Partitioned] = self.files() if self.has_foreign_files else ()
+        return partitions_of_batches([*written, *others], batch_ids)
+
+    def rearmed(self, delta: Delta) -> Delta:
+        """The change with what files of bare snapshots make necessary: see `lethe.files.rearm`, `lethe.search.picked`."""
+        now, found, head_id = datetime.now(UTC), self.loaded.resolution, self.facts.head_id
+        delta = self._with_brought_back(delta)
+        if is_gapless(self.facts.snapshots, found):
+            added = files_added_by(self.iceberg, found.bare, head_id, self.field_id)
+            return rearmed(self.ledger, delta, added, self.field_id, now, self._bare_moves_only)
+        # Expired snapshots do not say any more which files came without a ledger. The sequence numbers of the files do.
+        after = knows_files_up_to(self.facts.snapshots, found)
+        since = files_added_after(self.iceberg, after, head_id, self.field_id)
+        return rearmed(self.ledger, delta, since, self.field_id, now, holds=lambda ids: self._held(ids, since))
+
+    def _with_brought_back(self, delta: Delta) -> Delta:
+        """The change, which also writes down the batches that snapshots without a ledger brought back."""
+        settled = {b.id for b in delta.set_batches} | delta.forget_batches
+        back = tuple(e for i, e in self._brought_back.items() if i not in settled)
+        return replace(delta, set_batches=(*delta.set_batches, *back)) if back else delta
+
+    def _held(self, ids: Collection[str], files: Collection[FileBounds]) -> frozenset[str]:
+        """Those of the ids of which the files hold rows."""
+        assert self.facts.head_id is not None
+        paths = frozenset(f.path for f in files)
+        return held_ids(self.iceberg, self.facts.head_id, self.field_id, sorted(ids), paths=paths)
+
+    def moved(self, delta: Delta, before: Iterable[str | None], added: Sequence[Partitioned]) -> Delta:
+        """The change, with new partitions for batches whose rows it writes anew by another partition spec.
+
+        Args:
+            before: Partitions of the files that the rows were in; None is unknown.
+            added: The files that stand for those.
+        """
+        specs = {p and spec_of(p) for p in before}
+        if not added or specs == {f.partition and spec_of(f.partition) for f in added}:
+            return delta
+        return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), only_moved=True)
+
+
+def observe_base(context: Committer, table: IcebergTable, seen: Base | None = None) -> Base:
+    """The table's newest state and its ledger.
+
+    Args:
+        seen: A base from before. While the table has not moved it is the newest state still, and returned as it is: what
+            was read of its ledger need not be read again.
+    Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableReplaced, TableRolledBack), LedgerError.
+    """
+    table.refresh()
+    if seen is not None and seen.iceberg.metadata_location == _opened(table.metadata_location):
+        return seen
+    iceberg = static_table(table.metadata_location, table_properties(context))
+    facts = observe(iceberg, context.batch_column, name=context.table_name)
+    check_table(context, facts.uuid)
+    check_claim(context, facts.claim)
+    _check_head(context, facts)
+    if facts.batch_field_id is None and facts.remembered_field_id is not None:
+        raise column_dropped(facts, "the table")
+    if facts.batch_field_id is None:
+        raise no_batch_column(context, facts.columns)
+    return Base(iceberg, facts, _loaded(context, iceberg, facts), facts.batch_field_id)
+
+
+def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledger_store.Loaded:
+    """The head's ledger; of a head that has lost it and was accepted, the one to continue with."""
+    try:
+        return ledger_store.load(iceberg.io, facts)
+    except LedgerError as e:
+        accepts = context.accepts
+        if e.reason != "LedgerLost" or accepts is None or accepts.head_id != facts.head_id:
+            raise
+        return ledger_store.load_accepted(iceberg.io, facts, accepts.ledger)
+
+
+def static_table(metadata_location: str, properties: Mapping[str, str]) -> StaticTable:
+    """PyIceberg's view of a metadata file."""
+    return StaticTable.from_metadata(_opened(metadata_location), dict(properties))
+
+
+def _opened(metadata_location: str) -> str:
+    """Java writes local paths as `file:/x`, which PyIceberg would not open."""
+    if metadata_location.startswith("file:"):
+        return "file:///" + metadata_location.removeprefix("file:").lstrip("/")
+    return metadata_location
+
+
+def refuse_batches(table: IcebergTable) -> None:
+    """Raises: InputError (`TableHoldsBatches`), for a table of batches: its rows are made of another table's ledger."""
+    if names.TRACKS in table.properties:
+        raise InputError(
+            "TableHoldsBatches",
+            f"{table.full_name} is the table of the batches of another one (table property {names.TRACKS}), which Lethe writes "
+            "anew as it sees fit. Name the table that holds the data.",
+        )
+
+
+def check_table(context: Committer, uuid: str | None) -> None:
+    """Raises: TableError (`TableReplaced`), if the table is not the one that was there when the work was asked for.
+
+    Args:
+        uuid: Of the table that is there now; None: there is none.
+    """
+    if context.seen_table_uuid in (None, uuid):
+        return
+    found = "there is no table of this name" if uuid is None else f"the table of this name is {uuid}"
+    raise TableError(
+        "TableReplaced",
+        f"{context.table_name} was dropped, created again or renamed: {found}, and table {context.seen_table_uuid} was there "
+        "when this run was asked for. Nothing was committed. Bring that table back, or accept the change (the Dataset's "
+        "condition Ready says how).",
+    )
+
+
+def check_claim(context: Committer, claim: str | None) -> None:
+    """Raises: InputError (TableClaimed), for a table of another Dataset."""
+    if claim is not None and context.claim not in (None, claim):
+        raise InputError(
+            "TableClaimed",
+            f"{context.table_name} belongs to Dataset {claim} (table property {names.CLAIM}). Point this Dataset at "
+            f"another table, or, if {claim} is gone for good, unset that property.",
+        )
+
+
+def _check_head(context: Committer, facts: TableFacts) -> None:
+    """Between the look of whoever asked for this run and now, the table may have been rolled back."""
+    seen = context.seen_snapshot_id
+    if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
+        raise TableError(
+            "TableRolledBack",
+            f"{context.table_name} was rolled back or made anew: its head is snapshot {facts.head_id or 'none'}, which "
+            f"does not descend from snapshot {seen}, the head when this run was asked for. Nothing was committed. Accept the "
+            "head (the Dataset's condition Ready says how), or bring the table back to that snapshot.",
+        )
+
+
+def no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
+    """What is said of a table without the batch column; `columns` are those it has."""
+    return InputError(
+        "BatchColumnMissing",
+        f"{context.table_name} has no column {context.batch_column} (spec.batchColumn); its columns are "
+        f"{', '.join(columns)}. Add a string column of that name, or correct spec.batchColumn.",
+    )

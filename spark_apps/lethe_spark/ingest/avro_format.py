@@ -1,0 +1,111 @@
+"""Avro files as Arrow tables, read by fastavro. Decodes only what a schema of Avro says that Arrow has a type for."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+
+from lethe_spark.ingest.buffer_store import BadFile
+from lethe_spark.ingest.opened_file import ROWS_PER_BATCH, OpenedFile
+
+_PRIMITIVE: Final[Mapping[str, pa.DataType]] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    # A timestamp of Avro is an instant, a local one that of a wall clock.
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
+}
+
+
+def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
+    """Raises: BadFile, if its schema is no record, or a column is of a type that Arrow does not have."""
+    reader = fastavro.reader(file)
+    written: Any = reader.writer_schema
+    if not isinstance(written, dict) or written.get("type") != "record":
+        raise BadFile("SchemaMismatch", "its Avro schema is no record, expected one with the table's columns as fields")
+    known: dict[str, Any] = {}
+    fields = enumerate(written["fields"], 1)
+    schema = pa.schema([_field(f, known, f["name"] if f["name"] in table.names else f"number {n}") for n, f in fields])
+    uuids = [f["name"] for f in written["fields"] if _is_uuid(f["type"])]
+    return OpenedFile(schema, _tables(reader, schema, uuids))
+
+
+def _tables(reader: Any, schema: pa.Schema, uuids: list[str]) -> Iterator[pa.Table]:
+    records = iter(reader)
+    while rows := list(islice(records, ROWS_PER_BATCH)):
+        for name in uuids:
+            for row in rows:
+                row[name] = None if row[name] is None else str(row[name])
+        yield pa.Table.from_pylist(rows, schema=schema)
+
+
+def _field(field: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.Field:
+    return pa.field(field["name"], _type(field["type"], known, column))
+
+
+def _type(avro: Any, known: dict[str, Any], column: str) -> pa.DataType:
+    """Arrow's type of a type of Avro. `known`: the named types so far; `column` for the message."""
+    if isinstance(avro, list):
+        others = [t for t in avro if t != "null"]
+        if len(others) > 1:
+            raise BadFile(
+                "SchemaMismatch", f"column {column} is a union of several Avro types, expected one beside null"
+            )
+        return _type(others[0], known, column) if others else pa.null()
+    if isinstance(avro, str):
+        if avro not in _PRIMITIVE and known.get(avro) is None:
+            raise BadFile("SchemaMismatch", f"column {column} is of an Avro type that holds itself")
+        return _PRIMITIVE.get(avro) or known[avro]
+    return _complex(avro, known, column)
+
+
+def _complex(avro: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.DataType:
+    kind, logical = avro["type"], avro.get("logicalType")
+    if kind == "array":
+        return pa.list_(_type(avro["items"], known, column))
+    if kind == "map":
+        return pa.map_(pa.string(), _type(avro["values"], known, column))
+    if kind == "record":
+        made: pa.DataType = pa.struct([_field(f, known, column) for f in avro["fields"]])
+    elif logical == "decimal":
+        made = pa.decimal128(avro["precision"], avro.get("scale", 0))
+    elif logical and (kind, logical) in _LOGICAL:
+        made = _local(avro) or _LOGICAL[kind, logical]
+    elif kind == "fixed":
+        made = pa.binary(avro["size"])
+    elif kind == "enum":
+        made = pa.string()
+    else:  # a reader passes over what it does not know of logical types
+        made = _type(kind, known, column)
+    if "name" in avro:
+        known[avro["name"]] = made
+    return made
+
+
+def _local(avro: Mapping[str, Any]) -> pa.DataType | None:
+    """Iceberg's and Spark's own way to say that a timestamp is a wall clock's."""
+    unit = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}.get(avro["logicalType"])
+    return pa.timestamp(unit) if unit and avro.get("adjust-to-utc") is False else None
+
+
+def _is_uuid(avro: Any) -> bool:
+    if isinstance(avro, list):
+        return any(_is_uuid(t) for t in avro)
+    return isinstance(avro, dict) and avro.get("logicalType") == "uuid" and avro["type"] == "string"

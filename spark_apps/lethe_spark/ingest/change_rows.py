@@ -1,0 +1,120 @@
+"""Rows of a replacement that is record-level change data, parted into what is added and the keys of what goes. Pure: Arrow in,
+Arrow out. Runs in Spark's Python workers, and at the end on the driver.
+
+Invariant: no error tells a value.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lethe_spark.ingest.buffer_store import BadFile
+from lethe_spark.ingest.fitting import Fitting
+
+KEYS_AT_MOST: Final = 1_000_000  # of a replacement: the driver and each worker hold them
+DELETE: Final = "D"
+# What else stands for a row of the new batch; a CSV file has an empty text for nothing.
+_ADD: Final = ("U", "I", "")
+_OF: Final = "_lethe_file"
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The columns that make a row's key, and the one that says what becomes of the row, "" for none."""
+
+    keys: tuple[str, ...]
+    op: str = ""
+
+    def to_read(self, table: pa.Schema) -> pa.Schema:
+        """The columns to read, of which text formats do not tell the types."""
+        return table.append(pa.field(self.op, pa.string())) if self.op else table
+
+    def without_op(self, file: pa.Schema) -> pa.Schema:
+        """The columns of a file that are to be the table's. Raises: BadFile, if it lacks a key or `op`."""
+        for name in self.keys:
+            if name not in file.names:
+                raise BadFile("SchemaMismatch", f"column {name}, one of spec.replacement.keyColumns, is missing")
+        if not self.op:
+            return file
+        if file.names.count(self.op) != 1:
+            raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, has to be there once")
+        found = file.field(self.op).type
+        if not (pa.types.is_null(found) or _is_text(found)):
+            raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, is {found}, expected string")
+        return file.remove(file.get_field_index(self.op))
+
+    def parted(self, rows: pa.Table, fitting: Fitting) -> tuple[pa.Table, pa.Table]:
+        """The rows to add, without `op`, and the keys of all of them, in the table's types.
+
+        Raises: BadFile: NullInKey, UnknownOperation, SchemaMismatch.
+        """
+        keys = pa.table({name: self._key(rows.column(name), name, fitting) for name in self.keys})
+        if not self.op:
+            return rows, keys
+        op = rows.column(self.op).cast(pa.string())
+        known = pc.or_(pc.is_null(op), pc.is_in(op, value_set=pa.array([*_ADD, DELETE])))
+        if not pc.all(known, min_count=0).as_py():
+            raise BadFile(
+                "UnknownOperation",
+                f"column {self.op} holds something else than U, I, D and nothing, so nobody knows what becomes of these rows",
+            )
+        adds = pc.fill_null(pc.not_equal(op, DELETE), True)
+        return rows.drop_columns([self.op]).filter(adds), keys
+
+    def _key(self, values: pa.ChunkedArray, name: str, fitting: Fitting) -> pa.ChunkedArray:
+        if values.null_count:
+            raise BadFile("NullInKey", f"column {name}, one of spec.replacement.keyColumns, holds nulls")
+        return fitting.column(values, fitting.target.field(name))
+
+    def judged(self, keys: Mapping[str, Sequence[bytes]]) -> pa.Table | tuple[str, BadFile]:
+        """All keys of a replacement; or why they cannot be used, and which file shows it.
+
+        Args:
+            keys: As `encoded`, by the URIs of the files that they are in.
+        """
+        uris = sorted(keys)
+        tables = [
+            t.append_column(_OF, pa.repeat(pa.scalar(n, pa.int32()), t.num_rows))
+            for n, uri in enumerate(uris)
+            for t in map(decoded, keys[uri])
+        ]
+        found = pa.concat_tables(tables)
+        if found.num_rows > KEYS_AT_MOST:
+            return uris[0], too_many(found.num_rows)
+        counted = found.group_by(list(self.keys), use_threads=False).aggregate([(_OF, "count"), (_OF, "max")])
+        twice = counted.filter(pc.greater(counted.column(f"{_OF}_count"), 1))
+        if twice.num_rows:
+            return uris[pc.max(twice.column(f"{_OF}_max")).as_py()], BadFile(
+                "DuplicateKey",
+                f"{twice.num_rows} keys ({', '.join(self.keys)}) are in several rows of the replacement, one of them in this "
+                "file, and nobody knows which of these rows is the last. Leave one row of each key",
+            )
+        return found.drop_columns([_OF])
+
+
+def too_many(rows: int) -> BadFile:
+    return BadFile(
+        "TooManyKeys",
+        f"the replacement has {rows} rows or more, with spec.replacement.keyColumns expected at most {KEYS_AT_MOST}. Divide it "
+        "between several Restatements",
+    )
+
+
+def encoded(keys: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, keys.schema) as stream:
+        stream.write_table(keys)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decoded(keys: bytes) -> pa.Table:
+    return pa.ipc.open_stream(keys).read_all()
+
+
+def _is_text(found: pa.DataType) -> bool:
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))

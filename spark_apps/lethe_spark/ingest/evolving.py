@@ -1,0 +1,98 @@
+"""Writing batches into a table as its Dataset allows: refused when they have more columns, or taken over. I/O.
+
+Invariant: the table changes before any row that needs it is written, in a commit of its own that only adds optional columns
+and widens types. A crash after it leaves columns without values, which the next attempt finds there; of two runs at once, the
+second finds what the first has added.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from lethe.base.errors import TransientError
+from lethe.contract.result import Phase, RefusedBatch
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from lethe_spark.commit.ledger_commit import Attempts
+from lethe_spark.commit.unpublished import discard
+from lethe_spark.ingest.change_rows import Keyed
+from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
+from lethe_spark.ingest.schema_fit import Evolution, plan_evolution
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
+
+log = logging.getLogger(__name__)
+
+
+def write_into(
+    context: RunContext,
+    table: SparkTable,
+    sources: Sequence[BatchSource],
+    batch_column: str,
+    target_file_size_bytes: int | None = None,
+    keyed: Mapping[str, Keyed] = MappingProxyType({}),
+) -> Ingested:
+    """Write batches into the columns that the table has, or has afterwards.
+
+    If it takes over columns, everything is written anew: files that were written for narrower types cannot be committed.
+
+    Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if others changed its columns meanwhile.
+    """
+    first = _write(context, table, sources, batch_column, target_file_size_bytes, keyed)
+    if not first.wanting:
+        return first
+    evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
+    refused = [
+        RefusedBatch(batch_id=i, reason="SchemaMismatch", message=f"{uri}: {text}")
+        for i, (uri, text) in evolution.refused.items()
+    ]
+    again = [s for s in sources if s.id not in evolution.refused]
+    if len(evolution.refused) == len(first.wanting):
+        return replace(first, refused=(*first.refused, *refused), wanting={})
+    discard(table, first.files, Attempts())
+    if evolution.columns:
+        context.step("before-columns")
+        context.reporter.phase(Phase.WRITING, f"columns for {len(first.wanting) - len(refused)} batches")
+        table.take_over(as_columns(evolution, table.columns))
+        log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
+    context.step("after-columns")
+    second = _write(context, table, again, batch_column, target_file_size_bytes, keyed)
+    if second.wanting:
+        discard(table, second.files, Attempts())
+        raise TransientError(
+            "ColumnsMoved",
+            f"columns that {table.full_name} took over are gone or changed again; another writer must have changed "
+            "its schema. Nothing was committed; it is tried again.",
+        )
+    return replace(second, refused=(*refused, *second.refused))
+
+
+def as_columns(evolution: Evolution, table: StructType) -> StructType:
+    """What a table takes over, in Spark's types: new columns are optional, others as required as they were."""
+    required = {f.name for f in table if not f.nullable}
+    wanted = from_arrow_schema(evolution.columns, prefer_timestamp_ntz=True)
+    return StructType([StructField(f.name, f.dataType, f.name not in required) for f in wanted])
+
+
+def _write(
+    context: RunContext,
+    table: SparkTable,
+    sources: Sequence[BatchSource],
+    batch_column: str,
+    target_file_size_bytes: int | None,
+    keyed: Mapping[str, Keyed],
+) -> Ingested:
+    spec = context.spec
+    return write_batches(
+        table,
+        sources,
+        batch_column,
+        context.catalog_properties,
+        spec.run_id,
+        spec.buffer.format,
+        spec.schema_evolution == "AddColumns",
+        target_file_size_bytes,
+        keyed,
+    )

@@ -1,0 +1,98 @@
+"""The footers of Parquet files that are to be registered, read in Spark's Python workers, without Spark.
+
+I/O: reads the last bytes of files, several files at once. Raises BufferAway where a store does not answer.
+"""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lethe_spark.ingest.buffer_files import FileError, error_of
+from lethe_spark.ingest.buffer_store import PREFETCH, BadFile, FileTask, Store, Unread
+from lethe_spark.ingest.registrable import Described, Target, describe
+
+# A smaller file is fetched as a whole; of others only the end is.
+TAIL_BYTES: Final = 64 * 1024
+FORMAT: Final = "Parquet"
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What became of one file: `described`, or why it cannot be registered."""
+
+    batch_id: str
+    uri: str
+    size: int
+    described: Described | None = None
+    error: FileError | None = None
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> "Footer":
+        known = json.loads(text)
+        described, error = known.pop("described"), known.pop("error")
+        return cls(**known, described=described and Described(**described), error=error and FileError(**error))
+
+
+@dataclass(frozen=True)
+class FooterReader:
+    """What a task needs to know; pickled to the workers."""
+
+    target: Target
+    io_properties: dict[str, str]
+
+    def read(self, payload: str) -> Iterator[str]:
+        """The footers of files, both as texts."""
+        store = Store(self.io_properties, TAIL_BYTES)
+        with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-footer") as pool:
+            for footer in pool.map(lambda task: self.one(store, task), FileTask.decode(payload)):
+                yield footer.encode()
+
+    def one(self, store: Store, task: FileTask) -> Footer:
+        try:
+            described = self._described(store, task)
+            return Footer(task.batch_id, task.uri, task.size, described)
+        except BadFile as e:
+            return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
+
+    def _described(self, store: Store, task: FileTask) -> Described:
+        if "?" in task.uri or "#" in task.uri:
+            raise BadFile(
+                "NameNotReadable",
+                "its name holds ? or #, where readers of Iceberg tables take a path to end; give it a name without",
+            )
+        if task.size == 0:
+            raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {FORMAT}")
+        source = store.open(task)
+        if isinstance(source, Unread):
+            raise source
+        with source.faults(task.uri, FORMAT):
+            return describe(metadata_of(source.file, task.size), task.uri, task.size, task.batch_id, self.target)
+
+
+def metadata_of(file: pa.NativeFile, size: int) -> pq.FileMetaData:
+    """The footer of a file of this size, by one request, or two if it is large. Raises: BadFile, what pyarrow raises."""
+    tail = _last(file, size, TAIL_BYTES)
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length + 8 > len(tail):
+        tail = _last(file, size, length + 8)
+    # A Parquet file ends as it began: the footer alone is read as a file of its own.
+    metadata = pq.read_metadata(pa.BufferReader(tail))
+    if metadata.serialized_size != length:
+        # Of a file whose columns are encrypted and whose footer is not, a signature follows the footer. To look at its
+        # columns any further would abort the process: pyarrow does not catch what Parquet's library throws there.
+        raise BadFile("UnreadableFile", f"it is encrypted, expected plain {FORMAT}")
+    return metadata
+
+
+def _last(file: pa.NativeFile, size: int, count: int) -> bytes:
+    count = min(size, count)
+    file.seek(size - count)
+    return bytes(file.read(count))

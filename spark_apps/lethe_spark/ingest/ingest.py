@@ -1,0 +1,281 @@
+"""Buffered batches become data files: many small files, read by Arrow inside Spark's Python workers, sorted and written.
+
+I/O through executors. Invariants: a batch with any file that cannot be used contributes no row at all and is named; the
+other batches go in. A store that is away is TransientError, never a refusal. A batch is counted, refused and written from one
+reading of its files: what became of each, tasks tell the driver beside the rows.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from math import ceil
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+from lethe.base.errors import InputError, TransientError
+from lethe.contract.result import RefusedBatch
+from lethe.contract.run import FileFormat
+from lethe.ledger.ledger import BufferedObject
+from pyspark import Accumulator, StorageLevel
+from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType
+
+from lethe_spark.commit.ledger_commit import Attempts
+from lethe_spark.commit.unpublished import discard
+from lethe_spark.ingest.buffer_files import COLUMNS_WANTED, FileError, FileOutcome, Reader, Tally, decode_columns
+from lethe_spark.ingest.buffer_store import TRANSIENT_MARKER, FileTask
+from lethe_spark.ingest.change_rows import Keyed
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.errors import JvmError
+from lethe_spark.jvm.rewrite import write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
+
+log = logging.getLogger(__name__)
+
+# Up to here the rows of a partition are sorted by one task; of more, several share a partition by ranges of batch ids.
+ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
+BYTES_PER_GROUP: Final = 128 * 1024 * 1024
+FILES_PER_GROUP: Final = 500
+# A small file costs a request, whatever its size: this many bytes' worth of reading.
+BYTES_PER_FILE: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """One batch and the objects that hold it. `key` of an object is its full URI, `size` in bytes."""
+
+    id: str
+    objects: tuple[BufferedObject, ...]
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What came of reading and writing.
+
+    Args:
+        files: Data files that no snapshot names yet, with the rows of the batches in `rows_per_batch`.
+        rows_per_batch: Of every batch that is in none of the following, also of those without rows.
+        refused: Batches that cannot be rows of the table, each with a file that it fails for.
+        wanting: By batch id, the files that would fit a table with more columns, and those columns.
+        unread: Batches of which a file could not be had now; they are not judged.
+        keys: By the id of each batch that is change data, and in `rows_per_batch`, all its keys, in the table's types.
+    """
+
+    files: tuple[DataFile, ...]
+    rows_per_batch: Mapping[str, int]
+    refused: tuple[RefusedBatch, ...] = ()
+    wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
+    unread: tuple[RefusedBatch, ...] = ()
+    keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_per_batch.values())
+
+
+class _TallyParam(AccumulatorParam[dict[tuple[str, str], FileOutcome]]):
+    """What tasks say of their files. A task that runs twice says the same twice."""
+
+    def zero(self, value: dict[tuple[str, str], FileOutcome]) -> dict[tuple[str, str], FileOutcome]:  # noqa: ARG002
+        return {}
+
+    def addInPlace(  # noqa: N802
+        self, value1: dict[tuple[str, str], FileOutcome], value2: dict[tuple[str, str], FileOutcome]
+    ) -> dict[tuple[str, str], FileOutcome]:
+        value1.update(value2)
+        return value1
+
+
+def write_batches(
+    table: SparkTable,
+    sources: Sequence[BatchSource],
+    batch_column: str,
+    io_properties: Mapping[str, str],
+    run_id: str,
+    format_name: FileFormat = "parquet",
+    add_columns: bool = False,
+    target_file_size_bytes: int | None = None,
+    keyed: Mapping[str, Keyed] = MappingProxyType({}),
+) -> Ingested:
+    """Write the batches as data files of the table, each row with its batch id in `batch_column`, and commit nothing.
+
+    Args:
+        sources: Distinct ids. Files need not hold the batch column; where they do, it must be the id in every row. They must
+            have all of the table's other columns, of the same or a safely widened type.
+        io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
+        format_name: Of all of the files.
+        add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
+        keyed: Which of the batches are change data. Of these only some rows are written, and the keys of all are told.
+    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; as
+        `write_uncommitted`.
+    """
+    schema = table.columns
+    if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
+        found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "not there"
+        raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
+    errors: dict[str, list[FileError]] = {}
+    left: Sequence[BatchSource] = sources
+    while True:
+        tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
+        tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
+        reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns, keyed)
+        files = _write(table, tasks, reader, run_id, target_file_size_bytes)
+        told = tally.value
+        if len(told) != len(tasks):
+            raise RuntimeError(f"{len(tasks)} files were to be read, {len(told)} were heard of")
+        if sum(f.records for f in files) != sum(t.rows for t in told.values()):
+            raise RuntimeError(
+                f"{sum(t.rows for t in told.values())} rows were read, {sum(f.records for f in files)} written"
+            )
+        new = _by_batch(told)
+        keys = _keys(told, {i: k for i, k in keyed.items() if i not in errors}, new)
+        errors |= new
+        if not any(t.rows for (batch_id, _), t in told.items() if batch_id in new):
+            break
+        # Of a batch too large to be held back rows were written before its bad file was found: what is in one file with them
+        # is written once more, without it.
+        log.info("%d batches turned out to be unusable while they were written; the others are written anew", len(new))
+        discard(table, files, Attempts())
+        left = [s for s in left if s.id not in errors]
+    return replace(_sorted_out(sources, files, told, errors), keys=keys)
+
+
+def _sorted_out(
+    sources: Sequence[BatchSource],
+    files: tuple[DataFile, ...],
+    told: Tally,
+    errors: Mapping[str, list[FileError]],
+) -> Ingested:
+    unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
+    waits = {b.batch_id for b in unread}
+    wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
+    refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
+    rows = {s.id: 0 for s in sources if s.id not in errors}
+    for (batch_id, _), t in told.items():
+        if batch_id in rows:
+            rows[batch_id] += t.rows
+    return Ingested(files, rows, refused, wanting, unread)
+
+
+def _keys(told: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
+    """The keys of each batch of change data that has no error; of those that cannot be used, the error is put there."""
+    files: dict[str, dict[str, tuple[bytes, ...]]] = {}
+    for (batch_id, uri), t in told.items():
+        if batch_id in keyed and batch_id not in errors and t.keys:
+            files.setdefault(batch_id, {})[uri] = t.keys
+    found: dict[str, pa.Table] = {}
+    for batch_id, keys in files.items():
+        judged = keyed[batch_id].judged(keys)
+        if isinstance(judged, pa.Table):
+            found[batch_id] = judged
+        else:
+            uri, bad = judged
+            errors[batch_id] = [FileError(uri, bad.reason, bad.message)]
+    return found
+
+
+def _by_batch(told: Tally) -> dict[str, list[FileError]]:
+    found: dict[str, list[FileError]] = {}
+    for (batch_id, _), t in told.items():
+        if t.error is not None:
+            found.setdefault(batch_id, []).append(t.error)
+    return found
+
+
+def _write(
+    table: SparkTable, tasks: Sequence[FileTask], reader: Reader, run_id: str, target_file_size_bytes: int | None
+) -> tuple[DataFile, ...]:
+    """In one pass if that can be: Spark reads what it must range over twice, which is then kept on the executors' disks."""
+    context = table.spark.sparkContext
+    groups = pack(tasks, context.defaultParallelism)
+    if not groups:
+        return ()
+    payloads = context.parallelize([(FileTask.encode(g),) for g in groups], len(groups))
+    frame = payloads.toDF("files string").mapInArrow(reader.read, reader.columns)
+    size = sum(t.size for t in tasks)
+    kept = frame.persist(StorageLevel.DISK_ONLY) if size > ONE_PASS_BYTES else None
+    try:
+        return write_uncommitted(table, kept or frame, run_id, target_file_size_bytes, one_pass=kept is None)
+    except (PySparkException, *JvmError) as e:
+        if TRANSIENT_MARKER in str(e):
+            raise reading_failure(e) from e
+        raise
+    finally:
+        if kept is not None:
+            kept.unpersist()
+
+
+def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
+    """Distribute files to groups of about equal work, none larger than it must be; the files of a batch stay together as far
+    as they fit into one. Pure; the same for the same input."""
+    if not tasks:
+        return []
+    weight = sum(map(_weight, tasks))
+    wanted = max(ceil(weight / (BYTES_PER_GROUP + BYTES_PER_FILE)), ceil(len(tasks) / FILES_PER_GROUP), parallelism)
+    groups: list[list[FileTask]] = [[] for _ in range(min(wanted, len(tasks)))]
+    loads = [(0, i) for i in range(len(groups))]
+    share = max(weight // len(groups), BYTES_PER_GROUP // 2)
+    for unit in sorted(_units(tasks, share), key=lambda u: (-sum(map(_weight, u)), u[0].uri)):
+        load, index = heappop(loads)
+        groups[index] += unit
+        heappush(loads, (load + sum(map(_weight, unit)), index))
+    return [sorted(g, key=lambda t: (t.batch_id, t.uri)) for g in groups if g]
+
+
+def _units(tasks: Sequence[FileTask], at_most: int) -> Iterator[list[FileTask]]:
+    """The files of each batch together, or one by one, if they are too many or too large for that."""
+    of_batch: dict[str, list[FileTask]] = {}
+    for task in tasks:
+        of_batch.setdefault(task.batch_id, []).append(task)
+    for files in of_batch.values():
+        if len(files) <= FILES_PER_GROUP and sum(map(_weight, files)) <= at_most:
+            yield files
+        else:
+            yield from ([f] for f in files)
+
+
+def _weight(task: FileTask) -> int:
+    return task.size + BYTES_PER_FILE
+
+
+def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
+    """The files that want columns, if nothing else keeps their batch out."""
+    if any(e.reason != COLUMNS_WANTED for e in errors):
+        return []
+    return [(e.uri, decode_columns(e.message)) for e in errors]
+
+
+def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
+    """The first bad file by name, and how many there are; of files that could not be had, the first of those."""
+    unread = [e for e in errors if e.unread]
+    bad = unread or [e for e in errors if e.reason != COLUMNS_WANTED]
+    first = min(bad)
+    more = f" ({len(bad) - 1} more files of this batch cannot be used)" if len(bad) > 1 else ""
+    return RefusedBatch(batch_id=batch_id, reason=first.reason, message=f"{first.uri}: {first.message}{more}")
+
+
+def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
+    """Raises: TransientError, when of each of so many batches some file could not be had."""
+    if unread and len(unread) == batches:
+        raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
+
+
+def why_unread(batch: RefusedBatch) -> str:
+    """Why the batch has to wait, for the message of a run that did without."""
+    return f"could not be read ({batch.reason}: {batch.message})"
+
+
+def reading_failure(error: BaseException) -> TransientError:
+    """Why Spark's workers could not read, as far as the text of their failure says."""
+    text = str(error)
+    if TRANSIENT_MARKER in text:
+        what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")
+        return TransientError(
+            "BufferAway", f"a file of the buffer could not be fetched: {what[:300]}. Nothing was changed."
+        )
+    return TransientError(
+        "ReadingFailed", f"reading the buffered files failed in Spark ({type(error).__name__}); see the driver's log."
+    )

@@ -1,0 +1,265 @@
+"""Whether a Parquet file can be a data file of a table as it is, and what a manifest then says of it. Pure: a footer in,
+JSON out.
+
+Invariant: what is said of a file is proven by its footer. What the footer does not prove is refused, or left unsaid where
+Iceberg allows that.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from lethe.files.partitions import partition_text
+from pyiceberg.conversions import to_json
+from pyiceberg.io.pyarrow import (
+    StatisticsCollector,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    TimestampType,
+    TimestamptzType,
+)
+
+from lethe_spark.ingest import calendar_limits
+from lethe_spark.ingest.buffer_store import BadFile
+from lethe_spark.ingest.parquet_types import misfit
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a table asks of files. As JSON, since it goes to Spark's workers."""
+
+    schema_json: str
+    spec_json: str
+    properties: Mapping[str, str]
+    field_id: int  # of the batch column
+    may_lack: bool  # optional columns may be missing
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema.model_validate_json(self.schema_json)
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        return PartitionSpec.model_validate_json(self.spec_json)
+
+    @cached_property
+    def collectors(self) -> dict[int, StatisticsCollector]:
+        return compute_statistics_plan(self.schema, dict(self.properties))
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return parquet_path_to_id_mapping(self.schema)
+
+    def name(self, field_id: int) -> str:
+        return self.schema.find_column_name(field_id) or ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a footer says of all values of a column: how many, how many nulls, the least and the greatest in Iceberg's
+    units. None is unknown, or, of `lower` and `upper`, that there are only nulls."""
+
+    values: int
+    nulls: int | None
+    lower: Any = None
+    upper: Any = None
+
+    @property
+    def all_null(self) -> bool:
+        return self.values == self.nulls
+
+
+@dataclass(frozen=True)
+class Described:
+    """A file that can be registered. `document` is Iceberg's JSON of a data file; empty when the file has no rows, and then
+    there is nothing to register. `partition`: its text as `lethe.files.partitions` writes it."""
+
+    records: int
+    document: str = ""
+    partition: str | None = None
+
+
+def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) -> Described:
+    """Judge one file.
+
+    Args:
+        metadata: pyarrow's `FileMetaData`.
+        uri: Becomes the path of the data file.
+        size: Of the file, in bytes.
+    Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions).
+    """
+    _check_batch_column(metadata.schema, target)
+    if problem := misfit(metadata.schema, target.schema, target.ids, target.may_lack):
+        raise BadFile("SchemaMismatch", problem)
+    if not metadata.num_rows:
+        return Described(0)
+    columns = _columns(metadata, target)
+    _check_batch_id(columns[target.field_id], batch_id, target)
+    _check_values(columns, target)
+    values = [_partition_value(field, columns.get(field.source_id), target) for field in target.spec.fields]
+    document = _document(metadata, uri, size, columns, values, target)
+    return Described(metadata.num_rows, document, partition_text(target.spec.spec_id, values))
+
+
+def _columns(metadata: Any, target: Target) -> dict[int, Column]:
+    """The columns of the file by field id."""
+    found: dict[int, Column] = {}
+    for index in range(metadata.num_columns):
+        field_id = target.ids[metadata.schema.column(index).path]
+        kind = target.schema.find_type(field_id)
+        groups = (metadata.row_group(n) for n in range(metadata.num_row_groups))
+        parts = [_chunk(group.column(index), kind) for group in groups if group.num_rows]
+        found[field_id] = _joined(parts)
+    return found
+
+
+def _chunk(chunk: Any, kind: IcebergType) -> Column:
+    statistics = chunk.statistics if chunk.is_stats_set else None
+    if statistics is None:
+        return Column(chunk.num_values, None)
+    nulls = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max:
+        return Column(chunk.num_values, nulls)
+    if isinstance(kind, (DateType, TimestampType, TimestamptzType)):
+        return Column(chunk.num_values, nulls, statistics.min_raw, statistics.max_raw)
+    if isinstance(kind, DecimalType) and statistics.physical_type != "FIXED_LEN_BYTE_ARRAY":
+        unit = Decimal(1).scaleb(-kind.scale)
+        return Column(chunk.num_values, nulls, statistics.min_raw * unit, statistics.max_raw * unit)
+    return Column(chunk.num_values, nulls, statistics.min, statistics.max)
+
+
+def _joined(parts: list[Column]) -> Column:
+    """Bounds count only if every chunk that may hold a value has them."""
+    values = sum(p.values for p in parts)
+    nulls = [p.nulls for p in parts if p.nulls is not None]
+    known = sum(nulls) if len(nulls) == len(parts) else None
+    holding = [p for p in parts if not p.all_null]
+    if not holding or any(p.lower is None for p in holding):
+        return Column(values, known)
+    return Column(values, known, min(p.lower for p in holding), max(p.upper for p in holding))
+
+
+def _check_batch_column(file: Any, target: Target) -> None:
+    name = target.name(target.field_id)
+    if name not in (file.column(n).path for n in range(len(file))):
+        raise BadFile(
+            "SchemaMismatch",
+            f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row",
+        )
+
+
+def _check_batch_id(column: Column, batch_id: str, target: Target) -> None:
+    name = target.name(target.field_id)
+    if column.nulls is None or (column.lower is None and not column.all_null):
+        raise BadFile(
+            "StatisticsMissing",
+            f"its footer has no statistics of column {name}, the batch column, which are to prove that every row holds the "
+            "batch's id; write the file with statistics of that column",
+        )
+    if column.nulls or (column.lower, column.upper) != (batch_id, batch_id):
+        raise BadFile(
+            "BatchIdMismatch",
+            f"column {name} does not hold the batch's id {batch_id!r} in every row, or its statistics are truncated",
+        )
+
+
+def _check_values(columns: Mapping[int, Column], target: Target) -> None:
+    for field in target.schema.fields:
+        column = columns.get(field.field_id)
+        if column is None:
+            continue
+        if field.required and column.nulls != 0:
+            said = "holds nulls" if column.nulls else "may hold nulls, as its footer does not count them"
+            raise BadFile("SchemaMismatch", f"column {field.name} {said}; the table requires values")
+        if isinstance(field.field_type, (DateType, TimestampType, TimestamptzType)) and not _in_calendar(column, field):
+            raise BadFile(
+                "SchemaMismatch", f"column {field.name} holds a {field.field_type} outside the years 1 to 9999"
+            )
+
+
+def _in_calendar(column: Column, field: NestedField) -> bool:
+    within = (
+        calendar_limits.allow_days if isinstance(field.field_type, DateType) else calendar_limits.allow_microseconds
+    )
+    return column.lower is None or within(column.lower, column.upper)
+
+
+def _partition_value(field: PartitionField, column: Column | None, target: Target) -> Any:
+    """The one partition value of all rows, in Iceberg's units.
+
+    Raises: BadFile (SpansPartitions), when there are several; (StatisticsMissing), when the footer does not say.
+    """
+    if isinstance(field.transform, VoidTransform) or column is None or column.all_null:
+        return None  # a column that the file lacks is null
+    source, kind = target.name(field.source_id), target.schema.find_type(field.source_id)
+    by = f"{field.transform} of {source}" if str(field.transform) != "identity" else source
+    if column.nulls is None or column.lower is None:
+        raise BadFile(
+            "StatisticsMissing",
+            f"its footer has no whole statistics of column {source}, by which the table is partitioned; write the file with "
+            "statistics of that column",
+        )
+    if isinstance(kind, (FloatType, DoubleType)):
+        raise BadFile(
+            "StatisticsMissing",
+            f"the table is partitioned by {source}, a {kind}, of which no footer says whether there are NaN among its "
+            "values; such a table cannot take registered files",
+        )
+    if column.nulls:
+        raise BadFile("SpansPartitions", f"the file spans partitions by {by}: some rows are null, and others are not")
+    transform = field.transform.transform(kind)
+    lower, upper = transform(column.lower), transform(column.upper)
+    ordered = field.transform.preserves_order
+    if lower != upper or (not ordered and column.lower != column.upper):
+        raise BadFile(
+            "SpansPartitions",
+            f"the file spans partitions by {by}: its least and its greatest value are not of one partition"
+            + ("" if ordered else ", and only one value for all rows proves one bucket")
+            + "; write one file for each partition",
+        )
+    return lower
+
+
+def _document(
+    metadata: Any, uri: str, size: int, columns: Mapping[int, Column], partition: list[Any], target: Target
+) -> str:
+    said = data_file_statistics_from_parquet_metadata(metadata, target.collectors, target.ids).to_serialized_dict()
+    results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
+    # PyIceberg sums up what some row groups say, though others say nothing.
+    counted = {i for i, c in columns.items() if c.nulls is not None}
+    bounded = {i for i, c in columns.items() if c.lower is not None}
+    document = {
+        "spec-id": target.spec.spec_id,
+        "content": "data",
+        "file-path": uri,
+        "file-format": "parquet",
+        "partition": [None if v is None else to_json(t, v) for t, v in zip(results, partition, strict=True)],  # type: ignore[arg-type]
+        "file-size-in-bytes": size,
+        "record-count": metadata.num_rows,
+        "column-sizes": _map(said["column_sizes"]),
+        "value-counts": _map(said["value_counts"]),
+        "null-value-counts": _map({i: n for i, n in said["null_value_counts"].items() if i in counted}),
+        "lower-bounds": _map({i: b.hex().upper() for i, b in said["lower_bounds"].items() if i in bounded}),
+        "upper-bounds": _map({i: b.hex().upper() for i, b in said["upper_bounds"].items() if i in bounded}),
+        "split-offsets": said["split_offsets"],
+    }
+    return json.dumps(document)
+
+
+def _map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
+    return {"keys": list(values), "values": list(values.values())}

@@ -1,0 +1,268 @@
+"""Consolidation: buffered batches into few sorted files, each batch exactly once.
+
+I/O; what may be promoted is decided in `lethe.buffer.promotion`. The triple check by run id: what is in the ledger is
+done; what is staged is published; only the rest is written, or registered (`lethe_spark.jobs.consolidation.register`).
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from lethe.base import names
+from lethe.base.errors import ConflictError, LetheError
+from lethe.buffer.batch_rows import BatchRow
+from lethe.buffer.promotion import Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.contract.result import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
+from lethe.ledger.ledger import BufferedObject
+from lethe.ledger.lineage import is_published
+from pyiceberg.io import FileIO
+
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.opening import open_table
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.commit.unpublished import discard
+from lethe_spark.commit.writing import noted
+from lethe_spark.ingest.evolving import write_into
+from lethe_spark.ingest.ingest import BatchSource, check_some_were_read, why_unread
+from lethe_spark.jobs.consolidation.claiming import claim_buffer
+from lethe_spark.jobs.consolidation.gather import Written, gather
+from lethe_spark.jobs.consolidation.refuse import set_aside
+from lethe_spark.jobs.consolidation.register import is_outdated, register
+from lethe_spark.jobs.finish.clean_up import finished
+from lethe_spark.jobs.finish.reanchor import anchored, reanchor
+from lethe_spark.jvm.commit import LedgerOnly, find_staged, stage
+from lethe_spark.jvm.removal import expire
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
+
+log = logging.getLogger(__name__)
+# A run whose batches are promoted by somebody else each time it has written them gives up at some point.
+WRITES = 4
+Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], Written]
+
+
+def run(context: RunContext) -> RunResult:
+    """Promote the batches that `run.json` names. With none named, only do what every run does at its end: give a head of
+    another writer's a ledger, and keep the history short.
+
+    Raises: InputError, TransientError, ConflictError.
+    """
+    spec = context.spec.consolidation
+    assert spec is not None
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    if not spec.batch_ids:
+        return finished(context, table, anchored(context, reanchor(context, table)))
+    claim_buffer(context, table)
+    return finished(context, table, *_promote(context, table, spec.batch_ids))
+
+
+def _promote(
+    context: RunContext, table: SparkTable, wanted: tuple[str, ...]
+) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
+    """The result, and what is left waiting in the buffer, None if that was not listed."""
+    spec = context.spec.consolidation
+    write = register if spec is not None and spec.mode == "Register" else _write
+    with noted(context, table, wanted):
+        return _promoted(context, table, wanted, write)
+
+
+def _promoted(
+    context: RunContext, table: SparkTable, wanted: tuple[str, ...], write: Write
+) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
+    staged: Written | None = _staged(context, table)
+    waiting: tuple[BatchRow, ...] | None = None
+    for _ in range(WRITES):
+        base = observe_base(context, table)
+        promotion = plan_promotion(base.ledger, wanted)
+        if not promotion.promote:
+            return _nothing(context, len(promotion.withheld)), waiting
+        if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):
+            log.info("batches that the earlier attempt had to leave out may be promoted now; all are written anew")
+            _drop(table, staged, Attempts())
+            staged = None
+        written = staged or write(context, table, base, promotion.promote)
+        if written.is_lost:
+            log.info("batches were promoted or taken back while they were written; the rest is written anew")
+            staged = None
+            continue
+        staged, waiting, attempts = None, written.waiting, Attempts()
+        done = commit_on_ledger(context, table, lambda base, w=written: _publish(context, base, w), attempts)  # type: ignore[misc]
+        if done.outcome is not None:
+            set_aside(context, table, done.outcome.refused, done.outcome.left)
+            message = _missing(done.outcome.missing)
+            return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message), waiting
+        log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
+        _drop(table, written, attempts)
+    return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others"), waiting
+
+
+def _drop(table: SparkTable, written: Written, attempts: Attempts) -> None:
+    """Remove staged files that are not to be published: one of their batches may have been erased."""
+    if written.staged is None or attempts.in_doubt:
+        return
+    try:
+        expire(table, [written.staged])
+    except LetheError as e:  # it goes with the ordinary expiry; until then it holds what is erased
+        log.warning("the staged snapshot %d stays: %s", written.staged, e)
+
+
+def _publish(
+    context: RunContext, base: Base, written: Written
+) -> Intent[Written | None] | NothingToCommit[Written | None]:
+    refused = {i: (f"{reason}: {message}", objects) for i, (reason, message, objects) in written.refused.items()}
+    published = _is_published(base, written)
+    if written.staged is not None and written.staged not in base.facts.snapshots and not published:
+        return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
+    if written.registers is not None and is_outdated(base, written):
+        return NothingToCommit(None)
+    partitions = base.partitions_of(written.files, written.batches)
+    planned = plan_publication(
+        base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC), published, partitions
+    )
+    if not isinstance(planned, Publish):
+        return NothingToCommit(None)
+    if planned.delta.is_empty:
+        return NothingToCommit(written)
+    if not written.files or published:
+        return Intent(planned.delta, LedgerOnly(), written)
+    staged_as = context.spec.run_id if written.staged is not None else None
+    return Intent(planned.delta, written.change, written, publishes=staged_as, staged=written.staged)
+
+
+def _is_published(base: Base, written: Written) -> bool:
+    """Whether another tool made the staged files part of the table."""
+    return written.staged is not None and is_published(base.facts.snapshots, base.facts.head_id, written.staged)
+
+
+def _missing(missing: Mapping[str, str]) -> str:
+    """Grouped by why, with the first ids of each."""
+    told = []
+    for why in dict.fromkeys(missing.values()):
+        ids = [i for i, w in missing.items() if w == why]
+        told.append(
+            f"{len(ids)} batches {why}: " + ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
+        )
+    return "; ".join(told[:LISTED_AT_MOST])
+
+
+def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> Written:
+    """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
+    spec = context.spec
+    assert spec.consolidation is not None
+    gathered = gather(context, base, batch_ids)
+    found = gathered.batches
+    missing = dict(gathered.missing)
+    sources = [BatchSource(b.id, b.data_objects) for b in found.values()]
+    size = sum(b.bytes for b in found.values())
+    context.reporter.phase(Phase.WRITING, f"{len(found)} batches, {size} bytes")
+    done = write_into(context, table, sources, base.batch_column, spec.consolidation.target_file_size_bytes)
+    check_some_were_read(done.unread, len(sources))
+    context.reporter.rows(done.rows, size)
+    files = done.files
+    batches = {
+        i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
+    }
+    missing |= {u.batch_id: why_unread(u) for u in done.unread}
+    refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in done.refused}
+    context.step("after-write")
+    written = Written(
+        files,
+        batches,
+        {**refused, **gathered.mixed},
+        missing=missing,
+        left=tuple(gathered.found.left),
+        waiting=gathered.found.waiting_but(batches, refused),
+    )
+    if not files:
+        return written
+    if plan_promotion(observe_base(context, table).ledger, batches).promote != tuple(batches):
+        discard(table, files, Attempts())  # files are shared: nothing that was taken back is to be staged
+        return replace(written, files=(), batches={}, is_lost=True)
+    context.reporter.phase(Phase.STAGING)
+    try:
+        return replace(written, staged=_stage(context, table, base, written))
+    except ConflictError:
+        discard(table, files, Attempts())
+        raise
+
+
+def _stage(context: RunContext, table: SparkTable, base: Base, written: Written) -> int:
+    """Returns the staged snapshot's id."""
+    folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
+    uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
+    document = {
+        "batches": [
+            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[*astuple(o)] for o in b.objects]}
+            for b in written.batches.values()
+        ],
+        "refused": [
+            {"id": i, "reason": r, "message": m, "objects": [[*astuple(o)] for o in objects]}
+            for i, (r, m, objects) in written.refused.items()
+        ],
+        "missing": dict(written.missing),
+    }
+    with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
+        stream.write(json.dumps(document).encode())
+    staged = stage(table, written.files, context.spec.run_id, {names.STAGE: uri, names.RUN_ID: context.spec.run_id})
+    context.step("after-stage")
+    return staged
+
+
+def _staged(context: RunContext, table: SparkTable) -> Written | None:
+    """What an earlier attempt of this run staged before it died."""
+    found = find_staged(table, context.spec.run_id)
+    if found is None or names.STAGE not in found.summary:
+        return None
+    io: FileIO = observe_base(context, table).iceberg.io
+    with io.new_input(found.summary[names.STAGE]).open() as stream:
+        document = json.loads(stream.read())
+
+    def objects(entry: dict[str, list[list[Any]]]) -> tuple[BufferedObject, ...]:
+        return tuple(BufferedObject(*fields) for fields in entry["objects"])
+
+    batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
+    refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
+    log.info("found %d batches staged by an earlier attempt", len(batches))
+    return Written(found.files, batches, refused, found.snapshot_id, document["missing"])
+
+
+def _nothing(context: RunContext, withheld: int) -> RunResult:
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="AlreadyCommitted",
+        message="every batch of this run is in the table, or was taken back before it came",
+        batches_withheld=withheld,
+        finished_time=datetime.now(UTC),
+    )
+
+
+def _result(
+    context: RunContext, written: Written, snapshot_id: int | None, withheld: int, message: str = ""
+) -> RunResult:
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Committed" if snapshot_id is not None else "NothingToDo",
+        message=message,
+        snapshot_id=snapshot_id,
+        batches_promoted=len(written.batches) if snapshot_id is not None else 0,
+        batches_withheld=withheld,
+        refused_count=len(written.refused),
+        refused=tuple(RefusedBatch(batch_id=i, reason=r, message=m) for i, (r, m, _) in written.refused.items())[
+            :LISTED_AT_MOST
+        ],
+        rows_added=sum(f.records for f in written.files),
+        files_added=len(written.files),
+        bytes_added=sum(f.bytes for f in written.files),
+        finished_time=datetime.now(UTC),
+    )

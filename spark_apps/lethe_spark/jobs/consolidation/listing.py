@@ -1,0 +1,54 @@
+"""The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from botocore.exceptions import ClientError
+from lethe.base.errors import TransientError
+from lethe.buffer.batch import BufferedBatch, NoBatch
+from lethe.buffer.notifications import with_sequencer
+from lethe.contract.run import SeenObject
+from lethe.storage.buffer import open_buffer
+
+from lethe_spark.run.context import Run
+
+_SAID = {
+    "NoSuchBucket": ("BufferNotFound", "there is no such bucket. Create it, or correct spec.buffer.uri"),
+    "AccessDenied": ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+}
+
+
+def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
+    """The batches in the run's buffer, complete or not, one by one. A folder that is not there is an empty buffer.
+
+    Raises: TransientError (BufferNotFound, AccessDenied), since both may be mended without a new run; what the store raises.
+    """
+    uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
+    asked = context.spec.consolidation
+    seen = {o.key: o for o in asked.seen_objects} if asked else {}
+    with words_of(context):
+        buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
+        for found in buffer.folders(heard=lambda: None):
+            yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
+
+
+@contextmanager
+def words_of(context: Run) -> Iterator[None]:
+    """What a store says of the run's buffer, in words. Raises: TransientError (BufferNotFound, AccessDenied)."""
+    try:
+        yield
+    except ClientError as e:
+        reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
+        if not reason:
+            raise
+        message = f"the buffer {context.spec.buffer.uri}: {text}. Nothing was changed."
+        raise TransientError(reason, message) from e
+
+
+def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:
+    """With the sequencers of its objects, as far as they were told."""
+    objects = tuple(
+        with_sequencer(o, told.etag, told.sequencer) if (told := seen.get(o.key)) else o for o in batch.objects
+    )
+    return replace(batch, objects=objects)

@@ -1,0 +1,163 @@
+"""Register mode: the producer's Parquet files become the table's files as they are; of each only the footer is read.
+
+I/O through executors. Nothing is written, so nothing is staged, and a lost race leaves nothing behind that could be deleted.
+Invariants: a batch goes in whole or not at all; a file that is in the table is not added again; a batch whose very objects
+were refused is never registered, since a refused batch's objects may be on their way out of the buffer.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.buffer.batch import BufferedBatch
+from lethe.buffer.promotion import WrittenBatch
+from lethe.buffer.refusals import is_judged
+from lethe.contract.result import RefusedBatch
+from lethe.ledger.ledger import BatchState
+from lethe.ledger.parts import get_many
+from lethe.uri import place
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lethe_spark.commit.table_state import Base
+from lethe_spark.ingest.buffer_store import FileTask
+from lethe_spark.ingest.footers import Footer, FooterReader
+from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, refusal_of, why_unread
+from lethe_spark.ingest.name_mapping import mapping_to_set
+from lethe_spark.ingest.registrable import Target
+from lethe_spark.jobs.consolidation.gather import Gathered, Refusal, Written, gather
+from lethe_spark.jvm.data_files import DataFile
+from lethe_spark.jvm.errors import JvmError
+from lethe_spark.jvm.registration import data_files
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
+
+log = logging.getLogger(__name__)
+JUDGED: Final = (
+    "hold files that were refused with them before; write the whole batch anew, _SUCCESS last, or under another id if not a "
+    "byte of it changes"
+)
+ADDED_BY_OTHERS: Final = "cannot be registered, and another writer has added files of theirs to the table already"
+
+
+def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> Written:
+    """Read the footers of the batches' files and describe them to Iceberg, without adding them.
+
+    Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, as reading a buffer does.
+    """
+    spec = context.spec
+    if spec.buffer.format != "parquet":
+        raise InputError(
+            "FormatNotRegistrable",
+            f"spec.consolidation.mode Register needs spec.buffer.format parquet, found {spec.buffer.format}: only Parquet files "
+            "can be added to a table as they are. Set the mode to Rewrite.",
+        )
+    if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
+        table.set_properties(properties)
+    gathered = gather(context, base, batch_ids)
+    judged = {i for i, b in gathered.batches.items() if is_judged(b, gathered.found.entries.get(i))}
+    batches = {i: b for i, b in gathered.batches.items() if i not in judged}
+    footers = _footers(table.spark, _reader(context, base), batches.values())
+    context.step("after-read")
+    return _written(table, base, gathered, batches, judged, footers)
+
+
+def is_outdated(base: Base, written: Written) -> bool:
+    """Whether another writer has added one of the files since, or another run has refused one of the batches: then their
+    footers are to be read again."""
+    known = get_many(base.ledger.batches, written.batches)
+    if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in known.items()):
+        return True
+    live = _live(base)
+    return bool(live) and any(place(f.path) in live for f in written.files)
+
+
+def _reader(context: RunContext, base: Base) -> FooterReader:
+    target = Target(
+        base.iceberg.schema().model_dump_json(),
+        base.iceberg.spec().model_dump_json(),
+        dict(base.iceberg.properties),
+        base.field_id,
+        context.spec.schema_evolution == "AddColumns",
+    )
+    return FooterReader(target, dict(context.catalog_properties))
+
+
+def _footers(
+    spark: SparkSession, reader: FooterReader, batches: Iterable[BufferedBatch]
+) -> Mapping[str, Sequence[Footer]]:
+    """The footers of all files, by batch. Raises: TransientError."""
+    tasks = [FileTask(b.id, o.key, o.size, o.etag) for b in batches for o in b.data_objects]
+    found: dict[str, list[Footer]] = defaultdict(list)
+    if not tasks:
+        return found
+    groups = min(max(spark.sparkContext.defaultParallelism, ceil(len(tasks) / FILES_PER_GROUP)), len(tasks))
+    payloads = [FileTask.encode(tasks[n::groups]) for n in range(groups)]
+    try:
+        texts = spark.sparkContext.parallelize(payloads, groups).flatMap(reader.read).collect()
+    except (PySparkException, *JvmError) as e:
+        raise reading_failure(e) from e
+    if len(texts) != len(tasks):
+        raise RuntimeError(f"{len(tasks)} footers were to be read, {len(texts)} came back")
+    for text in texts:
+        footer = Footer.decode(text)
+        found[footer.batch_id].append(footer)
+    return found
+
+
+def _written(
+    table: SparkTable,
+    base: Base,
+    gathered: Gathered,
+    batches: Mapping[str, BufferedBatch],
+    judged: set[str],
+    footers: Mapping[str, Sequence[Footer]],
+) -> Written:
+    live = _live(base)
+    missing = dict(gathered.missing) | dict.fromkeys(sorted(judged), JUDGED)
+    refused: dict[str, Refusal] = dict(gathered.mixed)
+    good: dict[str, WrittenBatch] = {}
+    files: list[DataFile] = []
+    documents: list[str] = []
+    unread: list[RefusedBatch] = []
+    for i, batch in batches.items():
+        errors = [f.error for f in footers[i] if f.error is not None]
+        if errors:
+            refusal = refusal_of(i, errors)
+            if any(e.unread for e in errors):
+                unread.append(refusal)
+                missing[i] = why_unread(refusal)
+            elif any(place(f.uri) in live for f in footers[i]):
+                missing[i] = ADDED_BY_OTHERS  # refused objects are moved away, and these are the table's
+            else:
+                refused[i] = (refusal.reason, refusal.message, batch.data_objects)
+            continue
+        rows = 0
+        for f in sorted(footers[i], key=lambda f: f.uri):
+            assert f.described is not None
+            rows += f.described.records
+            if f.described.document and place(f.uri) not in live:
+                files.append(DataFile(f.uri, f.described.records, f.size, None, f.described.partition, i, i))
+                documents.append(f.described.document)
+        good[i] = WrittenBatch(i, rows, batch.bytes, batch.data_objects, registered=True)
+    check_some_were_read(unread, len(batches))
+    log.info("%d files of %d batches are to be registered", len(files), len(good))
+    return Written(
+        tuple(files),
+        good,
+        refused,
+        missing=missing,
+        left=(*gathered.found.left, *sorted(judged)),
+        registers=data_files(table, documents),
+        refused_before=gathered.found.entries,
+        waiting=gathered.found.waiting_but(good, refused),
+    )
+
+
+def _live(base: Base) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """The places of all files of the table, if there may be such as Lethe did not add: a path names its batch, so that of
+    its own files the ledger knows."""
+    return frozenset(place(f.path) for f in base.files()) if base.has_foreign_files else frozenset()

@@ -1,0 +1,157 @@
+"""The records of erasures that are verified, and one commit that closes these and says what holds the others. I/O."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from lethe.base import names
+from lethe.contract.result import LISTED_AT_MOST, ErasureOutcome
+from lethe.erasure.holders import looked_at
+from lethe.erasure.progress import Claim, History, has_unseen, plan_closing
+from lethe.erasure.record import Record, Verification, record
+from lethe.erasure.retention_lock import parse_retention
+from lethe.ledger.erasure import Blocker, Erasure, PurgedFile
+from lethe.ledger.ledger import Delta, RequestEntry
+from lethe.storage.object_versions import Storage
+from lethe.storage.write_once import write_once
+
+from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.jobs.finish.purged import for_erasures
+from lethe_spark.jvm.commit import LedgerOnly
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run, table_properties
+from lethe_spark.run.value_digests import batch_ids_digest
+
+RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
+LOOK_AGAIN_SECONDS: Final = 21_600  # where nobody says when that which holds the files lets go
+
+
+@dataclass
+class Seen:
+    """What one look has found. `blockers`: by erasure; `leftovers`: files of runs that were removed; `is_outdated`: a snapshot
+    was added since that nobody has looked at, so that nothing was closed."""
+
+    claims: Mapping[str, Claim]
+    history: History
+    files: Mapping[str, PurgedFile]
+    refs: tuple[str, ...]
+    head_id: int | None
+    blockers: dict[str, list[Blocker]] = field(default_factory=dict)
+    leftovers: int = 0
+    is_outdated: bool = False
+    locations: tuple[str, ...] = ()  # that were listed
+    not_covered: tuple[str, ...] = ()  # what nobody looked at
+
+    @property
+    def free(self) -> list[str]:
+        """The erasures whose rows have left the head, and that nothing is known to hold."""
+        return [k for k, c in self.claims.items() if c.erasure.is_purged and not c.hidden and not self.blockers.get(k)]
+
+    def block(self, keys: Iterable[str], blocker: Blocker) -> None:
+        for key in keys:
+            self.blockers.setdefault(key, []).append(blocker)
+
+
+def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
+    return Verification(
+        run_id=context.spec.run_id,
+        time=datetime.now(UTC),
+        head_id=seen.head_id,
+        snapshots=len(seen.history.snapshots),
+        refs=seen.refs,
+        calls=dict(storage.calls),
+        all_versions=storage.tells_versions,
+        folders_listed=storage.lists_folders,
+        leftovers=seen.leftovers,
+        locations=seen.locations,
+        not_covered=seen.not_covered,
+    )
+
+
+def close(
+    context: Run, table: IcebergTable, seen: Seen, verification: Verification, expired: Collection[int]
+) -> tuple[tuple[ErasureOutcome, ...], int | None]:
+    """Write the records of those that are verified, close them, and let the ledger say what holds the others. Returns: what
+    became of each, and the snapshot that says so."""
+    own = for_erasures(context, "close")
+    written: dict[str, ErasureOutcome] = {}
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        current = {e.restatement: e for e in base.ledger.open_erasures}
+        same = {k: c for k, c in seen.claims.items() if current.get(k) == c.erasure}
+        seen.is_outdated = bool(seen.free) and has_unseen(seen.history, base.facts.snapshots, base.facts.head_id)
+        free = [] if seen.is_outdated else [k for k in seen.free if k in same]
+        closing = plan_closing(base.ledger, free, seen.files, base.field_id)
+        for key in closing.keys:
+            if key not in written:
+                found = _evidence(base, seen, seen.claims[key], verification, expired)
+                written[key] = _written(base, found, seen.claims[key], verification, table_properties(context))
+        context.step("after-record")
+        told = [_told(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
+        changed = (e for e in told if e != current[e.restatement])
+        delta = Delta(
+            own.run_id,
+            set_requests=tuple(_closed(base.ledger.requests[k], written[k]) for k in closing.keys),
+            set_erasures=(*changed, *closing.set_erasures),
+            close_erasures=closing.close,
+            set_purged_files=closing.set_files,
+            forget_purged_files=closing.forget_files,
+        )
+        return Intent(delta, LedgerOnly(), None) if not delta.is_empty else NothingToCommit(None)
+
+    done = commit_on_ledger(own, table, plan)
+    still_open = {e.restatement for e in observe_base(context, table).ledger.open_erasures}
+    outcomes = (
+        written[k] if k in written and k not in still_open else _outcome(c, seen) for k, c in seen.claims.items()
+    )
+    return tuple(outcomes), done.snapshot_id
+
+
+def _told(claim: Claim, seen: Seen, now: datetime) -> Erasure:
+    if not claim.erasure.is_purged:
+        return claim.erasure
+    return looked_at(claim.erasure, seen.blockers.get(claim.key, ()), now, LOOK_AGAIN_SECONDS)
+
+
+def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
+    told = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return replace(entry, result={**entry.result, "erasure": told})
+
+
+def _evidence(base: Base, seen: Seen, claim: Claim, verification: Verification, expired: Collection[int]) -> Record:
+    """The record of one erasure."""
+    facts = base.facts
+    table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
+    files = [f for f in seen.files.values() if claim.key in f.restatements]
+    snapshots = sorted(expired) if claim.erasure.evict_by is not None else ()
+    digest = "" if claim.by_records else batch_ids_digest(claim.result.batch_ids)
+    return record(claim, table, files, verification, snapshots, digest)
+
+
+def _written(
+    base: Base, made: Record, claim: Claim, verification: Verification, properties: Mapping[str, str]
+) -> ErasureOutcome:
+    """Write a record beside the table. Raises as `write_once` does."""
+    uri = f"{base.facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
+    retention = parse_retention(os.environ.get(RETENTION_VARIABLE, ""))
+    write_once(uri, made.content, base.iceberg.io, properties, retention)
+    return ErasureOutcome(
+        restatement=claim.key,
+        vacuum_snapshot_id=claim.erasure.purged_by,
+        verified_time=verification.time,
+        record=uri,
+        record_sha256=made.sha256,
+    )
+
+
+def _outcome(claim: Claim, seen: Seen) -> ErasureOutcome:
+    blockers = seen.blockers.get(claim.key, [])
+    return ErasureOutcome(
+        restatement=claim.key,
+        vacuum_snapshot_id=claim.erasure.purged_by,
+        blocked_by=tuple(str(b) for b in blockers[:LISTED_AT_MOST]),
+        blocked_by_count=len(blockers),
+    )

@@ -1,0 +1,269 @@
+"""What a table's own metadata tells of erased rows goes. I/O.
+
+Manifests with entries of files that held them are written anew. Delete files that delete nothing any more, and statistics, are
+dropped. Files of metadata that nobody needs are deleted.
+
+What may tell something is decided in `lethe.erasure.metadata`. Each step may be repeated.
+"""
+
+import gzip
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+
+from lethe.erasure.metadata import (
+    TABLE_FILES,
+    WRITTEN,
+    clean_from,
+    mentioned_in,
+    tells_partitions,
+    with_versions_before,
+    young,
+)
+from lethe.erasure.progress import Claim, claims
+from lethe.iceberg.delete_entries import added_by, dangling
+from lethe.iceberg.history import Manifests
+from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.ledger import Delta
+from lethe.storage.object_versions import Storage, VersionsDenied
+from lethe.uri import Place, place, without_values
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent
+
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.jobs.erasure.close import Seen
+from lethe_spark.jobs.finish.purged import for_erasures
+from lethe_spark.jvm.commit import RewriteManifests, RowDelta
+from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.manifests import DeleteManifests, without_removed
+from lethe_spark.jvm.metadata_files import delete_files_at, forget_statistics
+from lethe_spark.jvm.removal import remove_files
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run
+
+log = logging.getLogger(__name__)
+METADATA_PATH: Final = "write.metadata.path"
+KEPT_BY_PROPERTY: Final = "gc.enabled"
+_ANY: Final = 2**63  # more than any sequence number
+
+
+def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
+    """Drop the delete files of other writers that are older than an Erase of records and delete nothing any more: the values that
+    they delete by may be erased ones. Returns: the id of the snapshot, None if there were none.
+
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    """
+    own = for_erasures(context, "dangling")
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        open_ = [c for c in claims(base.ledger, base.facts.snapshots, base.field_id) if c.by_records]
+        head = base.facts.head_id
+        if head is None or all(c.erasure.is_purged for c in open_):
+            return NothingToCommit(None)
+        before = max((c.since if c.since is not None else _ANY) for c in open_ if not c.erasure.is_purged)
+        paths = {path for path, number in dangling(base.iceberg, head) if number < before}
+        files = delete_files_at(table, head, paths) if paths else ()
+        if not files:
+            return NothingToCommit(None)
+        return Intent(Delta(own.run_id), RowDelta(NativeDeletes(replaced=files), (), head), None)
+
+    return commit_on_ledger(own, table, plan).snapshot_id
+
+
+def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
+    """Write the manifests of the head anew that have entries of removed files which may have held rows of an erasure.
+
+    Returns: the id of the snapshot, None if there were none.
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    """
+    own, attempts = for_erasures(context, "manifests"), Attempts()
+    written: list[DeleteManifests] = []
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        claimed = [c for c in claims(base.ledger, base.facts.snapshots, base.field_id) if c.erasure.is_purged]
+        head = base.facts.head_id
+        if not claimed or head is None:
+            return NothingToCommit(None)
+        history = manifests.history(base.iceberg, base.facts, base.field_id)
+        telling = mentioned_in(claimed, history).keys() & set(history.manifests[head])
+        if not telling:
+            return NothingToCommit(None)
+        listed = [m for m in base.manifests() if m.manifest_path in telling]
+        data = [m.manifest_path for m in listed if m.content is ManifestContent.DATA]
+        of_deletes = {
+            m.manifest_path: added_by(base.iceberg.io, m) for m in listed if m.content is ManifestContent.DELETES
+        }
+        deletes = without_removed(table, head, of_deletes) if of_deletes else DeleteManifests()
+        written.append(deletes)
+        # Files that were in one manifest stay together.
+        manifest_of = {path: n for n, manifest in enumerate(data) for path in history.named[manifest]}
+        return Intent(Delta(own.run_id), RewriteManifests(frozenset(data), manifest_of, deletes), None)
+
+    landed: int | None = None
+    try:
+        landed = commit_on_ledger(own, table, plan, attempts).snapshot_id
+    finally:
+        unused = written[:-1] if landed is not None else written
+        if unused and not attempts.in_doubt:
+            remove_files(table, [path for w in unused for path in w.paths])
+    return landed
+
+
+def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Storage, due: set[str]) -> None:
+    """Of erasures that nothing is known to hold any more: drop the table's statistics, and delete the files of its metadata that
+    nobody needs. What cannot be deleted yet blocks them.
+
+    Args:
+        due: Erasures of which older versions of objects go as well.
+    """
+    free = set(seen.free)
+    if not free:
+        return
+    statistics = forget_statistics(table)
+    try:
+        listed = dict(_listed(table, storage))
+    except VersionsDenied as e:
+        seen.block(free, _unseen(e))
+        return
+    # Looked at after the listing: what was committed in between is then named.
+    base = observe_base(context, table)
+    named = _named(base)
+    files = {path: at for path, at in listed.items() if place(path) not in named}
+    files |= {path: datetime.min.replace(tzinfo=UTC) for path in statistics if place(path) not in named}
+    try:
+        there = storage.find(files)
+    except VersionsDenied as e:
+        seen.block(free, _unseen(e))
+        return
+    modified = {place(path): at for path, at in listed.items()}
+    states = {
+        path: _document(base.iceberg.io, path) for path, r in there.items() if r.current and path.endswith(TABLE_FILES)
+    }
+    look = _Look(base, seen, modified, states, frozenset(statistics))
+    going: dict[str, set[str]] = {}
+    for path, remain in there.items():
+        keys = look.told_by(path, files[path], remain.current)
+        blocker = look.kept(path, files[path], remain.current) if keys else None
+        if blocker is not None:
+            seen.block(keys, blocker)
+        elif keys:
+            going[path] = keys
+    going = with_versions_before(going, [path for path in there if not look.is_of_another(path)])
+    kept = {p: b for p, keys in going.items() if (b := storage.remove(there[p], not due.isdisjoint(keys))) is not None}
+    left = storage.find(p for p in going if p not in kept)
+    kept |= {path: storage.why(remain) for path, remain in left.items()}
+    for path, blocker in sorted(kept.items()):
+        seen.block(going[path], blocker)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Files of metadata that nobody names.
+
+    Args:
+        modified: When each file was written, by its place.
+        states: What the table's states before say, by path; None: nobody can read it.
+        statistics: Paths of files that the table has just forgotten.
+    """
+
+    base: Base
+    seen: Seen
+    modified: Mapping[Place, datetime]
+    states: Mapping[str, Mapping[str, Any] | None]
+    statistics: frozenset[str]
+
+    @cached_property
+    def free(self) -> frozenset[str]:
+        return frozenset(self.seen.free)
+
+    @cached_property
+    def _before(self) -> frozenset[Place]:
+        """The table's states before, as far as it remembers them."""
+        return frozenset(place(entry.metadata_file) for entry in self.base.iceberg.metadata.metadata_log)
+
+    @cached_property
+    def _shared(self) -> frozenset[str]:
+        """The folders in which another table's metadata lies."""
+        return frozenset(path.rpartition("/")[0] for path in self.states if self.is_of_another(path))
+
+    def is_of_another(self, path: str) -> bool:
+        """Whether it is a state of another table, by its UUID."""
+        state = self.states.get(path)
+        return state is not None and state.get("table-uuid") not in (None, self.base.facts.uuid)
+
+    def told_by(self, path: str, modified: datetime, current: bool) -> set[str]:
+        """The erasures of whose rows a file may tell something. Of one that was deleted, and of which versions are left, nobody
+        knows when it was written: some stores count from its deletion."""
+        if not current:
+            return set(self.free)
+        if path.endswith(TABLE_FILES):
+            state = self.states.get(path)
+            told = (k for k in self.free if state is None or tells_partitions(state, self.seen.claims[k]))
+            return set(told) if not self.is_of_another(path) else set()
+        return {k for k in self.free if self._is_before(self.seen.claims[k], modified)}
+
+    def _is_before(self, claim: Claim, modified: datetime) -> bool:
+        """Whether a file was written before the first snapshot of which nothing tells of the rows: a writer that began after that
+        has seen nothing. Both moments are the storage's."""
+        first = clean_from(claim, self.seen.history)
+        snapshot = self.base.iceberg.metadata.snapshot_by_id(first) if first is not None else None
+        at = self.modified.get(place(snapshot.manifest_list)) if snapshot is not None else None
+        return at is None or modified <= at
+
+    def kept(self, path: str, modified: datetime, current: bool) -> Blocker | None:
+        """What keeps it from being deleted now."""
+        if self.base.facts.properties.get(KEPT_BY_PROPERTY) == "false":
+            return Blocker(Holder.OBJECT, without_values(path), None, f"the table property {KEPT_BY_PROPERTY} is false")
+        if place(path) in self._before or path in self.statistics:
+            return None
+        if path.rpartition("/")[0] in self._shared:
+            why = "it may belong to the other table whose metadata lies beside it; move that away, or delete it"
+            return Blocker(Holder.OBJECT, without_values(path), None, why)
+        return young(path, modified, datetime.now(UTC)) if current else None
+
+
+def _listed(table: IcebergTable, storage: Storage) -> Iterable[tuple[str, datetime]]:
+    """What Iceberg's writers have put into the table's folders of metadata, and when."""
+    folders = {
+        f"{table.location}/metadata",
+        (table.properties.get(METADATA_PATH) or f"{table.location}/metadata").rstrip("/"),
+        table.metadata_location.rpartition("/")[0],
+    }
+    by_place = {place(f): f for f in sorted(folders)}
+    for folder in by_place.values():
+        for path, modified in storage.under(folder):
+            if path.endswith(WRITTEN):
+                yield path, modified
+
+
+def _named(base: Base) -> set[Place]:
+    """The places of all files of metadata that the table's state of now leads to, but for states before it."""
+    metadata, io = base.iceberg.metadata, base.iceberg.io
+    found = {place(base.iceberg.metadata_location)}
+    found |= {place(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}
+    for snapshot in metadata.snapshots:
+        found.add(place(snapshot.manifest_list))
+        found |= {place(m.manifest_path) for m in snapshot.manifests(io)}
+    return found
+
+
+def _document(io: FileIO, path: str) -> Mapping[str, Any] | None:
+    """A table's metadata; None: it is gone, or nobody can read it."""
+    try:
+        with io.new_input(path).open() as stream:
+            content = bytes(stream.read())
+        found = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    except Exception as e:
+        log.info("a metadata file cannot be read: %s", type(e).__name__)
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _unseen(error: VersionsDenied) -> Blocker:
+    why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
+    return Blocker(Holder.OBJECT_VERSION, f"s3://{error.bucket}", None, why)

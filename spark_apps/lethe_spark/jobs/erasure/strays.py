@@ -1,0 +1,167 @@
+"""What lies on the storage and no snapshot names: files and unfinished uploads that may hold rows of an erasure, and the notes of
+runs that may write such. I/O; what becomes of each is decided in `lethe.erasure.strays`."""
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from lethe.erasure.strays import UNKNOWN, Content, Locations, Stray, fate, fate_of_upload, is_of_run, may_hold, strays
+from lethe.erasure.writers import Writer, writer_blockers
+from lethe.iceberg.locations import Known, locations_of, of_this_table
+from lethe.ledger.erasure import Blocker, Holder
+from lethe.search.stray_content import content_of
+from lethe.storage.object_versions import Storage
+from lethe.uri import place, without_values
+
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.commit.writing import forget_old, writers_of
+from lethe_spark.jobs.erasure.close import Seen
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run, table_properties
+
+log = logging.getLogger(__name__)
+READ_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the storage had, and who noted that they write, before the table's metadata was read again."""
+
+    known: Known
+    files: list[tuple[str, datetime]] = field(default_factory=list)
+    writers: list[tuple[Writer, datetime, str]] = field(default_factory=list)
+    # Roots that could not be listed, and why.
+    unlisted: Mapping[str, str] = field(default_factory=dict)
+
+
+def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing:
+    """The notes first: a run that ends in between has left all that it leaves before the files are listed.
+
+    Raises: VersionsDenied; TransientError; what the storage raises.
+    """
+    base = observe_base(context, table)
+    io = base.iceberg.io
+    writers = writers_of(table, io, table_properties(context))
+    known = locations_of(base.iceberg, base.loaded.root.locations if base.loaded.root is not None else ())
+    files: list[tuple[str, datetime]] = []
+    unlisted: dict[str, str] = {}
+    for root in known.locations.roots:
+        if (why := storage.cannot_list(root)) is not None:
+            unlisted[root] = why
+        else:
+            files += storage.under(root)
+    own = of_this_table(base.iceberg, io, known.locations, files)
+    forget_old(io, writers, datetime.now(UTC))
+    return Listing(Known(own, known.unread), files, writers, unlisted)
+
+
+def block_by_writers(seen: Seen, listing: Listing) -> None:
+    """Keep the erasures open whose rows some run may still write."""
+    now, noted = datetime.now(UTC), [(w, at) for w, at, _ in listing.writers]
+    for key in seen.free:
+        for blocker in writer_blockers(noted, seen.claims[key], now):
+            seen.block([key], blocker)
+
+
+def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: Listing) -> dict[str, set[str]]:
+    """The files that no snapshot names, may hold rows of erasures, and may go. What may not blocks these erasures.
+
+    Returns: by path, the erasures that it may be of.
+    """
+    locations = listing.known.locations
+    named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files}
+    writers = [w for w, _, _ in listing.writers]
+    free, now = set(seen.free), datetime.now(UTC)
+    lying = strays(listing.files, named, locations, context.spec.buffer.uri, writers)
+    contents = _contents(storage, lying, base.field_id)
+    found: dict[str, set[str]] = {}
+    for stray in lying:
+        content = contents[stray.path]
+        own = [w for w in writers if w.run == stray.run]
+        keys = {k for k in free if may_hold(stray, content, seen.claims[k], own)}
+        if not keys:
+            continue
+        if (blocker := fate(stray, content, now)) is not None:
+            seen.block(keys, blocker)
+        else:
+            found[stray.path] = keys
+    seen.leftovers = len(found)
+    return found
+
+
+def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str]:
+    """Abort uploads that were begun long ago and never finished; the others block. Returns: roots whose uploads cannot be listed,
+    and why."""
+    locations, unlisted = listing.known.locations, dict[str, str]()
+    writers, now = [w for w, _, _ in listing.writers], datetime.now(UTC)
+    for root in locations.roots:
+        if root in listing.unlisted:
+            continue
+        uploads, why = storage.uploads(root)
+        if why:
+            unlisted[root] = why
+        for upload in uploads:
+            is_run = is_of_run(upload.path, locations, writers)
+            if not is_run and not any(_within(o, upload.path) for o in locations.own):
+                continue
+            told = {k: fate_of_upload(upload, seen.claims[k], is_run, now) for k in seen.free}
+            for key, blocker in told.items():
+                if isinstance(blocker, Blocker):
+                    seen.block([key], blocker)
+            if any(t is True for t in told.values()) and not storage.abort(upload):
+                name = without_values(upload.path)
+                seen.block(
+                    [k for k, t in told.items() if t is True],
+                    Blocker(Holder.OBJECT, name, None, "an unfinished upload; grant s3:AbortMultipartUpload"),
+                )
+    return unlisted
+
+
+def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping[str, str]) -> tuple[str, ...]:
+    """What this look could not see, for the records."""
+    found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
+    found += [
+        f"files that no snapshot names below {without_values(uri)}, which other tables may share, unless a run of Lethe is "
+        "known to have written them"
+        for uri in listing.known.locations.shared
+        if uri not in listing.unlisted
+    ]
+    found += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
+    found += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
+    if not storage.tells_versions:
+        found.append("older versions of objects, which the storage does not tell of")
+    folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
+    found += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
+    return tuple(found)
+
+
+def _contents(storage: Storage, files: list[Stray], field_id: int) -> dict[str, Content]:
+    def read(stray: Stray) -> tuple[str, Content]:
+        try:
+            stream = storage.open(stray.path)
+            if stream is None:
+                return stray.path, UNKNOWN
+            with stream:
+                return stray.path, content_of(stream, stray.path, field_id)
+        except OSError as e:
+            log.info("a file that no snapshot names cannot be read: %s", type(e).__name__)
+            return stray.path, UNKNOWN
+
+    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        return dict(pool.map(read, files))
+
+
+def _is_within(path: str, locations: Locations) -> bool:
+    return any(_within(uri, path) for uri in (*locations.own, *locations.shared))
+
+
+def _within(outer: str, path: str) -> bool:
+    a, b = place(outer), place(path)
+    return a.root == b.root and b.names[: len(a.names)] == a.names
+
+
+def _folder(path: str) -> str:
+    return without_values(path).rpartition("/")[0]

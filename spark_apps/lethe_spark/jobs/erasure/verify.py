@@ -1,0 +1,212 @@
+"""How far the open erasures have come: snapshots that hold files of due ones are expired, the storage is asked for every file
+that may have held a row, and an erasure that nothing holds any more is recorded and closed. I/O.
+
+What is decided is decided in `lethe.erasure.progress`. Each step may be repeated, by this run or the next: the ledger alone says
+what is done, and closes an erasure only once its record is written.
+"""
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from lethe.base.errors import ConflictError
+from lethe.contract.result import Phase, RunResult
+from lethe.contract.run import SnapshotLimits
+from lethe.erasure.holders import holders, losing_ledger, snapshot_blockers, to_expire
+from lethe.erasure.progress import claims
+from lethe.iceberg.history import Manifests, refs_of
+from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.ledger import Delta
+from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
+from lethe.uri import place, without_values
+
+from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
+from lethe_spark.commit.table_state import observe_base
+from lethe_spark.commit.tracking import said
+from lethe_spark.jobs.erasure.close import Seen, close, verification_of
+from lethe_spark.jobs.erasure.metadata import (
+    KEPT_BY_PROPERTY,
+    clear_metadata,
+    drop_dangling_deletes,
+    rewrite_telling_manifests,
+)
+from lethe_spark.jobs.erasure.strays import block_by_writers, end_uploads, leftovers, list_storage, not_covered
+from lethe_spark.jobs.finish.clean_up import anchor_head, expired
+from lethe_spark.jobs.finish.purged import for_erasures, note_purged
+from lethe_spark.jvm.commit import LedgerOnly
+from lethe_spark.jvm.removal import expire
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run, table_properties
+
+log = logging.getLogger(__name__)
+LOOKS: Final = 3  # while others add snapshots that no look has seen
+
+
+def run(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
+    """A run that does nothing else: what limits let go is expired first, if the policy wants that. Raises as `settle` does."""
+    spec = context.spec.vacuum
+    assert spec is not None
+    if spec.expire_snapshots:
+        result = expired(context, table, result, spec.snapshots)
+    return settle(context, table, result)
+
+
+def settled(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
+    """The result of a vacuum that has done its own work, after the erasures were looked at. Never raises: what was committed
+    stays committed, and the next look finds what this one has left."""
+    spec = context.spec.vacuum
+    if spec is not None and spec.plan_only:
+        return result
+    try:
+        return settle(context, table, result)
+    except Exception as e:
+        log.warning("the erasures of %s are left to a later run: %s", table.full_name, said(e))
+        return result
+
+
+def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
+    """As `settled`. Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; what the storage raises."""
+    ledger = observe_base(context, table).ledger
+    count = len(ledger.open_erasures)
+    if not count and not len(ledger.purged_files):
+        return result
+    context.reporter.phase(Phase.EXPIRING, f"{count} erasures are looked at")
+    manifests = Manifests()
+    committed: list[int | None] = []
+    due: tuple[int, ...] = ()
+    for _ in range(LOOKS):
+        anchor_head(context, table)  # the rows of what another writer has added are told by the next ledger
+        committed.append(drop_dangling_deletes(context, table))
+        committed.append(note_purged(context, table, manifests))
+        context.step("after-purged-noted")
+        committed.append(rewrite_telling_manifests(context, table, manifests))
+        context.step("after-manifests-rewritten")
+        due += _expire_due(context, table, manifests)
+        storage = open_storage(table.location, observe_base(context, table).iceberg.io, table_properties(context))
+        seen = _look(context, table, manifests)
+        if seen.free:
+            seen = _ask_storage(context, table, manifests, storage)
+            clear_metadata(context, table, seen, storage, _due(context, seen))
+        context.step("after-storage-asked")
+        verification = verification_of(context, seen, storage)
+        outcomes, snapshot_id = close(context, table, seen, verification, due)
+        committed.append(snapshot_id)
+        if not seen.is_outdated:
+            break
+    still_open = [o for o in outcomes if o.verified_time is None]
+    own = next((i for i in reversed(committed) if i is not None), None) if _is_all(context) else None
+    return result.model_copy(
+        update={
+            "erasures": outcomes,
+            "erasures_open": len(still_open),
+            "snapshots_expired": result.snapshots_expired + len(due),
+            **({"snapshot_id": own, "outcome": "Committed"} if own is not None else {}),
+        }
+    )
+
+
+def _is_all(context: Run) -> bool:
+    """Whether the run does nothing else."""
+    return context.spec.vacuum is not None and context.spec.vacuum.erasures_only
+
+
+def _due_by(context: Run) -> datetime:
+    """What must be gone by then is expired whatever the limits: there must be time left to see that it is gone."""
+    lead = context.spec.vacuum.evict_by_lead_seconds if context.spec.vacuum is not None else 0
+    return datetime.now(UTC) + timedelta(seconds=lead)
+
+
+def _due(context: Run, seen: Seen) -> set[str]:
+    """The erasures of which older versions of objects go as well."""
+    return {k for k in seen.free if seen.claims[k].erasure.is_due(_due_by(context))}
+
+
+def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tuple[int, ...]:
+    """Expire the snapshots that name files of due erasures. Returns: their ids."""
+    if table.properties.get(KEPT_BY_PROPERTY) == "false":
+        return ()
+    own = for_erasures(context, "carriers")
+    for anchored in (False, True):
+        base = observe_base(context, table)
+        history = manifests.history(base.iceberg, base.facts, base.field_id)
+        due = {e.restatement for e in base.ledger.open_erasures if e.is_purged and e.is_due(_due_by(context))}
+        if not due:
+            return ()
+        held = holders(history, base.ledger.purged_files, claims(base.ledger, base.facts.snapshots, base.field_id))
+        ids = to_expire(history, held, refs_of(base.iceberg, base.facts), due, datetime.now(UTC))
+        if not losing_ledger(history, ids, base.ledger.carriers):
+            break
+        if anchored:
+            raise ConflictError(
+                "HeadMoved", f"{table.full_name}: snapshots without a ledger keep coming; it is tried later."
+            )
+        # Any commit of a ledger names the carriers of all snapshots that have none of their own.
+        commit_on_ledger(own, table, lambda _: Intent(Delta(own.run_id), LedgerOnly(), None))
+    context.step("before-erasure-expiry")
+    try:
+        expire(table, ids)
+    except ConflictError as e:  # a tag or branch has just been made: it is named as what holds them
+        log.info("%s: %s", table.full_name, e)
+        return ()
+    context.step("after-erasure-expiry")
+    return ids
+
+
+def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
+    """What snapshots, tags and branches hold now."""
+    base = observe_base(context, table)
+    history = manifests.history(base.iceberg, base.facts, base.field_id)
+    files = dict(base.ledger.purged_files)
+    refs = refs_of(base.iceberg, base.facts)
+    claimed = {c.key: c for c in claims(base.ledger, base.facts.snapshots, base.field_id)}
+    spec = context.spec.vacuum
+    limits = spec.snapshots if spec is not None else SnapshotLimits()
+    now = datetime.now(UTC)
+    blockers = snapshot_blockers(history, holders(history, files, claimed.values()), refs, limits.max_age_seconds, now)
+    if table.properties.get(KEPT_BY_PROPERTY) == "false":
+        why = f"the table property {KEPT_BY_PROPERTY} is false"
+        blockers = {k: [replace(b, why=why, until=None) for b in found] for k, found in blockers.items()}
+    return Seen(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
+
+
+def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
+    """What runs under way, the storage and snapshots hold. In this order nothing slips through. What lies about of erasures that
+    nothing holds is removed."""
+    try:
+        listing = list_storage(context, table, storage)
+    except VersionsDenied as e:
+        seen = _look(context, table, manifests)
+        _block_unseen(seen, e)
+        return seen
+    context.step("after-storage-listed")
+    seen = _look(context, table, manifests)
+    block_by_writers(seen, listing)
+    free = set(seen.free)
+    due = _due(context, seen)
+    wanted = {
+        f.path: free.intersection(f.restatements) for f in seen.files.values() if not free.isdisjoint(f.restatements)
+    }
+    named = {place(path) for path in seen.history.files}
+    for path in [path for path in wanted if place(path) in named]:
+        seen.block(wanted.pop(path), Blocker(Holder.OBJECT, without_values(path), None, "a snapshot names it"))
+    try:
+        wanted |= leftovers(context, observe_base(context, table), seen, storage, listing)
+        uploads = end_uploads(seen, storage, listing)
+        found = storage.find(wanted)
+        kept = {path: b for path, r in found.items() if (b := storage.remove(r, not due.isdisjoint(wanted[path])))}
+        there = storage.find(p for p in found if p not in kept)
+    except VersionsDenied as e:
+        _block_unseen(seen, e)
+        return seen
+    kept |= {path: storage.why(r) for path, r in there.items()}
+    for path, blocker in sorted(kept.items()):
+        seen.block(wanted[path], blocker)
+    seen.locations = listing.known.locations.roots
+    seen.not_covered = not_covered(seen, storage, listing, uploads)
+    return seen
+
+
+def _block_unseen(seen: Seen, error: VersionsDenied) -> None:
+    why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
+    seen.block(seen.free, Blocker(Holder.OBJECT_VERSION, f"s3://{error.bucket}", None, why))

@@ -1,0 +1,54 @@
+"""Before snapshots go, while an erasure is open: the ledger is told which of their files may hold its rows. I/O.
+
+Nobody could say afterwards which files have to be gone from the storage. It is a commit of its own, which may be made anew on
+whatever head there is: who dies before it has lost nothing, since the snapshots are still there.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from lethe.base.ids import run_id
+from lethe.contract.run import RunKind
+from lethe.erasure.progress import claims, mark
+from lethe.iceberg.history import Manifests
+from lethe.ledger.ledger import Delta
+
+from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.table_state import Base
+from lethe_spark.jvm.commit import LedgerOnly
+from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.run.context import Run
+
+
+def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
+    """Note which erasures have no row left in the head, and which files of older snapshots may hold some.
+
+    Returns: the id of the snapshot that says so, None if nothing was new.
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
+    """
+    own = for_erasures(context, "note")
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        claimed = claims(base.ledger, base.facts.snapshots, base.field_id)
+        if not claimed:
+            return NothingToCommit(None)
+        history = manifests.history(base.iceberg, base.facts, base.field_id)
+        marked = mark(claimed, history, base.ledger.purged_files, datetime.now(UTC))
+        if marked.is_empty:
+            return NothingToCommit(None)
+        delta = Delta(
+            own.run_id,
+            set_erasures=marked.erasures,
+            set_purged_files=marked.files,
+            forget_purged_files=marked.clean,
+        )
+        return Intent(delta, LedgerOnly(), None)
+
+    return commit_on_ledger(own, table, plan).snapshot_id
+
+
+def for_erasures(context: Run, step: str) -> Run:
+    """The context for a commit beside a run's own work, which must not pass for the run's."""
+    spec = context.spec
+    own = run_id(spec.dataset.uid, RunKind.VACUUM, [f"erasures\n{step}\n{spec.run_id}\n{spec.attempt}"])
+    return replace(context, spec=spec.model_copy(update={"run_id": own, "kind": RunKind.VACUUM}))

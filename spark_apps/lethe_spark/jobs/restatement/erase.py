@@ -1,0 +1,274 @@
+"""Erases by records, and replacements with keys: the rows that they mean found in one pass, and written out of the data files.
+I/O.
+
+Invariants: every row of a data file counts, whether or not a tombstone or a native delete hides it. Values are in files that
+are mounted into this pod and in the memory of this run and its workers, in no plan, path, message or log.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from lethe.base.errors import InputError, TransientError
+from lethe.contract.result import Phase, RequestResult
+from lethe.contract.run import RestatementRequest
+from lethe.files.native_deletes import DELETION_VECTORS
+from lethe.files.values import Kind, Values, parse_values
+from lethe.restatement.group import set_aside
+from lethe.restatement.plan import ErasedRows
+from lethe.search.candidates import Candidate, candidates, values_if_absent
+from lethe.search.keys import AnyWanted, columns_of
+from lethe.search.positions import Wanted
+from pyroaring import FrozenBitMap64
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from lethe_spark.commit.group_commit import Erased, Replacements
+from lethe_spark.commit.table_state import Base
+from lethe_spark.ingest.name_mapping import field_ids
+from lethe_spark.jobs.restatement.changes import wanted_keys
+from lethe_spark.jobs.restatement.searchable import searchable_column
+from lethe_spark.jvm.data_files import DataFile, tasks_of
+from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
+from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext, table_properties
+from lethe_spark.sql.frames import named
+from lethe_spark.sql.searching import BatchSearch, Search, search, search_batches
+
+Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
+_NOTHING: Final = FrozenBitMap64()
+_FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
+# So many positions each executor may be handed whole.
+BROADCAST_AT_MOST: Final = 5_000_000
+
+
+@dataclass
+class RowEraser:
+    """What was found in a file is remembered: no row of it can change, so that only files that came since are searched when
+    the table has moved."""
+
+    context: RunContext
+    table: SparkTable
+    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)  # by the keys of requests
+    _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)  # by path, then by key
+    _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
+
+    def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
+        """Find the rows of all of them and write what takes them out; commit nothing.
+
+        Args:
+            written: With the keys of those that are change data.
+        Raises: ConflictError, TransientError; what Spark raises.
+        """
+        aside = self._read_values(requests, base, written)
+        files = self._searched(base, [r.key for r in requests if r.key not in aside])
+        aside |= self._unanswered(requests, files)
+        asked = [r.key for r in requests if r.key not in aside]
+        hit = self._hit(files, asked)
+        self.context.step("after-search")
+        taken_out = {c.path: c.deletes for c in hit}
+        if not hit or base.facts.head_id is None:
+            return Erased({key: ErasedRows(0, self._wanted[key].field_id) for key in asked}, aside)
+        tasks = {str(t.file().location()): t for t in tasks_of(self.table, taken_out, base.facts.head_id)}
+        deleted = deleted_of(self.table, tasks.values())
+        fresh, counts = self._fresh(asked, deleted)
+        rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
+        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to take out of {len(fresh)} files")
+        found = Erased(rows, aside, taken_out)
+        if not fresh:
+            found = Erased(rows, aside, taken_out, beside=self._hidden_too(base, asked, deleted))
+        elif self.table.format_version >= 3:
+            whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
+            vectors = write_vectors(self.table, [tasks[p] for p in fresh], whole, self.context.run_id)
+            beside = self._hidden_too(base, asked, deleted)
+            found = Erased(rows, aside, taken_out, vectors, beside=beside)
+        else:
+            partitions = frozenset(c.partition for c in hit if c.path in fresh)
+            removed = tuple(DataFile.of(tasks[p].file()) for p in fresh)
+            survivors = self._survivors(removed, fresh, deleted, base.facts.head_id)
+            found = Erased(rows, aside, taken_out, None, removed, survivors, partitions)
+        self.context.step("after-erase")
+        return found
+
+    def still_right(self, erased: Erased, base: Base) -> bool:
+        """Whether on this base the same rows lie in the same files, with the same deletes. Searches files that came since."""
+        columns = (c for key in erased.rows for c in columns_of(self._wanted[key]))
+        if any(base.iceberg.schema().find_column_name(c.field_id) is None for c in columns):
+            return False
+        files = self._searched(base, erased.rows)
+        if any(c.path in self._unsure for c in files):
+            return False
+        return {c.path: c.deletes for c in self._hit(files, erased.rows)} == erased.taken_out
+
+    def _read_values(
+        self, requests: Iterable[RestatementRequest], base: Base, written: Replacements
+    ) -> dict[str, RequestResult]:
+        """Results of those whose values cannot be had."""
+        aside: dict[str, RequestResult] = {}
+        for request in requests:
+            try:
+                wanted: AnyWanted = (
+                    wanted_keys(request, base, written.keys.get(request.key))
+                    if request.by_keys
+                    else wanted_by(request, base)
+                )
+            except InputError as e:
+                aside[request.key] = set_aside(request, e)
+            except TransientError as e:
+                aside[request.key] = set_aside(request, e, again=True)
+            else:
+                if self._wanted.get(request.key) != wanted:
+                    # Not asked for before; or another column has this name by now, or the values were written anew.
+                    self._wanted[request.key] = wanted
+                    self._found.clear()
+                    self._unsure.clear()
+        return aside
+
+    def _searched(self, base: Base, keys: Iterable[str]) -> list[Candidate]:
+        """The data files that might hold rows that are wanted, now that they have been looked into."""
+        wanted = {key: self._wanted[key] for key in keys}
+        files = candidates(base.iceberg, base.facts.head_id, wanted)
+        new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
+        if new:
+            size = sum(c.size for c in new)
+            self.context.reporter.phase(
+                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
+            )
+            names = field_ids(base.iceberg.properties)
+            told = search(self.context.spark.sparkContext, Search(wanted, table_properties(self.context), names), new)
+            self._found |= told.found
+            self._unsure |= told.unsure
+        return files
+
+    def _hit(self, files: Iterable[Candidate], keys: Collection[str]) -> list[Candidate]:
+        """Those of the files that hold rows that are wanted."""
+        return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
+
+    def _unanswered(
+        self, requests: Sequence[RestatementRequest], files: Iterable[Candidate]
+    ) -> dict[str, RequestResult]:
+        """Results of those that might want rows of a file that cannot be searched."""
+        first: dict[str, str] = {}
+        for c in files:
+            for key in c.keys if c.path in self._unsure else ():
+                first.setdefault(key, c.path)
+        return {r.key: set_aside(r, _not_searchable(r, self._unsure[first[r.key]])) for r in requests if r.key in first}
+
+    def _fresh(
+        self, keys: Sequence[str], deleted: Mapping[str, Deleted]
+    ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
+        """The positions that are not deleted yet, by file, and how many rows each request takes. A row that several want is
+        counted for the first."""
+        fresh: dict[str, FrozenBitMap64] = {}
+        counts = dict.fromkeys(keys, 0)
+        for path, before in deleted.items():
+            taken = before.positions
+            for key in keys:
+                new = self._found[path].get(key, _NOTHING) - taken
+                counts[key] += len(new)
+                taken = taken | new
+            if taken != before.positions:
+                fresh[path] = taken - before.positions
+        return fresh, counts
+
+    def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, Deleted]) -> frozenset[str]:
+        """The batches taken back of which deletion vectors hide a row that is wanted: an Undo would show it again."""
+        wanted: dict[str, FrozenBitMap64] = {}
+        for path, before in deleted.items():
+            taken = FrozenBitMap64.union(_NOTHING, *(self._found[path].get(key, _NOTHING) for key in asked))
+            if hidden := taken & before.positions:
+                wanted[path] = hidden
+        files = [f for f in base.files() if f.path in wanted]
+        active = base.ledger.tombstones_within(base.field_id, [(f.lower, f.upper) for f in files]) if files else []
+        masked = frozenset(t.id for t in active if t.mask is not None and t.mask.by == DELETION_VECTORS)
+        if not masked:
+            return frozenset()
+        values = Values(Kind("string"), tuple(sorted(masked)))
+        named = candidates(base.iceberg, base.facts.head_id, {"": Wanted.of(base.field_id, values)})
+        asked_for = BatchSearch(
+            base.field_id,
+            masked,
+            table_properties(self.context),
+            field_ids(base.iceberg.properties),
+            absent=values_if_absent(named, "", values),
+        )
+        told = search_batches(self.context.spark.sparkContext, asked_for, [c for c in named if c.path in wanted])
+        hit = {i for path, found in told.found.items() for i, positions in found.items() if positions & wanted[path]}
+        return frozenset(hit if not told.unsure else masked)
+
+    def _survivors(
+        self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
+    ) -> tuple[DataFile, ...]:
+        """What is left of the files, written anew. Raises: RuntimeError, if that is not every other row."""
+        left = {f.path: f.records - len(fresh[f.path]) - len(deleted[f.path].positions) for f in removed}
+        paths = [path for path, rows in left.items() if rows]
+        if not paths:
+            return ()
+        with scan_files(self.table, paths, snapshot_id) as scanned:
+            frame = without_positions(scanned.frame, {path: fresh[path] for path in paths})
+            survivors = write_uncommitted(self.table, frame, self.context.run_id)
+        written = sum(f.records for f in survivors)
+        # Of rows that equality deletes hide, nobody has counted how many there are.
+        if written != sum(left.values()) and not any(deleted[p].others for p in paths):
+            raise RuntimeError(f"{sum(left.values())} rows were to be kept, {written} were written")
+        return survivors
+
+
+def _not_searchable(request: RestatementRequest, why: str) -> InputError:
+    meant, done = (
+        ("the keys of the replacement", "changed") if request.by_keys else ("the values of spec.rows", "erased")
+    )
+    return InputError(
+        "FileNotSearchable",
+        f"Restatement {request.name}: rows with {meant} may lie in a data file that cannot be searched: {why}. Let the engine "
+        f"that wrote it write it anew. Nothing was {done}.",
+    )
+
+
+def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
+    """The rows that a request wants to be erased, by a column's name of today.
+
+    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues; TransientError (`SecretNotFound`).
+    """
+    assert request.rows is not None
+    name = request.rows.column
+    where = f"Restatement {request.name}: spec.rows.column"
+    schema, rule = base.iceberg.schema(), "records are named by a column"
+    field_id, kind = searchable_column(schema, base.field_id, name, where, base.facts.name, rule, "erased")
+    try:
+        content = Path(request.rows.values_file).read_bytes()
+    except OSError as e:
+        rows = request.rows
+        wanted = (
+            f"no Secret {rows.secret} with the key {rows.secret_key}" if rows.secret else f"no file {rows.values_file}"
+        )
+        raise TransientError(
+            "SecretNotFound",
+            f"Restatement {request.name}: spec.rows.valuesFrom: there is {wanted} ({type(e).__name__}). Create it, with one "
+            "value on each line; it is waited for.",
+        ) from None
+    return Wanted.of(field_id, parse_values(content, kind, name, request.name))
+
+
+def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:
+    """The rows of data files, read as `scan_files` does, without those at the positions. Values play no part in it, nor does
+    what Spark makes of the columns' types."""
+    spark, columns = frame.sparkSession, [named(c) for c in frame.columns]
+    paths = list(positions)
+    files = pa.table({_FILE: pa.array(paths, pa.string()), _NUMBER: pa.array(range(len(paths)), pa.int32())})
+    numbers = [pa.repeat(pa.scalar(n, pa.int32()), len(positions[p])) for n, p in enumerate(paths)]
+    rows = pa.table(
+        {
+            _NUMBER: pa.chunked_array(numbers, pa.int32()),
+            _POSITION: pa.chunked_array([pa.array(list(positions[p]), pa.int64()) for p in paths], pa.int64()),
+        }
+    )
+    gone: Any = spark.createDataFrame(rows)
+    if rows.num_rows <= BROADCAST_AT_MOST:
+        gone = F.broadcast(gone)
+    located = frame.select(*columns, F.col("_file").alias(_FILE), F.col("_pos").alias(_POSITION))
+    numbered = located.join(F.broadcast(spark.createDataFrame(files)), _FILE)
+    return numbered.join(gone, [_NUMBER, _POSITION], "left_anti").select(*columns)

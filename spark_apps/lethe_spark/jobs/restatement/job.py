@@ -1,0 +1,115 @@
+"""Restatement: the requests of a group, all in one snapshot, with the new data of its Replays and without what it erases;
+or, of a dry run, what each of them would do. I/O."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from lethe.base.errors import InputError, TransientError
+from lethe.contract.result import Phase, RequestResult, RunResult
+from lethe.contract.run import RestatementRequest
+from lethe.files.bounds import IdIndex
+from lethe.files.native_deletes import LEDGER
+from lethe.restatement.dry_run import outlook
+from lethe.restatement.group import set_aside
+from lethe.search.candidates import candidates
+from lethe.search.positions import Wanted
+
+from lethe_spark.commit.group_commit import GroupCommit, Replacements, result_of, strangers_of
+from lethe_spark.commit.id_lists import with_ids
+from lethe_spark.commit.opening import open_table
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.commit.writing import noted
+from lethe_spark.jobs.finish.clean_up import finished
+from lethe_spark.jobs.restatement.erase import RowEraser, wanted_by
+from lethe_spark.jobs.restatement.mask import SparkMasker, mask_rest, require_format
+from lethe_spark.jobs.restatement.replacements import find_replacements, write_replacements
+from lethe_spark.jvm.rewrite import scan_files
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
+from lethe_spark.run.value_digests import with_digests
+from lethe_spark.sql.frames import named, semi_join
+
+
+def run(context: RunContext) -> RunResult:
+    """Carry out the requests of `run.json` in one commit. One that is refused does not hold back the others.
+
+    Raises: InputError, ConflictError; TransientError, also if none of the requests can be carried out just now.
+    """
+    spec = context.spec
+    assert spec.restatement is not None
+    context.reporter.phase(Phase.PLANNING)
+    requests = tuple({r.key: r for r in spec.restatement.requests}.values())
+    if spec.restatement.dry_run:
+        return _planned(context, requests)
+    table = open_table(context)
+    require_format(table, spec.restatement.deletes)
+    requests, aside = with_ids(with_digests(requests), context.catalog_properties, table.location)
+
+    def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
+        return write_replacements(context, table, adding, base)
+
+    def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
+        return _in_files(context, table, base, strangers)
+
+    masker = SparkMasker(context, table, spec.restatement.deletes)
+    eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
+    group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)
+    if any(r.searches for r in requests):
+        with noted(context, table, None):
+            done = group.carry_out()
+    elif brought := [r.replacement.batch_id for r in requests if r.replacement is not None]:
+        with noted(context, table, brought):
+            done = group.carry_out()
+    else:
+        done = group.carry_out()
+    if masker.mode != LEDGER:
+        mask_rest(context, table, masker)
+    return finished(context, table, result_of(spec, requests, done))
+
+
+def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> RunResult:
+    """What each of the requests would do by itself. The table is left as it is."""
+    table = open_table(context, prepare=False)
+    base = observe_base(context, table)
+    requests, aside = with_ids(requests, context.catalog_properties, table.location)
+    replays = [r for r in requests if r.replacement is not None and r.key not in aside]
+    aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
+    wanted: dict[str, Wanted] = {}
+    for r in requests:
+        if r.rows is not None and r.key not in aside:
+            try:
+                wanted[r.key] = wanted_by(r, base)
+            except (InputError, TransientError) as e:
+                aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
+    held = candidates(base.iceberg, base.facts.head_id, wanted)
+    searched = {key: [c for c in held if key in c.keys] for key in wanted}
+    strangers = strangers_of(base.ledger, requests)
+    in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
+    files, now = base.files(), datetime.now(UTC)
+    spec = context.spec
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Planned",
+        finished_time=now,
+        requests=tuple(
+            aside.get(r.key)
+            or outlook(base.ledger, r, files, in_files, base.field_id, spec.run_id, now, searched.get(r.key))
+            for r in requests
+        ),
+    )
+
+
+def _in_files(context: RunContext, table: SparkTable, base: Base, strangers: Sequence[str]) -> frozenset[str]:
+    """Those of the ids of which there are rows in the head. Files whose bounds allow one are read, in that one column:
+    bounds alone would call every id known that sorts between two others."""
+    index = IdIndex(strangers)
+    paths = [f.path for f in base.files() if index.might_hold(f)]
+    if not paths or base.facts.head_id is None:
+        return frozenset()
+    context.reporter.phase(Phase.SCAN, f"{len(strangers)} unknown batch ids in {len(paths)} files")
+    column = named(base.batch_column)
+    with scan_files(table, paths, base.facts.head_id) as scanned:
+        found = semi_join(scanned.frame.select(column), base.batch_column, strangers).distinct().collect()
+    return frozenset(str(r[0]) for r in found)

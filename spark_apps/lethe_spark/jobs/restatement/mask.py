@@ -1,0 +1,268 @@
+"""Native deletes written for the tombstones of a commit, in `spec.deletes`' way. I/O; what they are is decided in
+`lethe.files.native_deletes`.
+
+What was found in a file is remembered: no row of it can change, so that after a lost race only files that came since are read.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from lethe.base.errors import InputError, LetheError
+from lethe.contract.result import Phase
+from lethe.contract.run import Deletes
+from lethe.files.bounds import BoundsSplit, FileBounds, IdIndex
+from lethe.files.native_deletes import (
+    DELETION_VECTORS,
+    EQUALITY_DELETES,
+    LEDGER,
+    Masked,
+    Masking,
+    check_lifted,
+    files_to_mask,
+    plan_masking,
+    with_masks,
+)
+from lethe.files.values import Kind, Values
+from lethe.ledger.ledger import Delta
+from lethe.ledger.parts import get_many
+from lethe.search.candidates import candidates, values_if_absent
+from lethe.search.positions import Wanted, frozen
+from pyroaring import BitMap64, FrozenBitMap64
+
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.native_deletes import CannotLift, Lifts, Masker, Masks
+from lethe_spark.commit.table_state import Base
+from lethe_spark.commit.unpublished import discard
+from lethe_spark.ingest.name_mapping import field_ids
+from lethe_spark.jvm.commit import LedgerOnly
+from lethe_spark.jvm.data_files import DataFile, tasks_of
+from lethe_spark.jvm.deletes import NativeDeletes, deleted_of, write_vectors
+from lethe_spark.jvm.equality import our_equality_deletes, places_of, write_equality_deletes
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext, table_properties
+from lethe_spark.sql.searching import BatchSearch, search_batches
+
+log = logging.getLogger(__name__)
+_BATCHES: Final = "batches"
+Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]  # positions by the path of a file, then by batch id
+
+
+@dataclass
+class SparkMasker:
+    """`mode` as `spec.deletes`."""
+
+    context: RunContext
+    table: SparkTable
+    mode: Deletes
+    written: list[str] = field(default_factory=list)
+    _asked: dict[str, frozenset[str]] = field(default_factory=dict)  # by path, the batches that were looked for
+    _found: dict[str, dict[str, FrozenBitMap64]] = field(default_factory=dict)
+    _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
+
+    def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
+        mode = self.mode if mask else LEDGER
+        masking = plan_masking(base.ledger, delta, base.field_id, mode, base.is_masked)
+        if masking.is_empty or base.facts.head_id is None:
+            nothing = Masked(dict.fromkeys(masking.mask, 0))
+            return Masks(with_masks(delta, masking, nothing, mode), everything=mode != LEDGER)
+        if not mask:
+            refuse_to_lift(masking, lifts)
+        split = files_to_mask(base.files(), masking)
+        dropped = frozenset(f.path for f in split.must)
+        searched = frozenset(masking.lift) | (frozenset(masking.mask) if mode == DELETION_VECTORS else frozenset())
+        found, unsure = self._searched(base, searched, dropped)
+        check_lifts(masking, lifts, found, unsure)
+        tasks = self._tasks(base, masking, mode, found, split)
+        vectors, beside = self._vectors(masking, mode, {p: tasks[p] for p in found.keys() & tasks.keys()}, found)
+        deletes = vectors.along_with(self._equality(base, masking, mode, split.might, tasks))
+        if mode == EQUALITY_DELETES:
+            # Nobody has looked for them; an Undo finds as many, or is refused.
+            counted = Counter({i: b.rows or 0 for i, b in get_many(base.ledger.batches, masking.mask).items()})
+        else:
+            counted = counts(found)
+            for f in split.must:
+                counted[f.lower or ""] += f.records
+        masked = Masked(counted, {f.lower or "" for f in split.must}, beside, unsure)
+        marked = with_masks(delta, masking, masked, mode)
+        by_id = {t.id: t for t in marked.add_tombstones if t.namespace == base.field_id}
+        ours = masking.mask if mode == DELETION_VECTORS else masked.dropped
+        applied = tuple(by_id[i] for i in sorted(ours) if counted[i] or i in masked.dropped)
+        is_vector = vectors.added or vectors.replaced or mode == DELETION_VECTORS
+        wrote = bool(dropped or deletes.added or deletes.replaced)
+        return Masks(
+            delta=marked,
+            mode=(DELETION_VECTORS if is_vector else EQUALITY_DELETES) if wrote else "",
+            deletes=deletes,
+            dropped=tuple(DataFile.of(tasks[p].file()) for p in sorted(dropped)),
+            applied=applied if wrote and applied else None,
+            everything=mode != LEDGER and not unsure,
+        )
+
+    def _searched(self, base: Base, ids: frozenset[str], without: Collection[str]) -> tuple[Found, dict[str, str]]:
+        """Where the rows of the batches lie in the data files that might hold them, but for some; and why that cannot be said
+        of others, by batch id."""
+        if not ids:
+            return {}, {}
+        values = Values(Kind("string"), tuple(sorted(ids)))
+        wanted = {_BATCHES: Wanted.of(base.field_id, values)}
+        files = [c for c in candidates(base.iceberg, base.facts.head_id, wanted) if c.path not in without]
+        new = [c for c in files if not ids <= self._asked.get(c.path, frozenset())]
+        if new:
+            size = sum(c.size for c in new)
+            self.context.reporter.phase(
+                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(ids)} batches"
+            )
+            names = field_ids(base.iceberg.properties)
+            absent = values_if_absent(new, _BATCHES, values)
+            asked = BatchSearch(base.field_id, ids, table_properties(self.context), names, absent=absent)
+            told = search_batches(self.context.spark.sparkContext, asked, new)
+            self._found |= {path: dict(found) for path, found in told.found.items()}
+            self._unsure |= told.unsure
+            self._asked |= {c.path: ids for c in new}
+        self.context.step("after-search")
+        found = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
+        bounds = {f.path: f for f in base.files()}
+        index, unsure = IdIndex(ids), dict[str, str]()
+        for path in (c.path for c in files if c.path in self._unsure):
+            log.warning("rows of batches that were taken back cannot be masked in a file: %s", self._unsure[path])
+            unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
+        return {path: by_id for path, by_id in found.items() if by_id}, unsure
+
+    def _tasks(self, base: Base, masking: Masking, mode: str, found: Found, split: BoundsSplit) -> dict[str, Any]:
+        """The scan tasks of all files that something is to be written for, by path."""
+        assert base.facts.head_id is not None
+        changing = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
+        changing |= masking.mask.keys() if mode == DELETION_VECTORS else set()
+        paths = {path for path, by_id in found.items() if not changing.isdisjoint(by_id)}
+        paths |= {f.path for f in split.must}
+        paths |= {f.path for f in split.might} if mode == EQUALITY_DELETES else set()
+        if not paths:
+            return {}
+        return {str(t.file().location()): t for t in tasks_of(self.table, paths, base.facts.head_id)}
+
+    def _vectors(
+        self, masking: Masking, mode: str, tasks: Mapping[str, Any], found: Found
+    ) -> tuple[NativeDeletes, frozenset[str]]:
+        """The new deletion vectors, and the masked batches of which rows had been deleted by others before."""
+        mask = masking.mask.keys() if mode == DELETION_VECTORS else frozenset[str]()
+        lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
+        before = {path: of.positions for path, of in deleted_of(self.table, tasks.values()).items()} if tasks else {}
+        whole: dict[str, FrozenBitMap64] = {}
+        hidden: Counter[str] = Counter()
+        for path, old in before.items():
+            new = BitMap64(old)
+            for i, positions in found[path].items():
+                if i in mask:
+                    hidden[i] += len(old & positions)
+                    new |= positions
+                elif i in lift:
+                    new -= positions
+            if new != old:
+                whole[path] = frozen(new)
+        beside = {i for i, n in hidden.items() if n != (masking.known[i].rows if i in masking.known else 0)}
+        if not whole:
+            return NativeDeletes(), frozenset(beside)
+        self.context.reporter.phase(Phase.WRITING, f"deletion vectors of {len(whole)} files")
+        vectors = write_vectors(self.table, [tasks[p] for p in whole], whole, self.context.run_id)
+        self.written += vectors.paths
+        return vectors, frozenset(beside)
+
+    def _equality(
+        self, base: Base, masking: Masking, mode: str, might: Iterable[FileBounds], tasks: Mapping[str, Any]
+    ) -> NativeDeletes:
+        """New equality deletes, one file for each partition that might hold one of the batches, in place of those that hide
+        what is shown again."""
+        assert base.facts.head_id is not None
+        lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == EQUALITY_DELETES}
+        io = base.iceberg.io
+        ours = our_equality_deletes(self.table, io, base.manifests(), base.facts.head_id) if lift else []
+        replaced = [f for f in ours if not lift.isdisjoint(f.ids)]
+        wanted = [(f.java, f.ids - lift) for f in replaced]
+        if mode == EQUALITY_DELETES:
+            index = IdIndex(masking.mask)
+            wanted += [(tasks[f.path].file(), frozenset(index.within(f))) for f in might]
+        if not wanted:
+            return NativeDeletes()
+        made = write_equality_deletes(self.table, io, base.field_id, places_of(wanted), replaced, self.context.run_id)
+        self.written += made.paths
+        return made
+
+
+def require_format(table: SparkTable, mode: Deletes) -> None:
+    """Raises: InputError (`FormatVersionMismatch`), if a table of this format version cannot have such deletes."""
+    version = table.format_version
+    wanted = {DELETION_VECTORS: version >= 3, EQUALITY_DELETES: version == 2}
+    if not wanted.get(mode, True):
+        remedy = (
+            f"Set spec.deletes to {DELETION_VECTORS}."
+            if mode == EQUALITY_DELETES
+            else f"Set spec.deletes to {EQUALITY_DELETES}, or set the table property format-version to 3."
+        )
+        raise InputError(
+            "FormatVersionMismatch",
+            f"{table.full_name}: spec.deletes {mode} is not for tables of format version {version}. {remedy} Nothing was "
+            "changed.",
+        )
+
+
+def counts(found: Found) -> Counter[str]:
+    """How many rows each batch has."""
+    rows: Counter[str] = Counter()
+    for by_id in found.values():
+        rows.update({i: len(positions) for i, positions in by_id.items()})
+    return rows
+
+
+def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
+    """Raises: CannotLift, for an Undo that would have to lift masks in the commit of an Erase by records."""
+    for undo, ids in lifts.values():
+        if not masking.lift.keys().isdisjoint(ids):
+            text = (
+                f"Restatement {undo.name} shows rows again that are deleted natively; an Erase of records is committed before "
+                "it, and it goes after that."
+            )
+            raise CannotLift(undo.key, LetheError("WaitingForRestatement", text), again=True)
+
+
+def check_lifts(masking: Masking, lifts: Lifts, found: Found, unsure: Mapping[str, str]) -> None:
+    """Raises: CannotLift, for the first Undo that would not be exact."""
+    rows = counts(found)
+    for undo, ids in lifts.values():
+        try:
+            check_lifted(undo.name, {i: masking.lift[i] for i in ids if i in masking.lift}, rows, unsure)
+        except InputError as e:
+            raise CannotLift(undo.key, e) from None
+
+
+def mask_rest(context: RunContext, table: SparkTable, masker: Masker) -> None:
+    """Mask the tombstones that no commit has masked yet: set by others, before the mode was what it is, or beside an Erase by
+    records. Raises: ConflictError, UnknownCommitState; what the storage raises."""
+    attempts = Attempts()
+    last: list[Masks] = []
+
+    def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
+        if base.is_masked:
+            return NothingToCommit(None)
+        masks = masker.masks(base, Delta(context.run_id), {})
+        last[:] = [masks]
+        if masks.delta.is_empty:
+            return NothingToCommit(None)
+        return Intent(
+            masks.delta,
+            masks.change((), base.facts.head_id) or LedgerOnly(),
+            None,
+            masks.applied,
+            deletes=masks.mode,
+            masks_everything=masks.everything,
+        )
+
+    done = False
+    try:
+        done = commit_on_ledger(context, table, plan, attempts).snapshot_id is not None
+    finally:
+        used = last[0].deletes.paths if done else ()
+        discard(table, [p for p in masker.written if p not in used], attempts)
+        masker.written.clear()

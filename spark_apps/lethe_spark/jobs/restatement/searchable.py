@@ -1,0 +1,38 @@
+"""Which columns rows can be looked for by: such as equal values can be told of. Pure."""
+
+from lethe.base.errors import InputError
+from lethe.files.values import Kind
+from pyiceberg.schema import Schema
+
+
+def searchable_column(
+    schema: Schema, batch_field_id: int, name: str, where: str, table: str, rule: str, done: str
+) -> tuple[int, Kind]:
+    """Iceberg field id and kind of a column, by its name of today.
+
+    Args:
+        where: The Restatement and its field that names the column, for messages; so are the rest.
+        rule: What may be named, such as "keys are columns".
+        done: What did not happen, such as "erased".
+    Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
+    """
+    column = next((f for f in schema.fields if f.name == name), None)
+    if column is None:
+        raise InputError(
+            "ColumnNotFound",
+            f"{where} names {name}, which {table} does not have; its columns are {', '.join(f.name for f in schema.fields)}. "
+            f"Nothing was {done}.",
+        )
+    if column.field_id == batch_field_id:
+        raise InputError(
+            "InvalidSpec",
+            f"{where} names the batch column {name}: name whole batches in spec.batchIds. Nothing was {done}.",
+        )
+    kind = Kind.of(str(column.field_type))
+    if kind is None:
+        raise InputError(
+            "ColumnNotSearchable",
+            f"{where} names {name}, which is {column.field_type}; {rule} of strings, whole numbers, decimals, dates, timestamps "
+            f"or UUIDs. Nothing was {done}.",
+        )
+    return column.field_id, kind

@@ -1,0 +1,131 @@
+"""Vacuum: SCAN, PURGE DATA, PURGE METADATA, COMMIT, and the expiry of old snapshots.
+
+I/O; which files and which tombstones is decided in `lethe.vacuum.plan`, which snapshots in `lethe.vacuum.expiry`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from lethe.contract.result import Phase, RunResult
+from lethe.contract.run import VacuumSpec
+from lethe.vacuum.time_budget import out_of_time
+
+from lethe_spark.commit.opening import open_table
+from lethe_spark.commit.table_state import observe_base
+from lethe_spark.commit.writing import noted
+from lethe_spark.jobs.erasure import verify as erasure
+from lethe_spark.jobs.finish.clean_up import expired, finished
+from lethe_spark.jobs.vacuum import maintenance
+from lethe_spark.jobs.vacuum.purge import PLANS, Purging, gives_way
+from lethe_spark.jobs.vacuum.scan import Survey, survey
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
+
+
+def run(context: RunContext) -> RunResult:
+    """Purge rows that are tombstoned now: all, or as many as was asked for; or only say what that would be.
+
+    Raises: InputError, ConflictError (`DataMoved`), TransientError.
+    """
+    spec = context.spec.vacuum
+    assert spec is not None
+    time_is_up = _limited(spec)
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    if spec.erasures_only:
+        return finished(context, table, erasure.run(context, table, _result(context, None)))
+    if spec.plan_only:
+        context.reporter.phase(Phase.SCAN)
+        found = survey(observe_base(context, table), spec)
+        return maintenance.planned(context, table, _only_planned(context, found), time_is_up)
+    with noted(context, table, None):
+        result = _purged(context, table, spec, time_is_up)
+    if isinstance(result, NotApproved):
+        return maintenance.planned(context, table, result.told, time_is_up)
+    if spec.expire_snapshots:
+        # Purged files leave the storage only with the last snapshot that names them.
+        result = expired(context, table, result, spec.snapshots)
+    result = maintenance.after_expiry(context, table, result, time_is_up)
+    return finished(context, table, erasure.settled(context, table, result))
+
+
+@dataclass(frozen=True)
+class NotApproved:
+    """The plan is another one than was approved; `told`: the result that says so."""
+
+    told: RunResult
+
+
+def _purged(
+    context: RunContext, table: SparkTable, spec: VacuumSpec, time_is_up: Callable[[], str]
+) -> RunResult | NotApproved:
+    """What was purged, and compacted: all that writes rows of the table anew."""
+    for _ in range(PLANS):
+        context.reporter.phase(Phase.SCAN)
+        found = survey(observe_base(context, table), spec)
+        if spec.approved_plan and (found is None or found.planned.digest != spec.approved_plan):
+            return NotApproved(_only_planned(context, found))
+        purging = Purging(context, table, spec, found, time_is_up) if found is not None else None
+        if purging is None or purging.work():
+            break
+    else:
+        raise gives_way(table, 0)
+    return maintenance.before_expiry(context, table, _result(context, purging), time_is_up)
+
+
+def _limited(spec: VacuumSpec) -> Callable[[], str]:
+    """Asks whether the time of a run that begins now is up, and why."""
+    began = time.monotonic()
+    return lambda: out_of_time(spec, timedelta(seconds=time.monotonic() - began), datetime.now(UTC))
+
+
+def _only_planned(context: RunContext, found: Survey | None) -> RunResult:
+    """Nothing is changed, not even the history that the end of any other run looks after."""
+    spec = context.spec
+    assert spec.vacuum is not None
+    other = "" if spec.vacuum.plan_only else f"the plan is not the approved {spec.vacuum.approved_plan} any more"
+    return RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="Planned" if found is not None else "NothingToDo",
+        message=f"{spec.table.name}: {other}; nothing was changed." if other else "",
+        plan=found.planned if found is not None else None,
+        finished_time=datetime.now(UTC),
+    )
+
+
+def _result(context: RunContext, purging: Purging | None) -> RunResult:
+    spec = context.spec
+    outcome = RunResult(
+        run_id=spec.run_id,
+        kind=spec.kind,
+        attempt=spec.attempt,
+        outcome="NothingToDo",
+        finished_time=datetime.now(UTC),
+    )
+    if purging is None:
+        return outcome
+    tally = purging.tally
+    return outcome.model_copy(
+        update={
+            "outcome": "Committed" if tally.snapshot_id is not None else "NothingToDo",
+            "message": purging.message,
+            "snapshot_id": tally.snapshot_id,
+            "files_rewritten": tally.files_rewritten,
+            "files_deleted": tally.files_deleted,
+            "files_added": tally.files_added,
+            "bytes_rewritten": tally.bytes_rewritten,
+            "tombstones_purged": tally.tombstones,
+            "rows_purged": tally.rows,
+            "files_left": len(purging.left),
+            "bytes_left": sum(f.size for f in purging.left),
+            "plan": purging.survey.planned,
+            "steps": tally.steps,
+            "files_in_vain": tally.files_in_vain,
+            "purge_seconds": round(tally.seconds, 3),
+            "stopped": purging.stopped,
+        }
+    )

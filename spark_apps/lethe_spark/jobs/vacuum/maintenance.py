@@ -1,0 +1,117 @@
+"""What a vacuum run does besides purging, as `spec.maintenance` asks for it: its order, its time, and what is said of it.
+
+What was purged by then stays purged: a step that fails is left to the next run, and the result says so.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from lethe.contract.result import RunResult
+from lethe.contract.run import VacuumSpec
+
+from lethe_spark.commit.tracking import said
+from lethe_spark.jobs.vacuum.compaction import compact_small_files
+from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
+from lethe_spark.jobs.vacuum.orphans import remove_orphan_files
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import Cancelled, RunContext
+
+log = logging.getLogger(__name__)
+
+
+def before_expiry(
+    context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]
+) -> RunResult:
+    """The result after the steps that commit. They come before old snapshots expire, so that what they replace can go with these.
+
+    Args:
+        result: Of the purge. Its snapshot stays the run's, if it made one.
+        time_is_up: Why no step may begin now; "": one may.
+    Raises: Cancelled.
+    """
+    spec = _spec(context)
+    if spec.maintenance.compact_small_files:
+        rest = None if spec.max_bytes is None else max(0, spec.max_bytes - result.bytes_rewritten)
+        result = _step(
+            "small files were not compacted",
+            result,
+            time_is_up,
+            lambda r: _compact(context, table, rest, r, time_is_up),
+        )
+    if spec.maintenance.rewrite_manifests:
+        result = _step("manifests were not rewritten", result, time_is_up, lambda r: _manifests(context, table, r))
+    return result
+
+
+def planned(context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]) -> RunResult:
+    """The result of a run that only plans, with the orphan files that another one would remove. Raises: Cancelled."""
+    return after_expiry(context, table, result, time_is_up) if _spec(context).plan_only else result
+
+
+def after_expiry(context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]) -> RunResult:
+    """The result after orphan files were removed, those that the expiry itself left behind included. Raises: Cancelled."""
+    spec = _spec(context)
+    if not spec.maintenance.remove_orphan_files:
+        return result
+    return _step("orphan files were not removed", result, time_is_up, lambda r: _sweep(context, table, r, time_is_up))
+
+
+def _step(
+    what: str, result: RunResult, time_is_up: Callable[[], str], act: Callable[[RunResult], RunResult]
+) -> RunResult:
+    """The result after a step or, if there was no time for it or it failed, with that."""
+    if why := time_is_up():
+        return result.model_copy(update={"stopped": result.stopped or why})
+    try:
+        return act(result)
+    except Cancelled:
+        raise
+    except Exception as e:
+        return _noted(result, f"{what}: {said(e)}")
+
+
+def _compact(
+    context: RunContext, table: SparkTable, max_bytes: int | None, result: RunResult, time_is_up: Callable[[], str]
+) -> RunResult:
+    done = compact_small_files(context, table, max_bytes, time_is_up)
+    result = _committed(result, done.snapshot_id, small_files_compacted=done.merged)
+    if done.stopped:
+        result = result.model_copy(update={"stopped": result.stopped or time_is_up()})
+    return _noted(result, f"not all small files were compacted: {done.why}") if done.why else result
+
+
+def _manifests(context: RunContext, table: SparkTable, result: RunResult) -> RunResult:
+    done = rewrite_manifests(context, table)
+    return _committed(result, done.snapshot_id, manifests_rewritten=done.outcome)
+
+
+def _sweep(context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]) -> RunResult:
+    spec = _spec(context)
+    older_than = timedelta(seconds=spec.maintenance.orphan_files_older_than_seconds)
+    swept = remove_orphan_files(context, table, older_than, spec.plan_only, time_is_up)
+    changes = {
+        "orphan_files_found": swept.found,
+        "orphan_bytes_found": swept.bytes,
+        "orphan_files_removed": swept.removed,
+        "orphan_files": swept.listing,
+        "stopped": result.stopped or (time_is_up() if swept.stopped else ""),
+    }
+    result = result.model_copy(update=changes)
+    return _noted(result, f"not all orphan files were removed: {swept.why}") if swept.why else result
+
+
+def _spec(context: RunContext) -> VacuumSpec:
+    assert context.spec.vacuum is not None
+    return context.spec.vacuum
+
+
+def _noted(result: RunResult, why: str) -> RunResult:
+    log.warning("%s", why)
+    return result.model_copy(update={"message": f"{result.message}; {why}" if result.message else why})
+
+
+def _committed(result: RunResult, snapshot_id: int | None, **counts: int) -> RunResult:
+    if snapshot_id is None or result.snapshot_id is not None:
+        return result.model_copy(update=counts)
+    return result.model_copy(update={**counts, "outcome": "Committed", "snapshot_id": snapshot_id})

@@ -1,0 +1,109 @@
+"""Removing files that nobody needs, as a step of a vacuum run. I/O; which files is decided in `lethe.vacuum.orphans`."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from lethe.base.errors import LetheError
+from lethe.buffer.batch import ListedObject
+from lethe.contract.result import Phase
+from lethe.iceberg.reachable import reachable
+from lethe.iceberg.tenants import other_table
+from lethe.storage.buffer import open_store
+from lethe.uri import contains
+from lethe.vacuum.orphans import Folders, Orphans, plan_orphans, shown
+
+from lethe_spark.commit.table_state import observe_base
+from lethe_spark.jvm.removal import remove_files
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext, table_properties
+
+log = logging.getLogger(__name__)
+AT_ONCE: Final = 1000  # as many as S3 deletes in one request
+
+
+@dataclass(frozen=True)
+class Swept:
+    """`found`: how many orphans, of so many `bytes`; `removed` of them; `listing`: the first, for people; `stopped`: time was
+    over before all were removed; `why`: the storage did not answer."""
+
+    found: int = 0
+    bytes: int = 0
+    removed: int = 0
+    listing: tuple[str, ...] = ()
+    stopped: bool = False
+    why: str = ""
+
+
+def remove_orphan_files(
+    context: RunContext, table: SparkTable, older_than: timedelta, dry: bool, out_of_time: Callable[[], str]
+) -> Swept:
+    """Find the orphans of a table and, unless `dry`, remove them. Nothing is removed if anything that the table's metadata leads
+    to cannot be read, or if it says that nobody may (`gc.enabled`).
+
+    Args:
+        out_of_time: Asked before each thousand.
+    Raises: InputError, TableError, LedgerError, TransientError; whatever a damaged manifest does.
+    """
+    table.refresh()
+    if table.properties.get("gc.enabled", "true").lower() == "false":
+        log.info("%s has gc.enabled=false: no orphan file is looked for", table.full_name)
+        return Swept()
+    location = table.location
+    properties = table.properties
+    folders = Folders.of(location, properties.get("write.data.path"), properties.get("write.metadata.path"))
+    context.reporter.phase(Phase.EXPIRING, "listing what lies below the table")
+    listed = _listed(context, folders)
+    context.step("after-listing")
+    # Looked at after the listing: whatever was committed before now is seen, and what came since is not in the listing.
+    base = observe_base(context, table)
+    needed = reachable(base.iceberg)
+    if (other := other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid)) is not None:
+        why = (
+            f"{table.full_name} is not alone in its folder: {other} is not this table's metadata. No orphan file was removed, "
+            "since files of the other table would look like orphans. Move one of the tables; or, if the other was dropped, "
+            "delete its metadata files."
+        )
+        log.warning("%s", why)
+        return Swept(why=why)
+    found = plan_orphans(
+        listed,
+        needed,
+        folders,
+        datetime.now(UTC),
+        older_than,
+        context.spec.buffer.uri,
+        context.run_id,
+    )
+    context.reporter.phase(Phase.EXPIRING, f"{len(found.files)} orphan files of {found.bytes} bytes")
+    context.step("before-orphans")
+    return _removed(context, table, found, dry, out_of_time)
+
+
+def _removed(
+    context: RunContext, table: SparkTable, found: Orphans, dry: bool, out_of_time: Callable[[], str]
+) -> Swept:
+    removed, stopped, why = 0, False, ""
+    for start in range(0, 0 if dry else len(found.files), AT_ONCE):
+        if stopped := bool(out_of_time()):
+            break
+        try:
+            removed += remove_files(table, found.files[start : start + AT_ONCE])
+        except LetheError as e:
+            why = str(e)
+            break
+        context.step("between-orphans")
+    if removed:
+        log.info("%s: %d orphan files of %d were removed", table.full_name, removed, len(found.files))
+    return Swept(len(found.files), found.bytes, removed, shown(found, table.location), stopped, why)
+
+
+def _listed(context: RunContext, folders: Folders) -> list[ListedObject]:
+    places = [folder for folder in (folders.data, folders.metadata) if folder is not None]
+    if len(places) == 2 and contains(places[0], places[1]):
+        places = places[:1]
+    elif len(places) == 2 and contains(places[1], places[0]):
+        places = places[1:]
+    return [o for place in places for o in open_store(place, table_properties(context)).list(place)]

@@ -1,0 +1,285 @@
+"""PURGE of one vacuum run, in steps, each of which is a commit. I/O.
+
+What a run is about is settled before its first step: the tombstones of that moment. One that comes later is the next vacuum's.
+Between two steps others may commit what they like; each step looks at what has become of the head. What the run has learnt of a
+file stays true, since files never change: it holds no row of those tombstones, having been looked into, or written by the run.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from lethe.base.errors import ConflictError, InputError
+from lethe.contract.result import Phase
+from lethe.contract.run import VacuumSpec
+from lethe.files.bounds import FileBounds
+from lethe.ledger.ledger import Ledger
+from lethe.ledger.parts import get_many
+from lethe.ledger.tombstone import Tombstone
+from lethe.search.live_suspects import Suspect
+from lethe.vacuum.plan import VacuumPlan, going_along, still_active
+from lethe.vacuum.priority import first_step, neighbours
+
+from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.commit.unpublished import discard
+from lethe_spark.jobs.vacuum import purge_step
+from lethe_spark.jobs.vacuum.purge_step import Outcome, Step
+from lethe_spark.jobs.vacuum.scan import Survey
+from lethe_spark.jobs.vacuum.verify import Looked
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.run.context import RunContext
+
+log = logging.getLogger(__name__)
+# A vacuum whose files keep being rewritten by others under it gives way after so many plans of one step.
+PLANS: Final = 3
+
+
+@dataclass
+class Tally:
+    """What the steps of a run have done so far. `files_in_vain`: rewritten, although none of their rows went."""
+
+    snapshot_id: int | None = None
+    steps: int = 0
+    tombstones: int = 0
+    rows: int = 0
+    files_rewritten: int = 0
+    files_deleted: int = 0
+    files_added: int = 0
+    bytes_rewritten: int = 0
+    files_in_vain: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Purging:
+    """A run that purges what was surveyed.
+
+    Args:
+        time_is_up: Why no step may begin now; "": one may.
+        cleared: Paths of files that hold no row of the tombstones, having been looked into, or written by this run.
+        stopped: Why it left something although the budget would have allowed it; "": it did not.
+        left: What it left, of which it is not known that it holds nothing.
+    """
+
+    context: RunContext
+    table: SparkTable
+    spec: VacuumSpec
+    survey: Survey
+    time_is_up: Callable[[], str]
+    cleared: set[str] = field(default_factory=set)
+    tally: Tally = field(default_factory=Tally)
+    stopped: str = ""
+
+    def __post_init__(self) -> None:
+        self.left = (*self.survey.plan.rewrite, *self.survey.plan.postponed)
+        self.live = self.survey.live
+        self.looked = Looked(frozenset(t.id for t in self.survey.tombstones))
+        self.approved = self.survey.plan.touched if self.spec.approved_plan else None
+
+    def work(self) -> bool:
+        """Step by step, until nothing is left that the budget, the time and the approval allow.
+
+        Returns: False, if nothing was done since the table moved under the first step: then there may be more to purge by now,
+            and what was approved may be another plan. Of later steps each is chosen anew by itself.
+        Raises: InputError (`DataFileMissing`), if nothing could be done for it; ConflictError (`DataMoved`); TransientError.
+        """
+        anew = 0
+        while not self._is_stopped():
+            self.context.step(f"step-{self.tally.steps + 1}")
+            began = time.monotonic()
+            step = self._purge_data()
+            done = self._commit(step)
+            self.tally.seconds += time.monotonic() - began
+            if done.outcome.anew:
+                log.info("step %d of the vacuum is planned anew: %s", self.tally.steps + 1, done.outcome.anew)
+                if not self.tally.steps:
+                    return False
+                anew += 1
+                if anew == PLANS:
+                    raise gives_way(self.table, self.tally.steps)
+                continue
+            anew = 0
+            self._count(step, done)
+            if not step.more:
+                break
+        if self.looked.missing and not self.tally.steps:
+            raise InputError("DataFileMissing", self.message)
+        return True
+
+    @property
+    def message(self) -> str:
+        """What the user has to know of a run that went well."""
+        missing = sorted(self.looked.missing & self.live.found.keys())
+        if not missing:
+            return ""
+        return (
+            f"{self.table.full_name}: {len(missing)} data files of the table are not in its storage, the first is {missing[0]}. "
+            "Their rows are lost, and who reads all of the table fails; tombstones that may have rows in them stay. Bring the "
+            "files back, or take them out of the table. What else there was to purge was purged."
+        )
+
+    # --- SCAN and PURGE DATA --------------------------------------------------------------------------------------------
+
+    def _purge_data(self) -> Step:
+        """Look at the head, choose the files of a step, and write their survivors."""
+        self.context.reporter.phase(Phase.SCAN, f"step {self.tally.steps + 1}")
+        base = observe_base(self.context, self.table)
+        active = self._look_at(base)
+        assert base.facts.head_id is not None
+        must = tuple(s.bounds for s in self.live.found.values() if s.must and self._is_open(s))
+        dirty, emptied, rest = self._dirty(base)
+        merged = self._merged(dirty)
+        held = {f.lower for f in must}.union(*(self._held(f) for f in (*dirty, *emptied)))
+        must = (*must, *emptied)
+        rewrite = (*dirty, *merged)
+        along = going_along(base.ledger, base.field_id, active, rewrite)
+        applied = (*(t for t in active if t.id in held), *along)
+        plan = VacuumPlan(base.facts.head_id, must, rewrite, active, applied, tuple(rest))
+        size = sum(f.size for f in plan.rewrite)
+        self.context.reporter.phase(
+            Phase.PURGE_DATA,
+            f"step {self.tally.steps + 1}: {len(plan.rewrite)} files to rewrite ({size} bytes), {len(must)} to delete, "
+            f"{len(rest)} left",
+        )
+        self.left = (*rest, *self._not_approved())
+        more = any(self._fits(f, size) for f in rest)
+        target = self.spec.target_file_size_bytes
+        return purge_step.write(self.context, self.table, base, Step(plan, merged, more), target)
+
+    def _look_at(self, base: Base) -> tuple[Tombstone, ...]:
+        """Bring what is known of files up to date. Returns: the run's tombstones as they are by now, less those taken back."""
+        head = base.head()
+        assert head is not None
+        active = self._active(base.ledger)
+        self.live.learn(active)
+        self.live.look(head)
+        return active
+
+    def _active(self, ledger: Ledger) -> tuple[Tombstone, ...]:
+        """That batches were taken back once more since changes nothing of what is known of files; only of what was approved."""
+        surveyed = self.survey.tombstones
+        if self.approved is not None:
+            return tuple(still_active(surveyed, ledger).values())
+        return tuple(get_many(ledger.tombstones, [t.key for t in surveyed]).values())
+
+    def _dirty(self, base: Base) -> tuple[list[FileBounds], list[FileBounds], list[FileBounds]]:
+        """Of the files that might hold rows to purge, those of the next step: which hold some, and which hold nothing else, so
+        that they cost nothing; and those that were not come to, or do not fit into the budget. All others are cleared."""
+        might = [s.bounds for s in self.live.found.values() if not s.must and self._is_open(s)]
+        waiting = self.survey.in_order(might)
+        dirty, emptied, rest = list[FileBounds](), list[FileBounds](), list[FileBounds]()
+        taken = looks = 0
+        for at, f in enumerate(waiting):
+            if dirty and taken + f.size > self.spec.step_bytes:
+                return dirty, emptied, rest + waiting[at:]
+            if not self._fits(f, taken):
+                rest.append(f)
+                continue
+            if f.path not in self.looked:
+                if looks and self.time_is_up():
+                    return dirty, emptied, rest + waiting[at:]
+                looks += 1
+                ahead = first_step([g for g in waiting[at:] if self._fits(g, taken)], self.spec.step_bytes)
+                self.looked.look(self.context, base, [self.live.found[g.path] for g in ahead])
+            if f.path in self.looked.missing:
+                continue
+            held = self._held(f)
+            if held and self.looked.count(f.path, held) == f.records:
+                emptied.append(f)
+            elif held or (f.deletes and self.live.erasing):
+                dirty.append(f)
+                taken += f.size
+            else:
+                self.cleared.add(f.path)
+        return dirty, emptied, rest
+
+    def _held(self, file: FileBounds) -> set[str]:
+        """The ids of tombstones of which a file that was looked into has rows."""
+        return self.looked.held(file.path, self.live.suspects.within(file))
+
+    def _is_open(self, file: Suspect) -> bool:
+        path = file.bounds.path
+        known = path in self.cleared or path in self.looked.missing
+        return not known and (self.approved is None or path in self.approved)
+
+    def _not_approved(self) -> tuple[FileBounds, ...]:
+        if self.approved is None:
+            return ()
+        return tuple(s.bounds for p, s in self.live.found.items() if p not in self.approved | self.cleared)
+
+    def _fits(self, file: FileBounds, taken: int) -> bool:
+        """Whether the budget allows for it, after others of `taken` bytes. The first of a run is always taken: a file larger than
+        the budget would else never be purged."""
+        if self.spec.max_bytes is None:
+            return True
+        spent = self.tally.bytes_rewritten + taken
+        return spent == 0 or spent + file.size <= self.spec.max_bytes
+
+    def _merged(self, dirty: Collection[FileBounds]) -> tuple[FileBounds, ...]:
+        """Small files that are written anew together with those."""
+        if self.approved is not None:
+            return ()
+        left = None
+        if self.spec.max_bytes is not None:
+            left = self.spec.max_bytes - self.tally.bytes_rewritten - sum(f.size for f in dirty)
+        return neighbours(tuple(dirty), [s.bounds for s in self.live.small.values()], left)
+
+    # --- COMMIT ---------------------------------------------------------------------------------------------------------
+
+    def _commit(self, step: Step) -> Committed[Outcome]:
+        attempts = Attempts()
+        try:
+            done = commit_on_ledger(self.context, self.table, lambda base: self._intent(base, step), attempts)
+        except ConflictError:
+            discard(self.table, step.added, attempts)
+            raise
+        if done.outcome.anew:
+            discard(self.table, step.added, attempts)
+        return done
+
+    def _intent(self, base: Base, step: Step) -> Intent[Outcome] | NothingToCommit[Outcome]:
+        self._look_at(base)
+        merged = (self.live.small.get(f.path) for f in step.merged)
+        there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
+        return purge_step.intent(self.table, base, step, self.context.run_id, there, self.cleared)
+
+    # --- what it came to ------------------------------------------------------------------------------------------------
+
+    def _is_stopped(self) -> bool:
+        self.stopped = self.time_is_up()
+        return bool(self.stopped)
+
+    def _count(self, step: Step, done: Committed[Outcome]) -> None:
+        tally, plan = self.tally, step.plan
+        if done.snapshot_id is None:
+            return
+        self.cleared |= {f.path for f in step.added}
+        went = sum(f.records for f in step.removed) - sum(f.records for f in step.added)
+        tally.snapshot_id = done.snapshot_id
+        tally.steps += 1
+        tally.tombstones += done.outcome.tombstones
+        tally.rows += went
+        tally.files_rewritten += len(plan.rewrite)
+        tally.files_deleted += len(plan.delete)
+        tally.files_added += len(step.added)
+        tally.bytes_rewritten += sum(f.size for f in plan.rewrite)
+        tally.files_in_vain += self._in_vain(plan, went)
+
+    def _in_vain(self, plan: VacuumPlan, went: int) -> int:
+        """How many files were rewritten of which nobody could say what they hold, and that held nothing."""
+        unsure = [f for f in plan.rewrite if f.path in self.looked.unsure]
+        ids = {t.id for t in plan.applied}
+        known = sum(n for f in plan.rewrite for i, n in self.looked.rows.get(f.path, {}).items() if i in ids)
+        known += sum(f.records for f in plan.delete)
+        return len(unsure) if went <= known else 0
+
+
+def gives_way(table: SparkTable, steps: int) -> ConflictError:
+    return ConflictError(
+        "DataMoved",
+        f"{table.full_name}: its files kept changing under the vacuum; it is tried later. {steps} steps that it had committed "
+        "before stay.",
+    )

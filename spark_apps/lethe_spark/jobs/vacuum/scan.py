@@ -1,0 +1,106 @@
+"""SCAN: what a vacuum run finds, by metadata alone, and what it plans to do. I/O: reads the ledger and manifests, no data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from lethe.contract.result import VacuumPlanned
+from lethe.contract.run import VacuumSpec
+from lethe.files.bounds import FileBounds
+from lethe.ledger.ledger import Ledger
+from lethe.ledger.parts import get_many
+from lethe.ledger.tombstone import Tombstone
+from lethe.search.live_suspects import LiveSuspects
+from lethe.vacuum.estimate import Likely, in_vain_percent
+from lethe.vacuum.plan import VacuumPlan, chosen, earliest, owed, plan_of
+from lethe.vacuum.priority import SMALL_PART, in_order, target_bytes
+
+from lethe_spark.commit.table_state import Base
+
+_LOOKED_UP_AT_ONCE: Final = 5_000
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a run is about: the tombstones of its beginning, and which files might hold rows of them.
+
+    Args:
+        live: Those files, kept up to date.
+        rows: That the batches have, as far as the ledger knows.
+        due_by: Deadlines up to this moment count; `erase_by`: that of rows under native deletes, None: there is none.
+        plan: Of the whole run, by bounds; `planned`: what is told of it.
+    """
+
+    tombstones: tuple[Tombstone, ...]
+    live: LiveSuspects
+    rows: Mapping[str, int]
+    due_by: datetime
+    erase_by: datetime | None
+    plan: VacuumPlan
+    planned: VacuumPlanned
+
+    def in_order(self, files: Sequence[FileBounds]) -> list[FileBounds]:
+        """The files in the order in which they are to go."""
+        suspects = self.live.suspects
+        return in_order(files, suspects, Likely(suspects, files, self.rows), self.due_by, self.erase_by)
+
+
+def survey(base: Base, spec: VacuumSpec) -> Survey | None:
+    """Look at the head. None: no tombstone is active, no row waits to be erased."""
+    head = base.head()
+    if head is None:
+        return None
+    tombstones = chosen(base.ledger, base.field_id, spec.batch_ids)
+    erasures = () if spec.batch_ids else owed(base.ledger, base.field_id)
+    if not tombstones and not erasures:
+        return None
+    target = target_bytes(spec.target_file_size_bytes, base.iceberg.properties)
+    live = LiveSuspects(tombstones, bool(erasures), small_bytes=target // SMALL_PART)
+    live.look(head)
+    rows = _rows_of(base.ledger, [t.id for t in tombstones])
+    might = [s.bounds for s in live.found.values() if not s.must]
+    must = [s.bounds for s in live.found.values() if s.must]
+    likely, erase_by = Likely(live.suspects, might, rows), earliest(erasures)
+    due_by = datetime.now(UTC) + timedelta(seconds=spec.evict_by_lead_seconds)
+    plan = plan_of(head.snapshot_id, tombstones, live.suspects, likely, must, might, spec.max_bytes, due_by, erase_by)
+    if not tombstones and not plan.rewrite:
+        return None
+    planned = _planned(plan, likely, live.sort_drift, rows, erase_by)
+    return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
+
+
+def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
+    """How many rows the batches have, as far as the ledger knows. Some at a time: an entry is much larger than a number."""
+    found: dict[str, int] = {}
+    for at in range(0, len(ids), _LOOKED_UP_AT_ONCE):
+        entries = get_many(ledger.batches, ids[at : at + _LOOKED_UP_AT_ONCE])
+        found |= {i: b.rows for i, b in entries.items() if b.rows is not None}
+    return found
+
+
+def _planned(
+    plan: VacuumPlan, likely: Likely, sort_drift: float | None, rows: Mapping[str, int], erase_by: datetime | None
+) -> VacuumPlanned:
+    vain = in_vain_percent(likely, plan.rewrite)
+    deadlines = [t.evict_by for t in plan.applied if t.evict_by is not None]
+    if erase_by is not None and any(f.deletes for f in plan.rewrite):
+        deadlines.append(erase_by)
+    return VacuumPlanned(
+        digest=plan.digest,
+        snapshot_id=plan.snapshot_id,
+        files=len(plan.rewrite),
+        bytes=_size(plan.rewrite),
+        whole_files=len(plan.delete),
+        tombstones=len(plan.applied),
+        rows=sum(rows.get(t.id, 0) for t in plan.applied),
+        files_left=len(plan.postponed),
+        bytes_left=_size(plan.postponed),
+        in_vain_percent=None if vain is None else round(vain, 1),
+        sort_drift=None if sort_drift is None else round(sort_drift, 2),
+        next_evict_by=min(deadlines, default=None),
+    )
+
+
+def _size(files: Sequence[FileBounds]) -> int:
+    return sum(f.size for f in files)

@@ -1,0 +1,194 @@
+"""Reading chosen data files as a DataFrame.
+
+Such a DataFrame reads scan tasks that are registered in this driver's JVM (Iceberg's `ScanTaskSetManager`). Nobody says when
+the last DataFrame made of it is gone, and Spark's temporary views hold it by name only. So registrations stay: until there are
+many tasks, and then for as long as the JVM can still reach the relation that all DataFrames on these files share.
+"""
+
+import re
+import threading
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lethe.base.errors import ConflictError
+from lethe.iceberg.native_deletes import is_ours
+from pyspark.sql import DataFrame, SparkSession
+
+from lethe_spark.jvm.errors import JvmError, reading, transient
+from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
+from lethe_spark.jvm.rewrite import SCAN_SET
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.jvm.sql_names import quoted, quoted_path
+
+# So many registered tasks, about a kilobyte each, may wait for somebody to ask for them again.
+TASKS_AT_MOST: Final = 100_000
+# How Iceberg's tasks print themselves: a list of thousands of paths in one call instead of two calls for each.
+_PATH: Final = re.compile(r"BaseFileScanTask\{file=(.*?), partition_data=")
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Scan tasks of one snapshot in planning order, each with the path of its data file."""
+
+    java: Any
+    paths: tuple[str, ...]
+
+    def chosen(self, paths: Collection[str]) -> Iterator[Any]:
+        """The Java lists that together are the tasks of these paths."""
+        start: int | None = None
+        for n, path in enumerate(self.paths):
+            if path in paths:
+                start = n if start is None else start
+            elif start is not None:
+                yield self.java.subList(start, n)
+                start = None
+        if start is not None:
+            yield self.java.subList(start, len(self.paths))
+
+
+def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) -> Tasks:
+    """Plan a scan of a snapshot.
+
+    Args:
+        where: SQL text; files that cannot hold such rows are left out. What Iceberg cannot judge leaves out none.
+    Raises: TransientError.
+    """
+    try:
+        scan = table.java.newScan().useSnapshot(snapshot_id)
+        if where is not None:
+            condition = _condition(table, where)
+            scan = scan.filter(condition) if condition is not None else scan
+        planned = scan.planFiles()
+        try:
+            lists = table.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+            java = lists.newArrayList(planned.iterator())
+        finally:
+            planned.close()
+    except JvmError as e:
+        raise transient(e, f"planning a scan of {table.full_name}") from e
+    paths = tuple(_PATH.findall(str(java.toString())))
+    if len(paths) != int(java.size()):  # another version of Iceberg prints them in another way
+        paths = tuple(str(task.file().location()) for task in each(java))
+    return Tasks(java, paths)
+
+
+@reading("planning a scan")
+def without_our_deletes(table: SparkTable, tasks: Tasks) -> Tasks:
+    """The same tasks without the equality deletes that Lethe wrote, for who knows from the ledger what they say."""
+    api, kept = table.jvm.org.apache.iceberg, java_list(table.jvm, ())
+    everything = api.expressions.ResidualEvaluator.unpartitioned(api.expressions.Expressions.alwaysTrue())
+    for task in each(tasks.java):
+        deletes = list(each(task.deletes()))
+        others = [d for d in deletes if not is_ours(int(d.content().id()), str(d.location()))]
+        if len(others) < len(deletes):
+            array = table.gateway.new_array(api.DeleteFile, len(others))
+            for n, d in enumerate(others):
+                array[n] = d
+            schema, spec = api.SchemaParser.toJson(task.schema()), api.PartitionSpecParser.toJson(task.spec())
+            task = api.BaseFileScanTask(task.file(), array, schema, spec, everything)
+        kept.add(task)
+    return Tasks(kept, tasks.paths)
+
+
+def _condition(table: SparkTable, where: str) -> Any | None:
+    """The Iceberg expression of SQL text, None when it has none."""
+    converter = table.jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    try:
+        return converter.convertToIcebergExpression(
+            converter.collectResolvedSparkExpression(
+                table.spark._jsparkSession, quoted_path(table.catalog, table.name), where
+            )
+        )
+    except JvmError:
+        return None  # always true, or nothing that Iceberg has words for: then it rules out no file
+
+
+@reading("staging the files of a read")
+def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) -> DataFrame:
+    """The rows of the chosen paths, with whatever native deletes apply to them, in the table's columns of now.
+
+    The frame, and whatever is made of it, stays good for as long as it is held: see the module's docstring.
+    Raises: ConflictError (`DataMoved`), if a path is not among the tasks; TransientError.
+    """
+    spark, group = table.spark, str(uuid.uuid4())
+    tasks, wanted = java_list(table.jvm, ()), 0
+    for planned, paths in chosen:
+        wanted += len(paths)
+        for some in planned.chosen(paths):
+            tasks.addAll(some)
+    if int(tasks.size()) < wanted:
+        raise ConflictError(
+            "DataMoved",
+            f"{table.full_name}: Spark plans {tasks.size()} of the {wanted} data files that its manifests name. Read again.",
+        )
+    table_cache(spark).add(group, table.java)
+    table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().stageTasks(table.java, group, tasks)
+    frame = spark.read.format("iceberg").option(SCAN_SET, group).load(group)
+    relation = frame._jdf.queryExecution().analyzed().collectLeaves().head().table()
+    reference = table.jvm.java.lang.ref.WeakReference(relation)
+    _STAGED.add(_Staged(spark, table.java, group, int(tasks.size()), reference))
+    columns = [str(c.name()) for c in each(table.java.schema().columns())]
+    return frame.select(*map(quoted, columns))  # format version 3 adds row lineage
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """`relation` is a java.lang.ref.WeakReference to what every plan on these files shares."""
+
+    spark: SparkSession
+    table: Any
+    group: str
+    tasks: int
+    relation: Any
+
+    @property
+    def is_held(self) -> bool:
+        return not self.relation.refersTo(None)
+
+    def close(self) -> None:
+        jvm(self.spark).org.apache.iceberg.spark.ScanTaskSetManager.get().removeTasks(self.table, self.group)
+        table_cache(self.spark).remove(self.group)
+
+
+class _Registry:
+    """What is registered in the JVM of this process, oldest first."""
+
+    def __init__(self) -> None:
+        self._staged: list[_Staged] = []
+        self._lock = threading.Lock()
+
+    def add(self, new: _Staged) -> None:
+        with self._lock:
+            # Of a session that was stopped nothing is left to be closed: its JVM may be another one by now.
+            self._staged = [s for s in self._staged if s.spark.sparkContext._jsc is not None]
+            waiting = sum(s.tasks for s in self._staged) + new.tasks - TASKS_AT_MOST
+            for s in list(self._staged) if waiting > 0 else ():
+                if waiting > 0 and not s.is_held:
+                    s.close()
+                    self._staged.remove(s)
+                    waiting -= s.tasks
+            self._staged.append(new)
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    @property
+    def held(self) -> int:
+        with self._lock:
+            return sum(s.is_held for s in self._staged)
+
+
+_STAGED = _Registry()
+
+
+def staged_now() -> int:
+    """How many sets of files are registered."""
+    return len(_STAGED)
+
+
+def held_now() -> int:
+    """How many of those the JVM can still reach: a frame that Python has dropped counts until py4j has said so, which can
+    take a second, and the JVM has collected its garbage."""
+    return _STAGED.held

@@ -1,0 +1,119 @@
+"""A small JVM of this process's own, with Iceberg and its catalogs and without a Spark session.
+
+I/O: it starts a process. Spark's own launcher starts it, by which it has the same class path, the same authentication and the
+same callbacks as a driver's; nothing of Spark runs in it but the gateway. No secret is on its command line: what a catalog has
+to know is handed over through the gateway.
+"""
+
+import logging
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
+
+from lethe_spark.jvm.errors import JvmError, says_no_such_table, transient
+from lethe_spark.jvm.gateway import listen_for_callbacks
+from lethe_spark.jvm.table import IcebergTable
+
+log = logging.getLogger(__name__)
+
+HEAP: Final = "256m"
+# One collector thread and one compiler suffice, and start fast. Whoever has no memory left must not go on as half a JVM.
+OPTIONS: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=64m",
+    "-XX:MaxDirectMemorySize=64m",
+    "-XX:+ExitOnOutOfMemoryError",
+)
+# A catalog that does not answer must not hold a thread for ever. Seconds for JDBC, milliseconds for REST.
+PATIENCE: Final[Mapping[str, Mapping[str, str]]] = {
+    "jdbc:postgresql": {"jdbc.connectTimeout": "5", "jdbc.socketTimeout": "60", "jdbc.tcpKeepAlive": "true"},
+    "http": {"rest.client.connection-timeout-ms": "5000", "rest.client.socket-timeout-ms": "60000"},
+}
+
+
+@dataclass(frozen=True)
+class SmallJvm:
+    """The JVM, and the process that it is."""
+
+    gateway: Any
+    process: "subprocess.Popen[bytes]"
+
+    @classmethod
+    def start(cls, confs: Mapping[str, str], heap: str = HEAP) -> "SmallJvm":
+        """Start it and wait until it answers.
+
+        Args:
+            confs: Settings of Spark's launcher, as `lethe_spark.run.launching.launch_confs` makes them: class path and options.
+            heap: Its most, as -Xmx takes it.
+        Raises: PySparkRuntimeError, if it does not come up.
+        """
+        options = f"{' '.join(OPTIONS)} {confs.get('spark.driver.extraJavaOptions', '')}".strip()
+        wanted = {**confs, "spark.driver.memory": heap, "spark.driver.extraJavaOptions": options}
+        gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+        api = gateway.jvm.org.apache.logging.log4j
+        api.core.config.Configurator.setRootLevel(api.Level.WARN)
+        listen_for_callbacks(gateway)  # now: it is no business of several threads at once
+        return cls(gateway, gateway.proc)
+
+    def answers(self) -> bool:
+        """Whether it still does. Waits for it as long as it takes."""
+        try:
+            return self.process.poll() is None and int(self.gateway.jvm.java.lang.System.currentTimeMillis()) > 0
+        except JvmError:
+            return False
+
+    def on_end(self, then: Callable[[int], object]) -> None:
+        """Let something be done, with its exit code, as soon as the process has ended."""
+        threading.Thread(target=lambda: then(self.process.wait()), name="lethe-jvm-end", daemon=True).start()
+
+    def open_catalog(self, name: str, properties: Mapping[str, str]) -> "JvmCatalog":
+        """A catalog of Iceberg's.
+
+        Args:
+            properties: As Spark's settings have them, without their prefix.
+        Raises: TransientError, if it does not answer.
+        """
+        jvm = self.gateway.jvm
+        wanted = jvm.java.util.HashMap()
+        for key, value in patient(properties).items():
+            wanted.put(key, value)
+        try:
+            configuration = jvm.org.apache.hadoop.conf.Configuration()
+            java = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(name, wanted, configuration)
+        except JvmError as e:
+            raise transient(e, f"opening the catalog {name}") from e
+        return JvmCatalog(self, name, java)
+
+
+@dataclass(frozen=True)
+class JvmCatalog:
+    """A catalog that stays open. Several threads may use it at once."""
+
+    jvm: SmallJvm
+    name: str
+    java: Any
+
+    def load(self, table: str) -> IcebergTable | None:
+        """The table `table` ("namespace.table"), or None when there is none. Raises: TransientError."""
+        gateway = self.jvm.gateway
+        identifier = gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(table)
+        try:
+            java = self.java.loadTable(identifier)
+        except JvmError as e:
+            if says_no_such_table(gateway.jvm, e):
+                return None
+            raise transient(e, f"loading the table {self.name}.{table}") from e
+        return IcebergTable(gateway, self.name, table, java)
+
+
+def patient(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with limits of time, unless they set their own. Pure."""
+    uri = properties.get("uri", "")
+    limits = next((found for start, found in PATIENCE.items() if uri.startswith(start)), {})
+    return {**limits, **properties}

@@ -1,0 +1,140 @@
+"""What a run is told: the command line, `run.json`, and the document it may point to. I/O: reads files.
+
+Everything here that is wrong is the launcher's or the user's to change: InputError, named by field.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.contract.run import CONTRACT_VERSION, RunMember, RunPointer, RunSpec, is_pointer, parse_run
+from lethe.iceberg import catalogs
+from pydantic import ValidationError
+from pyiceberg.io import load_file_io
+
+RUN_FILE: Final = "LETHE_RUN_FILE"
+RUN_MEMBERS: Final = "LETHE_RUN_MEMBERS"
+DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
+
+
+@dataclass(frozen=True)
+class RunInvocation:
+    """A run's file, and the environment that says where its progress and result go."""
+
+    run_file: Path
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """`runs` are carried out one after the other; there is one at least."""
+
+    runs: tuple[RunInvocation, ...]
+    confs: Mapping[str, str]
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
+    """`[--run FILE …] [--conf k=v …]`. Exits with 2 on anything else, as argparse does."""
+    parser = argparse.ArgumentParser(
+        prog="python -m lethe_spark.apps.app", description="Carry out runs: consolidations, restatements, vacuums."
+    )
+    parser.add_argument(
+        "--run",
+        metavar="FILE",
+        action="append",
+        help=f"a run.json (default: ${RUN_FILE}, {DEFAULT_RUN_FILE}); may be repeated: one run after the other",
+    )
+    parser.add_argument("--conf", metavar="K=V", action="append", default=[], help="a Spark setting; may be repeated")
+    known = parser.parse_args(argv)
+    pairs = [c.partition("=") for c in known.conf]
+    for key, equals, _ in pairs:
+        if not equals or not key.startswith("spark."):
+            parser.error(f"--conf {key}: expected spark.<name>=<value>")
+    if not known.run and environ.get(RUN_MEMBERS):
+        runs = _members(environ)
+    else:
+        files = known.run or [environ.get(RUN_FILE) or DEFAULT_RUN_FILE]
+        runs = tuple(RunInvocation(Path(f), environ) for f in files)
+    return Arguments(runs, {k: v for k, _, v in pairs})
+
+
+def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:
+    """Of a driver that several Datasets share: each has a ConfigMap of its own, and none speaks for the pod as a whole."""
+    members = [RunMember.model_validate(m) for m in json.loads(environ[RUN_MEMBERS])]
+    return tuple(
+        RunInvocation(
+            Path(m.run_file),
+            {
+                **environ,
+                "LETHE_STATUS_CONFIGMAP": m.config_map,
+                "LETHE_STATUS_PREFIX": m.prefix,
+                "LETHE_TERMINATION_LOG": os.devnull,
+            },
+        )
+        for m in members
+    )
+
+
+def load_run(path: Path) -> RunSpec:
+    """The run that a file holds or points to.
+
+    Raises: InputError (RunFileMissing, InvalidRun, RunFileChanged); what the storage raises when it is away.
+    """
+    try:
+        text = path.read_text()
+    except OSError as e:
+        raise InputError("RunFileMissing", f"the run file {path} cannot be read ({e.strerror}).") from e
+    return run_of(text, f"the run file {path}")
+
+
+def run_of(text: str, where: str) -> RunSpec:
+    """The run that a document holds or points to.
+
+    Args:
+        where: What the document is called in messages.
+    Raises: InputError (InvalidRun, RunFileChanged); what the storage raises when it is away.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as e:
+        raise InputError("InvalidRun", f"{where} is not JSON.") from e
+    try:
+        if isinstance(document, dict) and is_pointer(document):
+            text = _fetch(RunPointer.model_validate_json(text))
+        spec = parse_run(text)
+    except ValidationError as e:
+        raise InputError("InvalidRun", f"{where}: {_fields(e)}") from e
+    if spec.api_version != CONTRACT_VERSION:
+        raise InputError(
+            "InvalidRun",
+            f"{where}: apiVersion is {spec.api_version}, this image speaks {CONTRACT_VERSION}; operator and Spark image "
+            "must be of one release.",
+        )
+    if getattr(spec, spec.kind.lower()) is None:
+        raise InputError("InvalidRun", f"{where}: kind is {spec.kind}, but the field {spec.kind.lower()} is missing.")
+    return spec
+
+
+def _fields(error: ValidationError) -> str:
+    """The first fields that are wrong and what is expected of them; never their values."""
+    found = error.errors(include_input=False, include_url=False)
+    return "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in found[:5])
+
+
+def _fetch(pointer: RunPointer) -> str:
+    io = load_file_io(dict(catalogs.properties(pointer.catalog)), pointer.uri)
+    with io.new_input(pointer.uri).open() as stream:
+        content = bytes(stream.read())
+    found = hashlib.sha256(content).hexdigest()
+    if found != pointer.sha256:
+        raise InputError(
+            "RunFileChanged",
+            f"{pointer.uri} has SHA-256 {found}, expected {pointer.sha256}: it is not what the operator wrote.",
+        )
+    return content.decode()

@@ -1,0 +1,34 @@
+"""Errors of libraries and of the JVM as ours. Pure."""
+
+import errno
+from typing import Final
+
+from lethe.base.errors import LetheError, TransientError
+
+from lethe_spark.jvm.errors import JvmError, is_away, is_disk_full
+
+# Libraries whose errors mean that the catalog or the storage does not answer.
+_AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sqlite3", "aiohttp", "http")
+
+
+def understood(error: Exception) -> LetheError:
+    """Any error as one of ours. The text of a foreign one may hold a secret, so it stays in the log."""
+    if isinstance(error, LetheError):
+        return error
+    name = type(error).__name__
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or (
+        isinstance(error, JvmError) and is_disk_full(error)
+    ):
+        return TransientError(
+            "DiskFull",
+            "a local disk is full, of the driver or of an executor: there Spark keeps what it sorts (spark.local.dir). What was "
+            "not committed yet is tried again. Give the run's pods more ephemeral storage, or the run less to do at a time.",
+        )
+    foreign = type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError) or foreign in _AWAY or (isinstance(error, JvmError) and is_away(error)):
+        return TransientError(
+            "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}); tried again."
+        )
+    if isinstance(error, JvmError):
+        return TransientError("SparkFailed", f"Spark failed ({name}); see the driver's log. The run is tried again.")
+    return TransientError("UnexpectedError", f"{name}; see the driver's log. The run is tried again.")

@@ -1,0 +1,72 @@
+"""What a JVM is started with: Spark's settings for a driver's, or for one that has no session. Looks at folders of jars only.
+
+Nothing here is a secret: all of it may stand on a command line.
+"""
+
+import glob
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.find_spark_home import _find_spark_home
+
+EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars
+MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
+WORKER_DAEMON: Final = "lethe_spark.apps.worker_daemon"
+DEFAULT_JARS: Final = "~/.cache/lethe/jars"
+ARCHIVE: Final = "classes.jsa"  # beside the jars that its classes are of; archive_classes.py makes it
+
+
+def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What the JVM is started with: defaults under `confs`. Looks only at the jars folder and the temporary one."""
+    scratch = environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    defaults = {
+        "spark.app.name": "lethe",
+        "spark.master": f"local[{os.cpu_count() or 1}]",
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": f"file://{scratch}/spark-warehouse",
+        "spark.jars.ivy": f"{tempfile.gettempdir()}/.ivy2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": WORKER_DAEMON,
+    }
+    if memory := environ.get(MEMORY_ENV):
+        defaults["spark.driver.memory"] = memory
+    wanted = defaults | dict(confs)
+    if wanted["spark.master"].startswith("local"):
+        wanted.setdefault("spark.driver.host", "127.0.0.1")
+        wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        # What connects to a port of Spark's can run code. With this, Spark draws a secret that no other process knows.
+        wanted.setdefault("spark.authenticate", "true")
+    folders = jar_folders(environ)
+    wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
+    # user.home: with a uid that has no passwd entry Java says "?", and libraries then write to a folder of that name.
+    options = f"-Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
+    if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
+        options = f"{' '.join(archive_options(archive))} {options}"
+    wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
+    return wanted
+
+
+def jar_folders(environ: Mapping[str, str]) -> list[str]:
+    """Where the jars lie: in the image in one folder, elsewhere in Lethe's and in Spark's."""
+    spark = f"{environ.get('SPARK_HOME') or _find_spark_home()}/jars"
+    if environ.get(JARS_ENV) or not glob.glob(f"{spark}/iceberg-spark-runtime-*.jar"):
+        return [environ.get(JARS_ENV) or str(Path(DEFAULT_JARS).expanduser()), spark]
+    return [spark]
+
+
+def class_path(folders: list[str]) -> list[str]:
+    """The jars in a fixed order. `folder/*`, which Spark gives Java, is in whatever order the file system lists them, and
+    an archive of classes is of use only to a JVM that has the same jars in the same order."""
+    return [jar for folder in folders for jar in sorted(glob.glob(f"{folder}/*.jar"))]
+
+
+def archive_options(archive: str) -> list[str]:
+    """How Java is told of an archive of classes. Of one that does not fit it says nothing and loads them from their jars."""
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

@@ -1,0 +1,143 @@
+"""How far a run is: `progress.json`, written at each change of phase and at most every five seconds in between.
+
+I/O in one thread of its own, so that a slow API server never holds up a run, and documents keep their order. That
+reporting fails is logged and nothing else.
+"""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic
+from typing import Final, Protocol
+
+from lethe.contract.result import Phase, Progress
+from lethe.contract.run import RunSpec
+from pyspark import SparkContext
+
+from lethe_spark.run.kube import StatusConfigMap
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 5.0
+PROGRESS_FILE: Final = "LETHE_PROGRESS_FILE"
+
+
+class Sink(Protocol):
+    def __call__(self, progress: Progress) -> None: ...
+
+
+def sink_of(environ: Mapping[str, str]) -> Sink:
+    """The ConfigMap in a pod of the operator's; else the file LETHE_PROGRESS_FILE; else stderr."""
+    if config_map := StatusConfigMap.from_environment(environ):
+        return lambda progress: config_map.put("progress.json", progress.to_json())
+    if path := environ.get(PROGRESS_FILE):
+        return lambda progress: _replace(Path(path), progress.to_json())
+    return lambda progress: print(_line(progress), file=sys.stderr, flush=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Readers see the old document or the new one, never half of it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def _line(p: Progress) -> str:
+    tasks = f" · {p.tasks_done}/{p.tasks_total} tasks" if p.tasks_total else ""
+    rows = f" · {p.rows} rows" if p.rows else ""
+    return f"{p.updated_time:%H:%M:%S} {p.phase}{tasks}{rows}{' · ' + p.message if p.message else ''}"
+
+
+class Reporter:
+    """Reports one run. `tasks` says how many Spark tasks are (done, there) in the jobs that run now."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        sink: Sink,
+        tasks: Callable[[], tuple[int, int]] | None = None,
+        interval: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._sink = sink
+        self._tasks = tasks
+        self._interval = interval
+        self._lock = threading.Condition()
+        self._state = Progress(
+            run_id=spec.run_id, attempt=spec.attempt, phase=Phase.STARTING, updated_time=datetime.now(UTC)
+        )
+        self._urgent = True
+        self._closed = False
+        self._thread = threading.Thread(target=self._report, name="lethe-progress", daemon=True)
+        self._thread.start()
+
+    def watch(self, context: SparkContext) -> None:
+        """Count the tasks of this Spark context from now on."""
+        self._tasks = lambda: running_tasks(context)
+
+    def phase(self, phase: Phase, message: str = "") -> None:
+        with self._lock:
+            self._state = self._state.model_copy(
+                update={"phase": phase, "message": message[:1000], "tasks_done": 0, "tasks_total": 0}
+            )
+            self._urgent = True
+            self._lock.notify()
+
+    def rows(self, rows: int, size: int = 0) -> None:
+        """How many rows and bytes this run is about, as far as it knows."""
+        with self._lock:
+            self._state = self._state.model_copy(update={"rows": rows, "bytes": size})
+
+    def close(self, phase: Phase, message: str = "") -> None:
+        """Report the end, and wait for it to be told, but not for long."""
+        self.phase(phase, message)
+        with self._lock:
+            self._closed = True
+            self._lock.notify()
+        self._thread.join(timeout=15)
+
+    def _report(self) -> None:
+        last: Progress | None = None
+        due = 0.0
+        while True:
+            with self._lock:
+                while not (self._urgent or self._closed) and monotonic() < due:
+                    self._lock.wait(due - monotonic())
+                closed, urgent, self._urgent = self._closed, self._urgent, False
+                state = self._state
+            due = monotonic() + self._interval
+            if closed and not urgent:
+                return
+            current = self._counted(state)
+            if urgent or last is None or current != last:
+                self._send(current.model_copy(update={"updated_time": datetime.now(UTC)}))
+                last = current
+            if closed:
+                return
+
+    def _counted(self, state: Progress) -> Progress:
+        if self._tasks is None or state.phase in (Phase.SUCCEEDED, Phase.FAILED):
+            return state
+        try:
+            done, total = self._tasks()
+        except Exception:  # the JVM may be going down under this thread
+            return state
+        return state.model_copy(update={"tasks_done": done, "tasks_total": total})
+
+    def _send(self, progress: Progress) -> None:
+        try:
+            self._sink(progress)
+        except (OSError, HTTPException) as e:
+            log.warning("progress could not be reported: %s", e)
+
+
+def running_tasks(context: SparkContext) -> tuple[int, int]:
+    """(done, there), over all stages of the jobs that are active now."""
+    tracker = context.statusTracker()
+    stages = {s for job in tracker.getActiveJobsIds() if (info := tracker.getJobInfo(job)) for s in info.stageIds}
+    found = [info for stage in stages if (info := tracker.getStageInfo(stage))]
+    return sum(s.numCompletedTasks for s in found), sum(s.numTasks for s in found)

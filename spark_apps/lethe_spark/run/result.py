@@ -1,0 +1,121 @@
+"""The end of a run, told to whoever launched it: ConfigMap and termination message in a pod, stdout from a shell. I/O."""
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final, Protocol
+
+from lethe.base.errors import EXIT_INPUT, LetheError
+from lethe.contract.result import FAILED, LISTED_AT_MOST, RunResult
+from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, TableRef
+from lethe.iceberg import catalogs, run_documents
+
+from lethe_spark.run.kube import ApiError, StatusConfigMap
+
+log = logging.getLogger(__name__)
+
+TERMINATION_LOG: Final = "/dev/termination-log"
+TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
+LARGEST: Final = INLINE_BYTES_AT_MOST
+TRIES: Final = 5
+
+
+class Asked(Protocol):
+    """What was to be carried out: a `run.json`, or what names one."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def kind(self) -> RunKind: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+def failed(asked: Asked, error: LetheError) -> RunResult:
+    """The result of a run that ended with an error: a reason and full sentences, no stack trace. Pure but for the time."""
+    return RunResult(
+        run_id=asked.run_id,
+        kind=asked.kind,
+        attempt=asked.attempt,
+        outcome=FAILED,
+        reason=error.reason,
+        permanent=error.exit_code == EXIT_INPUT,
+        message=error.message[:2000],
+        finished_time=datetime.now(UTC),
+    )
+
+
+def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | None = None) -> None:
+    """Tell the result wherever somebody listens. Never raises: the table already holds the truth.
+
+    Args:
+        table: Beside which a large result is laid; without one its lists are cut.
+    """
+    log_file = Path(environ.get(TERMINATION_LOG_ENV, TERMINATION_LOG))
+    if log_file.exists():
+        try:
+            log_file.write_text(result.compact())
+        except OSError as e:
+            log.warning("the termination message could not be written: %s", e)
+    config_map = StatusConfigMap.from_environment(environ)
+    if config_map is None:
+        print(result.to_json(), flush=True)
+        return
+    try:
+        put(config_map, {"result.json": for_config_map(result, table)})
+    except (OSError, HTTPException) as e:
+        log.warning("the result could not be reported: %s", e)
+
+
+def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
+    """Put documents into a ConfigMap, patiently. Raises: ApiError (404), if it is gone; OSError, HTTPException."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            config_map.put_all(documents)
+            return
+        except (OSError, HTTPException) as e:
+            if attempt == TRIES or (isinstance(e, ApiError) and e.status == 404):
+                raise
+            log.warning("try %d of %d to report the result: %s", attempt, TRIES, e)
+            time.sleep(attempt)
+
+
+def for_config_map(result: RunResult, table: TableRef | None) -> str:
+    """The result as JSON, or a pointer to it when it is too large to lie beside others in a ConfigMap. Never raises: what
+    cannot be laid beside the table is cut."""
+    whole = result.to_json()
+    if table is not None and len(whole.encode()) > LARGEST:
+        try:
+            folder = run_documents.folder(catalogs.load(table.catalog).load_table(table.name).location())
+            uri = f"{folder}/{result.run_id}-result-{result.attempt}.json"
+            digest = run_documents.write(table.catalog, uri, whole)
+        except Exception as e:
+            log.warning("the result could not be laid beside the table and is cut: %s", type(e).__name__)
+        else:
+            pointer = ResultPointer(
+                catalog=table.catalog, uri=uri, sha256=digest, run_id=result.run_id, attempt=result.attempt
+            )
+            return pointer.to_json()
+    return bounded(result)
+
+
+def bounded(result: RunResult) -> str:
+    """The result as JSON that fits beside others in a ConfigMap: lists are cut, counts stay. Pure.
+
+    Of requests those are told that were not carried out: of the others the table's ledger tells.
+    """
+    whole = result.to_json()
+    if len(whole.encode()) <= LARGEST:
+        return whole
+    refused = tuple(r for r in result.requests if not r.succeeded)
+    while True:
+        cut = result.model_copy(update={"requests": refused, "refused": result.refused[:LISTED_AT_MOST]})
+        document = cut.to_json()
+        if len(document.encode()) <= LARGEST:
+            return document
+        if not refused:
+            return result.compact()
+        refused = refused[: len(refused) // 2]

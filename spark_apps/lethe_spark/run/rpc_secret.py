@@ -1,0 +1,85 @@
+"""The secret by which a driver and its executors know each other. I/O: makes a Secret of Kubernetes, writes a file.
+
+Spark's ports are open to every pod that reaches the driver, and can be made to run code. Left alone, Spark would put the
+secret into the environment of the executors' pods, where everybody who may read pods sees it. So the driver draws it, puts it
+into a Secret that goes with the driver's pod, and the executors mount that. Nobody else has to know it, not even the operator.
+"""
+
+import base64
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from lethe.base.errors import TransientError
+
+from lethe_spark.run.kube import Api, ApiError
+
+log = logging.getLogger(__name__)
+
+NAME: Final = (
+    "LETHE_RPC_SECRET"  # of the Secret that the executors mount; the operator sets it for a driver with executors
+)
+KEY: Final = "secret"
+DRIVER_FILE: Final = "spark.authenticate.secret.driver.file"
+PAUSES_SECONDS: Final = (0.5, 2.0)
+
+
+def provide(environ: Mapping[str, str]) -> dict[str, str]:
+    """Let the secret of this run be there; returns the Spark settings that name it, none for a driver without executors.
+
+    Raises: TransientError, if it cannot be made: no run with executors goes on without one.
+    """
+    name, api = environ.get(NAME), Api.from_environment(environ)
+    if not name or api is None:
+        return {}
+    secret = secrets.token_hex(32)
+    _create(api, name, secret, environ)
+    file = Path(tempfile.gettempdir(), "lethe-rpc-secret")
+    file.unlink(missing_ok=True)
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as stream:
+        stream.write(secret)
+    return {DRIVER_FILE: str(file)}
+
+
+def manifest(name: str, secret: str, pod: str, pod_uid: str) -> dict[str, object]:
+    """The Secret; it goes with the driver's pod. Pure."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod_uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "immutable": True,
+        "data": {KEY: base64.b64encode(secret.encode()).decode()},
+    }
+
+
+def _create(api: Api, name: str, secret: str, environ: Mapping[str, str]) -> None:
+    document = manifest(name, secret, environ["POD_NAME"], environ["POD_UID"])
+    unknown = False  # whether an answer was lost: then a Secret that is there can be ours
+    for pause in (*PAUSES_SECONDS, None):
+        try:
+            api.create(api.secrets(), document, "lethe-driver")
+            return
+        except ApiError as e:
+            if e.status == 409 and unknown:
+                return
+            if e.status == 409 or pause is None or e.status < 500:
+                raise _failed(name, str(e)) from None
+        except OSError as e:
+            unknown = True
+            if pause is None:
+                raise _failed(name, type(e).__name__) from None
+        time.sleep(pause)
+
+
+def _failed(name: str, why: str) -> TransientError:
+    return TransientError(
+        "NoRpcSecret",
+        f"the Secret {name}, by which the driver and its executors know each other, could not be made ({why}). No executor is "
+        "started without one. The next attempt uses another name.",
+    )

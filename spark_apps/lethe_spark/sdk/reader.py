@@ -1,0 +1,299 @@
+"""Reading a table with Spark, without the rows that its ledger says are deleted; or what came and went between two
+snapshots. I/O: reads metadata and ledgers, no rows yet.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from lethe.base.errors import InputError
+from lethe.files.bounds import split_by_bounds
+from lethe.files.increment import Files
+from lethe.files.read_plan import ReadPlan, covered_by, plan_read, skipped_runs, unsure_of
+from lethe.iceberg import catalogs
+from lethe.iceberg.facts import TableFacts, column_dropped, observe
+from lethe.iceberg.snapshot_files import Lens
+from lethe.iceberg.snapshots import resolve_snapshot, schema_of
+from lethe.ledger_store import store as ledger_store
+from lethe.read.increment import Moment, Which, find_rows, resolve_range
+from pyiceberg.table import Table
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage, without_our_deletes
+from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.jvm.sql_names import quoted_path
+from lethe_spark.sql.folder_server import require_served
+from lethe_spark.sql.frames import anti_join, named, outside, semi_join
+
+# Files of nothing but deleted rows are kept closed by conditions on the batch column, as long as few will do: each row is
+# compared with each of them.
+RUNS_AT_MOST: Final = 8
+# The others are read along, and filtered, unless they make up this part of the bytes: then the read names the files to
+# open. That costs Spark what it knows of a table: filters added to the frame later choose no files any more.
+SPLIT_FROM: Final = 0.3
+# Spark's temporary views hold the files of a read by name only: these hold them, until a view of that name is made again.
+_VIEWS: Final[dict[str, DataFrame]] = {}
+
+
+def read(
+    spark: SparkSession,
+    table: str,
+    *,
+    snapshot_id: int | None = None,
+    as_of: datetime | None = None,
+    filter: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    rows: Which | None = None,
+    batch_column: str = "batch_id",
+) -> DataFrame:
+    """The rows of a table at its head, at a snapshot or at a time; or, with `since`, the rows that came or went.
+
+    What is returned is of one snapshot, and of the ledger of that snapshot: it stays the same when the table goes on.
+
+    Args:
+        table: `catalog.namespace.table`; the catalog is one that both this session and `.pyiceberg.yaml` know.
+        as_of: An aware datetime: the head of that moment. Excludes `snapshot_id`.
+        filter: SQL text, a condition on the rows. Given here rather than on the frame, it also chooses the files, and
+            only the tombstones that lie in those are loaded.
+        since: Read the increment after this snapshot (id) or moment (aware datetime). Excludes the two above.
+        until: Where the increment ends, with what that snapshot did; the head by default.
+        rows: Of an increment, `"appended"` (the default) or `"deleted"`.
+        batch_column: Only looked at for a table that Lethe has not prepared; a prepared one remembers its own.
+    Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
+        ErasedBetween, ColumnGone, BatchColumnDropped), LedgerError, if a ledger cannot be read.
+    """
+    catalog, dot, name = table.partition(".")
+    if not dot or "." not in name:
+        raise InputError("InvalidRead", f"{table!r}: expected catalog.namespace.table.")
+    require_served(spark, catalog, name, catalogs.properties(catalog))
+    loaded = catalogs.load(catalog).load_table(name)
+    source = _Source(spark, catalog, name, loaded, observe(loaded, batch_column, name=name))
+    if since is not None:
+        if snapshot_id is not None or as_of is not None:
+            raise InputError("InvalidRead", "since reads an increment; snapshot_id and as_of read a whole table.")
+        frame = _increment(source, since, until, rows or "appended")
+        return _filtered(frame, filter)
+    if until is not None or rows is not None:
+        raise InputError("InvalidRead", "until and rows belong to since: say from where on.")
+    chosen = resolve_snapshot(source.facts, loaded, snapshot_id, as_of)
+    if chosen is None:
+        return _filtered(source.empty(), filter)
+    return _snapshot(source, chosen, snapshot_id is not None or as_of is not None, filter)
+
+
+def create_view(spark: SparkSession, view: str, table: str, **how: Any) -> None:
+    """Make a temporary view for SQL of what `read` returns; `how` are its options.
+
+    The view is of the snapshot that was the head when it was made: make it again to see newer rows.
+    """
+    frame = read(spark, table, **how)
+    frame.createOrReplaceTempView(view)
+    _VIEWS[view] = frame
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A table as both sides see it."""
+
+    spark: SparkSession
+    catalog: str
+    name: str
+    table: Table
+    facts: TableFacts
+
+    def empty(self) -> DataFrame:
+        return self.spark.table(self._quoted).limit(0)
+
+    def at(self, snapshot_id: int) -> DataFrame:
+        """All rows of a snapshot, deleted or not, in the columns of then."""
+        return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self._quoted)
+
+    def has_columns_of_now(self, snapshot_id: int) -> bool:
+        return schema_of(self.table, snapshot_id).schema_id == self.table.schema().schema_id
+
+    def has_names_of_now(self, snapshot_id: int) -> bool:
+        """Whether each column of then is there, under the name it had."""
+        now = self.table.schema()
+        return all(now.find_column_name(f.field_id) == f.name for f in schema_of(self.table, snapshot_id).fields)
+
+    @property
+    def field_id(self) -> int | None:
+        """The batch column's, also of one that was dropped since: older snapshots have it."""
+        return self.facts.remembered_field_id or self.facts.batch_field_id
+
+    def column_at(self, snapshot_id: int | None) -> str | None:
+        """The batch column's name: by field id, since it may have had another name then."""
+        schema = schema_of(self.table, snapshot_id)
+        return schema.find_column_name(self.field_id) if self.field_id is not None else None
+
+    def java(self) -> SparkTable:
+        found = SparkTable.load(self.spark, self.catalog, self.name)
+        if found is None:
+            raise InputError("TableNotFound", f"Spark's catalog {self.catalog} has no table {self.name}.")
+        return found
+
+    @property
+    def _quoted(self) -> str:
+        return quoted_path(self.catalog, self.name)
+
+
+def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> DataFrame:
+    current = source.has_columns_of_now(chosen)
+    java: SparkTable | None = None
+    tasks: Tasks | None = None
+    if not past and not current:
+        # The head has the columns of now; by its id, Spark would read it with those of the time it was committed.
+        java = source.java()
+        tasks = plan_tasks(java, chosen)
+        frame = stage(java, [(tasks, frozenset(tasks.paths))]) if tasks.paths else source.empty()
+    else:
+        frame = source.at(chosen)
+    column = source.column_at(chosen if past else None)
+    wanted = _filtered(frame, filter, pushed=not past or source.has_names_of_now(chosen))
+    loaded = ledger_store.load(source.table.io, source.facts, chosen)
+    if not loaded.ledger.tombstones:
+        return wanted
+    if source.field_id is None or column is None:
+        raise column_dropped(source.facts, f"the schema that snapshot {chosen} is read with")
+    lens = Lens.on(source.table, source.field_id)
+    files = lens.bounds(Files.LIVE, chosen)
+    if filter is not None and current:
+        java = java or source.java()
+        tasks = plan_tasks(java, chosen, filter)
+        planned = frozenset(tasks.paths)
+        files = [f for f in files if f.path in planned]
+    with ledger_store.naming(source.facts, chosen):
+        tombstones = loaded.ledger.tombstones_within(source.field_id, covered_by(files))
+    foreign = lens.foreign(chosen, loaded.resolution, source.facts.snapshots)
+    plan = plan_read(unsure_of(files, foreign), tombstones)
+    if not plan.filtered and not plan.skipped:
+        return wanted
+    runs = skipped_runs(plan, RUNS_AT_MOST if current else 0)
+    left = sum(f.size for f in plan.skipped) - sum(r.size for r in runs)
+    if not current or left < SPLIT_FROM * sum(f.size for f in files):
+        return anti_join(outside(wanted, column, [(r.lower, r.upper) for r in runs]), column, plan.hidden_ids)
+    java = java or source.java()
+    tasks = tasks or plan_tasks(java, chosen)
+    return _split(java, tasks, plan, column, filter) or wanted.limit(0)
+
+
+def _split(table: SparkTable, tasks: Tasks, plan: ReadPlan, column: str, filter: str | None) -> DataFrame | None:
+    """The plain files and the others, each read in its own way; None when there is no file to read."""
+    frames: list[DataFrame] = []
+    for files, ids in ((plan.plain, frozenset[str]()), (plan.filtered, plan.ids)):
+        if files:
+            frame = stage(table, [(tasks, frozenset(f.path for f in files))])
+            frames.append(anti_join(_filtered(frame, filter), column, ids))
+    return _union(frames)
+
+
+def _increment(source: _Source, since: Moment, until: Moment | None, which: Which) -> DataFrame:
+    within = resolve_range(source.facts, source.table, since, until)
+    if within is None:
+        return source.empty()
+    column = source.column_at(None)
+    if column is None and source.field_id is not None:
+        raise column_dropped(source.facts, "the table")
+    lens = Lens.on(source.table, source.field_id)
+    found = find_rows(lens, source.facts, within, which, lens.bounds)
+    end = within.until if until is not None else None
+    # Files by what is read of them: all rows, those of some batches, or those of all others.
+    groups: dict[tuple[frozenset[str], bool], list[tuple[int, frozenset[str]]]] = {}
+    for f in found:
+        split = split_by_bounds(f.files, f.rows.ids)
+        at = f.rows.snapshot_id
+        if f.rows.files is Files.REMOVED:
+            at = source.facts.snapshots[at].parent_id or at
+        whole = split.must if f.rows.of_ids else split.cannot
+        for files, key in ((whole, (frozenset[str](), False)), (split.might, (f.rows.ids, f.rows.of_ids))):
+            if files:
+                groups.setdefault(key, []).append((at, frozenset(x.path for x in files)))
+    if not groups:
+        return _in_columns_of(source, source.empty(), end)
+    java = source.java()
+
+    def plan(at: int) -> Tasks:
+        tasks = plan_tasks(java, at)
+        return without_our_deletes(java, tasks) if lens.has_our_deletes(at) else tasks
+
+    planned: dict[int, Tasks] = {within.until: plan(within.until)}
+    frames: list[DataFrame] = []
+    for (ids, of_ids), wanted in groups.items():
+        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.masks)))
+        frames.append(semi_join(frame, column or "", ids) if of_ids else anti_join(frame, column or "", ids))
+    union = _union(frames)
+    assert union is not None
+    return _in_columns_of(source, union, end)
+
+
+def _tasks_of(
+    plan: Callable[[int], Tasks],
+    planned: dict[int, Tasks],
+    until: int,
+    wanted: list[tuple[int, frozenset[str]]],
+    as_of: bool,
+) -> list[tuple[Tasks, Collection[str]]]:
+    """The tasks of these paths, planned at the end of the range where they are still part of the table (no deletes of
+    others can lie in between), else at the snapshot each is asked for at.
+
+    Args:
+        as_of: Always at that snapshot: deletion vectors came in between.
+    """
+    if as_of:
+        planned |= {at: plan(at) for at in {at for at, _ in wanted} - planned.keys()}
+        return [(planned[at], paths) for at, paths in wanted]
+    live = frozenset(planned[until].paths)
+    chosen: list[tuple[Tasks, Collection[str]]] = [
+        (planned[until], frozenset(p for _, paths in wanted for p in paths) & live)
+    ]
+    for at, paths in wanted:
+        gone = paths - live
+        if gone and at not in planned:
+            planned[at] = plan(at)
+        if gone:
+            chosen.append((planned[at], gone))
+    return chosen
+
+
+def _in_columns_of(source: _Source, frame: DataFrame, snapshot_id: int | None) -> DataFrame:
+    """The rows, read in the columns of now, in those of a snapshot. Raises: InputError (ColumnGone)."""
+    then = schema_of(source.table, snapshot_id)
+    if then.schema_id == source.table.schema().schema_id:
+        return frame
+    columns = []
+    for f in then.fields:
+        now = source.table.schema().find_column_name(f.field_id)
+        if now is None:
+            raise InputError(
+                "ColumnGone",
+                f"{source.facts.name}: column {f.name}, which snapshot {snapshot_id} has, was dropped since, and Spark "
+                "cannot read an increment with it. Leave `until` out, or read with lethe.scan.",
+            )
+        columns.append(named(now).alias(f.name))
+    return frame.select(*columns)
+
+
+def _filtered(frame: DataFrame, filter: str | None, pushed: bool = True) -> DataFrame:
+    """The rows that satisfy SQL text. Raises: InputError (InvalidRead), if it is no condition on them.
+
+    Args:
+        pushed: Whether Spark may hand it down to Iceberg, which looks for its columns among those of now.
+    """
+    if filter is None:
+        return frame
+    try:
+        return frame.filter(filter) if pushed else frame.filter(F.coalesce(F.expr(filter), F.lit(False)))
+    except (AnalysisException, ParseException) as e:
+        first = str(e).strip().splitlines()[0][:300]
+        raise InputError("InvalidRead", f"filter={filter!r} is no condition on the table's rows: {first}") from e
+
+
+def _union(frames: list[DataFrame]) -> DataFrame | None:
+    result: DataFrame | None = None
+    for frame in frames:
+        result = frame if result is None else result.unionByName(frame)
+    return result

@@ -1,0 +1,282 @@
+"""Tables of a catalog of type hadoop for this process's Spark: a REST catalog on loopback, backed by the folder itself.
+
+I/O. Spark's own Hadoop catalog commits by a rename, and trusts `version-hint.text`; Iceberg lets nobody put another way of
+committing under it but a Java class. Its REST client, though, asks whoever answers: here the answers come from
+`lethe.hadoop.metadata_folder`, and Iceberg's own code, in the session's JVM, makes the metadata.
+"""
+
+import hmac
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, Protocol
+from urllib.parse import unquote_plus, urlsplit
+
+from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
+from lethe.hadoop.catalog import FolderCatalog
+from lethe.hadoop.metadata_folder import Version
+from lethe.iceberg import catalogs
+from lethe.uri import contains
+from pyspark.sql import SparkSession
+
+from lethe_spark.jvm.backoff import ATTEMPTS
+from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
+
+log = logging.getLogger(__name__)
+
+TOKEN: Final = "X-Lethe-Token"
+_TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables"
+ENDPOINTS: Final = (
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "POST /v1/{prefix}/namespaces",
+    f"POST {_TABLE}",
+    f"GET {_TABLE}/{{table}}",
+    f"POST {_TABLE}/{{table}}",
+)
+_ELSEWHERE: Final = "write.metadata.path"
+
+
+class Metadata(Protocol):
+    """Who makes metadata of requests; see `JvmMetadata`."""
+
+    def created(self, location: str, request: str) -> str: ...
+
+    def updated(self, location: str, metadata: str, request: str) -> str | None: ...
+
+
+class NotThere(Exception):
+    """Something that was asked for; `kind` is Iceberg's name of the exception."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Tables:
+    """What the catalog does with the tables of one folder."""
+
+    def __init__(self, catalog: FolderCatalog, metadata: Metadata) -> None:
+        self._catalog = catalog
+        self._metadata = metadata
+
+    def load(self, parts: tuple[str, ...]) -> Version:
+        found = self._catalog.metadata_folder(parts).current()
+        if found is None:
+            raise NotThere("NoSuchTableException", f"there is no table in {self._catalog.location(parts)}")
+        return found
+
+    def create(self, namespace: tuple[str, ...], request: str) -> Version:
+        """Raises: ConflictError, if there is such a table; InputError (NotSupported, InvalidTableDefinition)."""
+        wanted = json.loads(request)
+        parts = (*namespace, str(wanted["name"]))
+        folder = self._catalog.metadata_folder(parts)
+        if wanted.get("stage-create"):
+            raise InputError(
+                "NotSupported",
+                f"{'.'.join(parts)}: in a catalog of type hadoop a table is created empty: CREATE TABLE without AS SELECT.",
+            )
+        if wanted.get("location") and not _same_place(str(wanted["location"]), folder.location):
+            raise InputError(
+                "NotSupported", f"{'.'.join(parts)}: its place is {folder.location}, by its name; leave LOCATION out."
+            )
+        if folder.current() is not None:
+            raise ConflictError("TableExists", f"there is a table in {folder.location}")
+        text = self._metadata.created(folder.location, request)
+        self._check(folder.location, json.loads(text))
+        return folder.commit(None, text)
+
+    def change(self, parts: tuple[str, ...], request: str) -> Version:
+        """Raises: ConflictError, if what the request requires does not hold, or others were faster again and again;
+        UnknownCommitState, InputError (NotSupported, InvalidChange)."""
+        folder = self._catalog.metadata_folder(parts)
+        for _ in range(ATTEMPTS):
+            base = self.load(parts)
+            text = self._metadata.updated(base.location, base.text, request)
+            if text is None:
+                return base
+            self._check(str(base.document["location"]), json.loads(text))
+            try:
+                return folder.commit(base, text)
+            except ConflictError as e:
+                # The request may hold on the new version as well: what it requires is looked at again.
+                log.info("%s: a commit lost its race: %s", folder.location, e.reason)
+        raise ConflictError("CommitFailed", f"{folder.location}: other writers were faster in {ATTEMPTS} attempts")
+
+    def _check(self, location: str, made: Mapping[str, Any]) -> None:
+        if not _same_place(str(made["location"]), location) or _ELSEWHERE in (made.get("properties") or {}):
+            raise InputError(
+                "NotSupported",
+                f"{location}: a table of a catalog of type hadoop is found by its folder, so neither it nor its metadata "
+                f"({_ELSEWHERE}) can be moved elsewhere.",
+            )
+
+
+class FolderServer:
+    """Answers on loopback, to whoever has the token, for as long as the process lives."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.token = secrets.token_urlsafe(24)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="lethe-folder-catalog", daemon=True).start()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, method: str, path: str, body: str) -> str:
+        """The JSON text of an answer. Raises: NotThere, LetheError; whatever the storage raises."""
+        steps = [unquote_plus(step) for step in urlsplit(path).path.strip("/").split("/")]
+        match method, steps[1:]:
+            case "GET", ["config"]:
+                return json.dumps({"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
+            case "POST", ["namespaces"]:
+                return json.dumps({"namespace": json.loads(body)["namespace"], "properties": {}})
+            case "GET", ["namespaces", namespace]:  # a namespace is a folder, there with its first table
+                return json.dumps({"namespace": _levels(namespace), "properties": {}})
+            case "POST", ["namespaces", namespace, "tables"]:
+                return _loaded(self.tables.create(_levels(namespace), body))
+            case "GET", ["namespaces", namespace, "tables", name]:
+                return _loaded(self.tables.load((*_levels(namespace), name)))
+            case "POST", ["namespaces", namespace, "tables", name]:
+                return _loaded(self.tables.change((*_levels(namespace), name), body))
+        raise NotThere("NotFoundException", f"a catalog of type hadoop does not do this: {method} {path}")
+
+
+def _levels(namespace: str) -> tuple[str, ...]:
+    return tuple(namespace.split("\x1f"))
+
+
+def _same_place(a: str, b: str) -> bool:
+    return contains(a, b) and contains(b, a)
+
+
+def _loaded(found: Version) -> str:
+    return f'{{"metadata-location": {json.dumps(found.location)}, "config": {{}}, "metadata": {found.text}}}'
+
+
+def _status(error: Exception) -> tuple[int, str]:
+    """The HTTP status, and Iceberg's name, of what went wrong. 500 is what its client takes for "nobody knows"."""
+    match error:
+        case NotThere():
+            return 404, error.kind
+        case ConflictError(reason="TableExists"):
+            return 409, "AlreadyExistsException"
+        case ConflictError():
+            return 409, "CommitFailedException"
+        case InputError() | UnicodeDecodeError():
+            return 400, "BadRequestException"
+    return 500, type(error).__name__
+
+
+def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # an answer is one packet, not head and body one after the other
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def do_POST(self) -> None:
+            self._answer()
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if not hmac.compare_digest(self.headers.get(TOKEN, "").encode(), server.token.encode()):
+                return self._send(401, _error(401, "NotAuthorizedException", "this catalog serves one process only"))
+            try:
+                return self._send(200, server.answer(self.command, self.path, body.decode()))
+            except Exception as e:
+                status, kind = _status(e)
+                text = str(e) if isinstance(e, (LetheError, NotThere)) else f"{type(e).__name__}, see the driver's log"
+                if status == 500:
+                    log.warning("%s %s: %s", self.command, self.path, text, exc_info=e)
+                return self._send(status, _error(status, kind, text))
+
+        def _send(self, status: int, text: str) -> None:
+            content = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            log.debug(format, *args)
+
+    return Handler
+
+
+def _error(status: int, kind: str, message: str) -> str:
+    return json.dumps({"error": {"message": message, "type": kind, "code": status}})
+
+
+_SERVERS: Final[dict[str, FolderServer]] = {}
+
+
+def serve(session: SparkSession, name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Serve a catalog of type hadoop to this process; the Spark settings of it.
+
+    Raises: InputError (CatalogNotServed), if the session already has a catalog of that name that is not this one;
+        InputError (UnsupportedCatalog, UnsupportedIceberg).
+    """
+    known = session.conf.get(f"spark.sql.catalog.{name}", None)
+    if known is not None and not serves(session, name):
+        raise _not_served(name)
+    catalog = catalogs.load(name)
+    assert isinstance(catalog, FolderCatalog)
+    escape_requests(session)
+    tables = Tables(catalog, JvmMetadata(session))
+    if name not in _SERVERS:
+        _SERVERS[name] = FolderServer(tables)
+    server = _SERVERS[name]
+    server.tables = tables  # of this session: an earlier one may have been stopped
+    as_rest = {**properties, "type": "rest", "uri": server.uri, f"spark.header.{TOKEN}": server.token}
+    return catalogs.spark_properties(name, as_rest)
+
+
+def serves(session: SparkSession, name: str) -> bool:
+    """Whether the session's catalog of that name is the one served here."""
+    return name in _SERVERS and session.conf.get(f"spark.sql.catalog.{name}.uri", None) == _SERVERS[name].uri
+
+
+def require_served(session: SparkSession, catalog: str, table: str, properties: Mapping[str, str]) -> None:
+    """Of a catalog of type hadoop, see to it that Spark's is the one served here, and that the table, if there is one, can
+    be read: through Spark, the reason why not would be lost. Of a REST catalog, that it shows the history of tables.
+
+    Raises: InputError (CatalogNotServed, UnsupportedCatalog, InvalidName, UnsupportedStorage), TableError (MetadataUnreadable,
+        MetadataAmbiguous), TransientError.
+    """
+    is_folder = catalogs.is_folder(properties)
+    if is_folder and not serves(session, catalog):
+        raise _not_served(catalog)
+    try:
+        if is_folder:
+            catalogs.load(catalog).table_exists(table)
+        else:
+            catalogs.require_history(catalog, properties)
+    except LetheError:
+        raise
+    except Exception as e:
+        raise TransientError(
+            "CatalogOrStorageAway",
+            f"{type(e).__name__} while looking for {table} in the catalog {catalog}. Nothing was changed; try again later.",
+        ) from e
+
+
+def _not_served(name: str) -> InputError:
+    return InputError(
+        "CatalogNotServed",
+        f"this session's catalog {name} is Spark's own of type hadoop, or none: it commits by a rename, which may replace "
+        f"another writer's commit. Leave spark.sql.catalog.{name} out of Spark's settings, and make the session with "
+        f"lethe_spark.make_session({name!r}) before the catalog is first used.",
+    )

@@ -1,0 +1,242 @@
+"""A listing of any length is folded into what a decision needs, and no more of it is remembered."""
+
+import tracemalloc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from lethe.buffer import digest as module
+from lethe.buffer.batch import BufferedBatch, ListedObject, NoBatch
+from lethe.buffer.digest import BufferDigest, Standing, digest, standing
+from lethe.buffer.layout import Directories, Files, Layout, folders_of
+from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
+
+from tests.builders import NOW, a_batch, a_ledger, ago, an_object, listed
+
+ROOT = "s3://lake/buffer"
+MIB = 1024 * 1024
+
+
+def buffered(id: str = "A", *, age_seconds: float = 60, size: int = 10, complete: bool = True, etag: str = "e") -> Any:
+    folder = f"{ROOT}/batch_id={id}"
+    marker = (an_object(f"{folder}/_SUCCESS", 0, "m"),) if complete else ()
+    objects = (*marker, an_object(f"{folder}/p.parquet", size, etag))
+    return BufferedBatch(id, folder, objects, complete, size, NOW - timedelta(seconds=age_seconds))
+
+
+def promoted(batch: BufferedBatch, **changes: Any) -> BatchEntry:
+    return a_batch(batch.id, **{"objects": batch.data_objects, "time": ago(days=2), **changes})
+
+
+def digested(*found: BufferedBatch | NoBatch, ledger: Ledger | None = None, **changes: Any) -> BufferDigest:
+    known = (ledger or a_ledger()).batches
+    wanted = {"run_takes": 100, "retention_seconds": 3600, "now": NOW, **changes}
+    return digest(found, lambda ids: {i: known[i] for i in ids if i in known}, **wanted)
+
+
+def ids(found: BufferDigest) -> list[str]:
+    return [b.id for b in found.oldest]
+
+
+REFUSED = buffered("F")
+TAKEN_BACK = [BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED]
+
+
+@pytest.mark.parametrize(
+    ("batch", "entry", "expected"),
+    [
+        (buffered(), None, Standing.WAITING),
+        (buffered(complete=False), None, Standing.INCOMPLETE),
+        (replace(buffered(), objects=buffered().objects[:1]), None, Standing.INCOMPLETE),  # a marker alone
+        (buffered(), a_batch(), Standing.PROMOTED),
+        (buffered(complete=False), a_batch(), Standing.PROMOTED),  # its marker went first
+        *((buffered(), a_batch("A", s), Standing.PROMOTED) for s in TAKEN_BACK),
+        *((buffered(), a_batch("A", s, rows=None), Standing.WITHHELD) for s in TAKEN_BACK),
+        (buffered(complete=False), a_batch("A", BatchState.REVERTED, rows=None), Standing.INCOMPLETE),
+        (REFUSED, a_batch("F", BatchState.REFUSED, objects=REFUSED.data_objects), Standing.REFUSED),
+        (buffered("F", etag="new"), a_batch("F", BatchState.REFUSED, objects=REFUSED.data_objects), Standing.WAITING),
+        (REFUSED, a_batch("F", BatchState.REFUSED, objects=()), Standing.REFUSED),
+        (buffered("F", complete=False), a_batch("F", BatchState.REFUSED), Standing.INCOMPLETE),
+    ],
+)
+def test_what_becomes_of_a_batch(batch: BufferedBatch, entry: BatchEntry | None, expected: Standing) -> None:
+    """Promoted, reverted, replaced: never again. Refused: only when its objects changed."""
+    assert expected is standing(batch, entry)
+
+
+def test_every_batch_is_counted_once_and_the_first_are_named() -> None:
+    refused = [a_batch(f"F{n:02}", BatchState.REFUSED, objects=()) for n in range(25)]
+    ledger = a_ledger(batches=[a_batch("P"), a_batch("W", BatchState.REVERTED, rows=None), *refused])
+    found = [buffered("A", size=7), buffered("I", complete=False), buffered("P"), buffered("W")]
+    strays = [NoBatch(f"stray{n:02}", "no batch") for n in range(30)]
+
+    made = digested(*found, *(buffered(e.id) for e in refused), *strays, ledger=ledger)
+
+    assert (made.batches, made.bytes, ids(made)) == (1, 7, ["A"])
+    assert (made.incomplete, made.promoted, made.withheld, made.refused) == (1, 1, 1, 25)
+    assert made.refused_ids == tuple(f"F{n:02}" for n in range(20))
+    assert (made.invalid, made.invalid_folders[0], len(made.invalid_folders)) == (30, ("stray00", "no batch"), 20)
+    assert made.objects == 57
+
+
+def test_the_oldest_are_known_one_by_one_and_the_others_counted() -> None:
+    """Wherever in the listing they come."""
+    ages = [3, 9, 1, 7, 5, 8, 2, 6, 4, 10]
+
+    made = digested(*(buffered(f"b{a}", age_seconds=a, size=a) for a in ages), run_takes=3)
+
+    assert (made.batches, made.bytes) == (10, 55)
+    assert ids(made) == ["b10", "b9", "b8"]
+    assert made.oldest[0].oldest_time == ago(seconds=10)
+
+
+@pytest.mark.parametrize("run_takes", [1, 2, 7, 1000])
+def test_the_oldest_are_the_same_however_often_the_younger_are_dropped(
+    run_takes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OBJECTS_PER_PIECE", 3)
+    batches = [buffered(f"b{n:03}", age_seconds=n * 37 % 101) for n in range(100)]
+    by_age = sorted(batches, key=lambda b: (b.oldest_time, b.id))
+
+    made = digested(*batches, run_takes=run_takes)
+
+    assert ids(made) == [b.id for b in by_age[:run_takes]]
+    assert made.batches == 100
+
+
+def test_the_ledger_is_asked_once_for_each_piece_of_the_listing() -> None:
+    asked: list[int] = []
+
+    def look_up(wanted: Sequence[str]) -> Mapping[str, BatchEntry]:
+        asked.append(len(wanted))
+        return {}
+
+    digest((buffered(f"b{n}") for n in range(1300)), look_up, 10, 3600, NOW)
+
+    assert asked == [500, 500, 300]  # of two objects each
+
+
+def test_two_folders_of_one_id_do_not_wait_wherever_they_lie() -> None:
+    """Which of them is the batch is nobody's to guess, and promoting both would double it."""
+    twin = replace(buffered("a b"), folder=f"{ROOT}/batch_id=a%20b")
+
+    made = digested(buffered("a b"), buffered("c"), *(buffered(f"d{n}") for n in range(2000)), twin, run_takes=5000)
+
+    assert "a b" not in ids(made)
+    assert (made.batches, made.invalid) == (2001, 2)
+    told = "several names in the buffer stand for the batch 'a b'"
+    assert dict(made.invalid_folders) == {"batch_id=a b": told, "batch_id=a%20b": told}
+
+
+def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:
+    """From a store that lists in no order: half of a batch would be taken for all of it."""
+    objects = [listed(f"{ROOT}/batch_id={k}") for k in ("A/_SUCCESS", "A/o", "B/_SUCCESS", "B/p", "A/p")]
+
+    made = digested(*folders_of(objects, ROOT, Directories("batch_id")))
+
+    assert ids(made) == ["B"]
+
+
+def test_what_retention_may_delete_is_bounded_and_the_rest_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OBJECTS_PER_SWEEP", 4)
+    batches = [buffered(i) for i in "ABC"]
+    young = buffered("Y")
+    ledger = a_ledger(batches=[*map(promoted, batches), promoted(young, time=NOW)])
+
+    made = digested(*batches, young, ledger=ledger)
+
+    assert [b.id for b in made.expired] == ["A", "B"]
+    assert made.promoted == 4
+    assert made.swept().expired == ()
+
+
+def test_a_batch_of_more_objects_than_are_deleted_at_a_time_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OBJECTS_PER_SWEEP", 1)
+    batches = [buffered(i) for i in "AB"]
+
+    made = digested(*batches, ledger=a_ledger(batches=map(promoted, batches)))  # type: ignore[arg-type]
+
+    assert [b.id for b in made.expired] == ["A"]
+
+
+def test_what_was_added_to_a_promoted_batch_is_named() -> None:
+    batch = buffered("A")
+    ledger = a_ledger(batches=[promoted(buffered("A", etag="as promoted"))])
+
+    made = digested(batch, ledger=ledger)
+
+    assert (made.unexpected, made.unexpected_keys) == (1, (batch.data_objects[0].key,))
+    assert made.expired == ()
+
+
+def test_on_a_later_ledger_what_was_settled_meanwhile_does_not_wait_but_is_counted_as_what_it_is() -> None:
+    """A run or a Restatement has committed since the buffer was listed."""
+    found = [*(buffered(i, size=10, age_seconds=age) for age, i in enumerate("DCBA")), buffered("E"), buffered("W")]
+    before = a_ledger(batches=[a_batch("F", BatchState.REFUSED, objects=())])
+    made = digested(*found, buffered("F"), ledger=before)
+    judged = buffered("B").data_objects
+    settled = (
+        a_batch("A"),
+        a_batch("B", BatchState.REFUSED, objects=judged),
+        a_batch("W", BatchState.REVERTED, rows=None),
+    )
+
+    left = made.as_of(a_ledger(batches=settled).batches)
+
+    assert (ids(left), left.batches, left.bytes) == (["E", "C", "D"], 3, 30)
+    assert (left.promoted, left.withheld, left.refused, left.refused_ids) == (1, 1, 2, ("F", "B"))
+    assert left.as_of(a_ledger(batches=settled).batches) == left
+    assert made.as_of({}) == made
+
+
+def test_a_batch_that_was_refused_waits_again_with_other_objects() -> None:
+    made = digested(buffered("B", etag="new"))
+    later = a_ledger(batches=[a_batch("B", BatchState.REFUSED, objects=buffered("B").data_objects)])
+
+    assert ids(made.as_of(later.batches)) == ["B"]
+
+
+def a_listing(objects: int) -> Iterator[ListedObject]:
+    """As a store lists them, four to a batch and none of them kept; the ages go up and down."""
+    for n in range(objects // 4):
+        folder, at = f"{ROOT}/batch_id=2026-03-01.{n:07}", ago(seconds=n * 7919 % 100_003)
+        yield listed(f"{folder}/_SUCCESS", 0, f"m{n}", at)
+        for part in range(3):
+            key = f"{folder}/part-0000{part}-of-00003.snappy.parquet"
+            yield listed(key, 1000, f"an-etag-has-thirty-two-characters{part}{n:07}", at)
+
+
+def a_listing_of_files(count: int) -> Iterator[ListedObject]:
+    """Each of them a batch."""
+    for n in range(count):
+        key = f"{ROOT}/2026-03-01.{n:07}.snappy.parquet"
+        yield listed(key, 1000, f"an-etag-has-thirty-two-characters0{n:07}", ago(seconds=n * 7919 % 100_003))
+
+
+@pytest.mark.parametrize(
+    ("listing", "layout", "counts", "bytes_at_most"),
+    [
+        (a_listing(200_000), Directories("batch_id"), (45_000, 5_000), 8 * MIB),
+        (a_listing_of_files(200_000), Files(), (180_000, 20_000), 16 * MIB),  # four times the batches, by their hashes
+    ],
+    ids=["Directory", "File"],
+)
+def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
+    listing: Iterator[ListedObject], layout: Layout, counts: tuple[int, int], bytes_at_most: int
+) -> None:
+    """200,000 objects, a tenth of them promoted: kept whole they would be 80 MiB."""
+
+    def look_up(wanted: Sequence[str]) -> Mapping[str, BatchEntry]:
+        return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.removesuffix(".snappy").endswith("7")}
+
+    tracemalloc.start()
+    try:
+        made = digest(folders_of(listing, ROOT, layout), look_up, 2000, 3600, NOW)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (200_000, *counts, 2000)
+    assert peak < bytes_at_most

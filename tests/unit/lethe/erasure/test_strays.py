@@ -1,0 +1,209 @@
+"""Files that no snapshot names: which may hold rows of an erasure, and what becomes of them."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from lethe.erasure.progress import Claim, claims
+from lethe.erasure.strays import (
+    UNKNOWN,
+    Content,
+    Locations,
+    Stray,
+    Upload,
+    fate,
+    fate_of_upload,
+    is_of_run,
+    may_hold,
+    strays,
+)
+from lethe.erasure.writers import Writer, writer_blockers
+from lethe.ledger.erasure import Blocker, Erasure, Holder
+from lethe.uri import place
+
+from tests.builders import FIELD, NOW, a_ledger, a_request_entry, ago
+
+TABLE, BUFFER = "s3://lake/air/flights", "s3://lake/buffer"
+RUN, OTHER_RUN = "0" * 32, "1" * 32
+LOCATIONS = Locations(
+    (TABLE,), ("s3://lake/shared",), (f"{TABLE}/metadata",), (f"{TABLE}/data", f"{TABLE}/old", "s3://lake/shared")
+)
+
+
+def a_claim(*ids: str, records: bool = False, purged_hours_ago: float = 0, purged_at: int | None = 7) -> Claim:
+    key = "ns/erase/0"
+    erasure = Erasure(key, 4 if records else FIELD, None, 6, purged_at, ago(hours=purged_hours_ago))
+    ledger = a_ledger(requests=[a_request_entry(key, operation="Erase", batch_ids=ids)], erasures=(erasure,))
+    (claim,) = claims(ledger, {}, FIELD)
+    return claim
+
+
+def found(*paths: str, named: tuple[str, ...] = (), writers: tuple[Writer, ...] = ()) -> dict[str, str]:
+    listed = [(p, NOW) for p in paths]
+    return {s.path: s.run for s in strays(listed, {place(n) for n in named}, LOCATIONS, BUFFER, writers)}
+
+
+def a_writer(*ids: str, since: int = 5, run: str = RUN, folder: str = "") -> Writer:
+    return Writer(run, folder, since, frozenset(ids) or None)
+
+
+# --- which there are ------------------------------------------------------------------------------------------------
+
+
+def test_a_data_file_anywhere_below_a_location_that_no_snapshot_names_is_one() -> None:
+    own, foreign, old = f"{TABLE}/data/{RUN}/day=1/f.parquet", f"{TABLE}/data/f.orc", f"{TABLE}/old/{RUN}/f.avro"
+    hidden_partition = f"{TABLE}/data/_day=1/f.parquet"
+
+    assert found(own, foreign, old, hidden_partition) == {own: RUN, foreign: "", old: RUN, hidden_partition: ""}
+    assert found(own, foreign, named=(own.replace("s3:", "s3a:"),)) == {foreign: ""}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{TABLE}/metadata/m.avro",
+        f"{TABLE}/_tombstones/00000001-x-batches.avro",
+        f"{TABLE}/data/.f.parquet.crc",
+        f"{TABLE}/data/.tmp/f.parquet",
+        f"{TABLE}/data/v.puffin",
+        "s3://lake/buffer/batch_id=A/f.parquet",
+    ],
+)
+def test_what_is_no_data_file_of_the_table_is_none(path: str) -> None:
+    assert found(path) == {}
+
+
+def test_another_tables_files_and_batches_within_are_none() -> None:
+    other, batch = f"{TABLE}/data/nested", f"{TABLE}/data/batch_id=A"
+    paths = [f"{other}/metadata/v1.metadata.json", f"{other}/data/f.parquet", f"{batch}/_SUCCESS", f"{batch}/f.parquet"]
+
+    assert found(*paths, f"{TABLE}/data/mine.parquet") == {f"{TABLE}/data/mine.parquet": ""}
+
+
+def test_in_a_folder_that_tables_share_only_the_folders_of_known_runs_are_looked_at() -> None:
+    ours, others = f"s3://lake/shared/{RUN}/f.parquet", f"s3://lake/shared/{OTHER_RUN}/f.parquet"
+
+    assert found(ours, others) == {}
+    assert found(ours, others, writers=(a_writer(folder=f"s3://lake/shared/{RUN}"),)) == {ours: RUN}
+
+
+def test_what_is_listed_once_is_below_no_other() -> None:
+    assert set(LOCATIONS.roots) == {TABLE, "s3://lake/shared"}
+
+
+# --- which may hold rows --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "holds"),
+    [
+        (Content(True, "A", "C"), True),
+        (Content(True, "X", "Z"), False),
+        (Content(True), True),
+        (Content(no_rows=True), False),
+        (UNKNOWN, True),
+    ],
+)
+def test_of_batches_the_footer_tells_whenever_the_file_was_written(content: Content, holds: bool) -> None:
+    """A run that had read before the purge may write after it."""
+    for hours in (-1, 0, 30):
+        assert may_hold(Stray("f.parquet", ago(hours=-hours)), content, a_claim("B"), ()) is (
+            holds and (hours <= 24 or content.lower is not None)
+        )
+
+
+def test_of_records_every_file_may_that_a_writer_from_before_the_purge_can_have_written() -> None:
+    claim, content = a_claim(records=True, purged_hours_ago=48), Content(True, "A", "C")
+
+    assert may_hold(Stray("f", ago(hours=50)), content, claim, ())
+    assert may_hold(Stray("f", ago(hours=25)), content, claim, ())
+    assert not may_hold(Stray("f", ago(hours=23)), content, claim, ())
+
+
+def test_what_a_run_writes_that_began_after_the_purge_holds_none() -> None:
+    file, content = Stray("f", NOW, RUN), Content(True, "A", "C")
+    rewriting, early = a_writer(since=7), a_writer(since=6)
+
+    assert not may_hold(file, content, a_claim("B"), [rewriting])
+    assert may_hold(file, content, a_claim("B"), [early])
+    assert may_hold(file, content, a_claim("B"), [early, rewriting])
+    assert not may_hold(file, content, a_claim("B"), [a_writer("X", "Y", since=3)])
+    assert not may_hold(file, UNKNOWN, a_claim(records=True), [a_writer("X", since=7)])
+    assert may_hold(file, UNKNOWN, a_claim(records=True), [a_writer("X", since=3)])
+
+
+# --- what becomes of them -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", [RUN, ""])
+def test_a_young_file_holds_the_erasure_until_its_writer_can_no_longer_commit_it(run: str) -> None:
+    blocker = fate(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), Content(True), NOW)
+
+    assert blocker is not None
+    assert (blocker.name, blocker.until) == ("s3://b/day=*/f.parquet", NOW + timedelta(hours=1))
+
+
+def test_an_old_file_of_a_run_is_removed() -> None:
+    assert fate(Stray("f", ago(hours=25), RUN), UNKNOWN, NOW) is None
+
+
+def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_this_table() -> None:
+    of_table = Content(True, "A", "A")
+    young, old, unknown = (
+        fate(Stray("f", ago(hours=h)), c, NOW) for h, c in ((48, of_table), (73, of_table), (999, UNKNOWN))
+    )
+
+    assert young is not None
+    assert young.until == NOW + timedelta(hours=24)
+    assert old is None
+    assert unknown is not None
+    assert (unknown.until, "delete it" in unknown.why) == (None, True)
+
+
+def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted() -> None:
+    claim = a_claim("B", purged_hours_ago=10)
+
+    def told(hours: float, is_run: bool) -> object:
+        blocker = fate_of_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, is_run, NOW)
+        return blocker.until if isinstance(blocker, Blocker) else blocker
+
+    assert [told(2, True), told(25, True)] == [NOW + timedelta(hours=22), True]
+    assert [told(25, False), told(73, False)] == [NOW + timedelta(hours=47), True]
+    assert fate_of_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), True, NOW) is False
+
+
+def test_an_upload_is_of_a_run_if_its_key_lies_in_the_folder_of_one() -> None:
+    assert is_of_run(f"{TABLE}/data/{RUN}/f.parquet", LOCATIONS, ())
+    assert not is_of_run(f"{TABLE}/data/f.parquet", LOCATIONS, ())
+    assert is_of_run("s3://lake/shared/x/f.parquet", LOCATIONS, [a_writer(folder="s3://lake/shared/x")])
+
+
+# --- runs that write ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_brings_in_a_batch_may_write_it_and_one_that_reads_the_table_what_was_there() -> None:
+    batches, records = a_claim("A", "B"), a_claim(records=True)
+    open_ = replace(batches, erasure=replace(batches.erasure, purged_at=None))
+
+    def may(writer: Writer) -> list[bool]:
+        return [writer.may_write(c) for c in (batches, records, open_)]
+
+    assert may(a_writer("B", "X", since=99)) == [True, False, True]
+    assert may(a_writer("X")) == [False, False, False]
+    assert may(a_writer(since=6)) == [True, True, True]
+    assert may(a_writer(since=7)) == [False, False, True]
+
+
+def test_a_run_that_may_write_keeps_the_erasure_open_for_a_day_after_it_noted_itself() -> None:
+    noted = [(a_writer("B"), ago(hours=3)), (a_writer("B", run=OTHER_RUN), ago(hours=25)), (a_writer("X"), NOW)]
+
+    found = writer_blockers(noted, a_claim("B"), NOW)
+
+    assert found == [Blocker(Holder.RUN, RUN, NOW + timedelta(hours=21), "it may write such rows")]
+
+
+def test_a_note_reads_as_it_was_written_and_one_that_nobody_can_read_is_of_a_run_that_may_do_anything() -> None:
+    for writer in (a_writer("B", "A", folder="s3://b/d"), a_writer()):
+        assert Writer.of_json(writer.to_json(), "x") == writer
+    for content in (b"", b"{}", b"[1]", b'{"run": 1, "folder": "", "sequence-number": null, "batch-ids": []}'):
+        assert Writer.of_json(content, "x") == Writer("x", "", 0, None)

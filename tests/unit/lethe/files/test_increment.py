@@ -1,0 +1,337 @@
+"""Rows at the end are the rows at the beginning, plus the appended, minus the deleted: whatever happened in between."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lethe.base.errors import InputError
+from lethe.files.increment import Files, Rows, Tombstoned, appended, deleted, plan_range
+from lethe.ledger.lineage import Snapshot
+
+from tests.builders import a_history, a_snapshot
+
+
+def ours(id: int, parent: int | None, operation: str = "append", **keys: str) -> Snapshot:
+    return a_snapshot(id, parent, ledger=f"L{id}", operation=operation, **keys)
+
+
+def test_each_snapshot_counts_as_what_it_did() -> None:
+    history = a_history(
+        ours(1, None),
+        ours(2, 1),
+        a_snapshot(3, 2, operation="append"),
+        a_snapshot(4, 3, operation="replace"),
+        ours(5, 4, "replace", tombstone__vacuum__file="v5"),
+        ours(6, 5, "delete", tombstone__vacuum__file="v6"),
+        ours(7, 6),
+        ours(8, 7),
+    )
+
+    within = plan_range(history, 1, 7)
+
+    assert (within.appends, within.vacuums, within.rewrites) == ((2, 3, 7), (5, 6), (4,))
+    assert plan_range(history, 7, 7).appends == ()
+
+
+def test_files_of_the_beginning_are_looked_at_only_when_something_may_have_been_seen_again() -> None:
+    quiet = a_history(
+        ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="0"), a_snapshot(3, 2, operation="append")
+    )
+    undone = a_history(ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="2"))
+    vacuumed = a_history(
+        ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="2", tombstone__vacuum__file="v2")
+    )
+
+    assert not plan_range(quiet, 1, 3).undoes
+    assert plan_range(undone, 1, 2).undoes
+    assert not plan_range(vacuumed, 1, 2).undoes
+
+
+REFUSED = {
+    "a later snapshot": ((5, 3), "NotAnAncestor"),
+    "one of another branch": ((6, 3), "NotAnAncestor"),
+    "a range that lost a snapshot": ((0, 3), "SnapshotNotFound"),
+    "another writer's delete": ((3, 4), "ForeignChange"),
+    "another writer's overwrite": ((4, 5), "ForeignChange"),
+    "an erase by records": ((3, 7), "ErasedBetween"),
+    "an erase by records beside a replay": ((3, 8), "ErasedBetween"),
+}
+
+
+@pytest.mark.parametrize(("ends", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_range_that_cannot_be_told_is_refused(ends: tuple[int, int], reason: str) -> None:
+    root = a_snapshot(1, None, operation="append")
+    history = a_history(
+        root,
+        ours(3, 1),
+        a_snapshot(4, 3, operation="delete"),
+        a_snapshot(5, 4, operation="overwrite"),
+        a_snapshot(6, 1, operation="append"),
+        ours(7, 3, "delete"),
+        ours(8, 3, "overwrite"),
+    )
+    if reason == "SnapshotNotFound":
+        history = a_history(ours(3, 2), a_snapshot(0, None, operation="append"))
+
+    with pytest.raises(InputError) as refused:
+        plan_range(history, *ends, table="air.flights")
+
+    assert refused.value.reason == reason
+    assert "air.flights" in refused.value.message
+
+
+# --- a table in memory, to count with ---------------------------------------------------------------------------------
+
+Row = tuple[str, int]  # batch id, number of the row
+
+
+@dataclass(frozen=True)
+class State:
+    """Of one snapshot. `hidden`: rows that deletion vectors hide; `masked`: of active batches, how many rows they hid;
+    `deleted`: active batches under equality deletes."""
+
+    files: dict[int, tuple[Row, ...]]
+    active: frozenset[str]
+    hidden: frozenset[Row]
+    masked: dict[str, int]
+    deleted: frozenset[str]
+
+    def shown(self) -> dict[int, tuple[Row, ...]]:
+        """The files as they are read: without what deletion vectors hide."""
+        return {n: tuple(r for r in rows if r not in self.hidden) for n, rows in self.files.items()}
+
+
+@dataclass
+class Memory:
+    """A table of files, tombstones and deletion vectors that remembers every snapshot whole."""
+
+    files: dict[int, tuple[Row, ...]] = field(default_factory=dict)
+    active: frozenset[str] = frozenset()
+    purged: frozenset[str] = frozenset()  # in part at least: what an undo may not bring back
+    hidden: frozenset[Row] = frozenset()
+    masked: dict[str, int] = field(default_factory=dict)
+    deleted: dict[str, frozenset[Row]] = field(
+        default_factory=dict
+    )  # by equality deletes, which Lethe's readers do not apply
+    history: list[Snapshot] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    vacuumed: dict[int, frozenset[str]] = field(default_factory=dict)
+    numbers: int = 0
+
+    def commit(self, operation: str, ledger: bool = True, **keys: str) -> None:
+        id = len(self.history)
+        parent = id - 1 if id else None
+        self.history.append(a_snapshot(id, parent, ledger=f"L{id}" if ledger else None, operation=operation, **keys))
+        self.masked = {b: n for b, n in self.masked.items() if b in self.active}
+        self.deleted = {b: rows for b, rows in self.deleted.items() if b in self.active}
+        self.states.append(
+            State(dict(self.files), self.active, self.hidden, dict(self.masked), frozenset(self.deleted))
+        )
+
+    def add(self, rows: list[Row]) -> None:
+        self.numbers += 1
+        if rows:
+            self.files[self.numbers] = tuple(rows)
+
+    def append(self, batches: str, ledger: bool) -> None:
+        self.numbers += 1
+        self.add([(b, self.numbers * 100 + n) for n, b in enumerate(batches)])
+        self.commit("append", ledger, **({"tombstone__metrics__deleted__count": "0"} if ledger else {}))
+
+    def revert(self, batches: str) -> None:
+        self.active |= frozenset(batches)
+        self.commit("append", tombstone__metrics__deleted__count="0")
+
+    def mask(self, batches: str, drop: bool = False, bring: str = "") -> None:
+        """Take batches back by deletion vectors too, and files of nothing else whole. `bring`: a replacement in the same
+        commit."""
+        ids = frozenset(batches)
+        self.active |= ids
+        self.vacuumed[len(self.history)] = ids
+        self.masked |= {b: len(self.rows_of(b)) for b in ids}
+        for n, rows in list(self.files.items()) if drop else ():
+            if {b for b, _ in rows} <= ids:
+                del self.files[n]
+                self.purged |= {b for b, _ in rows}
+        self.hidden |= {r for rows in self.files.values() for r in rows if r[0] in ids}
+        self.numbers += 1
+        self.add([(b, self.numbers * 100) for b in bring if b not in self.active])
+        keys = {"lethe__deletes": "DeletionVectors", "tombstone__vacuum__file": "v"}
+        self.commit("delete", tombstone__metrics__deleted__count="0", **keys)
+
+    def delete(self, batches: str) -> None:
+        """Take batches back by equality deletes too."""
+        ids = frozenset(batches) - self.masked.keys()
+        self.active |= ids
+        self.deleted |= {b: frozenset(self.rows_of(b)) for b in ids}
+        self.commit("delete", tombstone__metrics__deleted__count="0", lethe__deletes="EqualityDeletes")
+
+    def rows_of(self, batch: str) -> list[Row]:
+        return [r for rows in self.files.values() for r in rows if r[0] == batch]
+
+    def undo(self, batch: str) -> None:
+        if batch not in self.active or batch in self.purged:
+            return
+        keys: dict[str, str] = {}
+        if batch in self.masked:
+            if len(self.rows_of(batch)) != self.masked[batch]:
+                return  # refused
+            self.hidden -= set(self.rows_of(batch))
+            keys["lethe__deletes"] = "DeletionVectors"
+        if batch in self.deleted:
+            if self.deleted[batch] != set(self.rows_of(batch)):
+                return  # refused
+            keys["lethe__deletes"] = "EqualityDeletes"
+        self.active -= {batch}
+        self.commit("overwrite" if keys else "append", tombstone__metrics__deleted__count="1", **keys)
+
+    def compact(self) -> None:
+        gone = self.hidden.union(*self.deleted.values())
+        rows = [r for f in self.files.values() for r in f if r not in gone]
+        self.files.clear()
+        self.add(rows)
+        self.commit("replace", ledger=False)
+
+    def vacuum(self, chosen: str, only: int | None) -> None:
+        """Of the chosen batches, in all files that hold them or only in one."""
+        ids = self.active & frozenset(chosen)
+        touched = [n for n, rows in self.files.items() if any(b in ids for b, _ in rows)]
+        touched = touched if only is None else touched[only : only + 1]
+        applied = frozenset(b for n in touched for b, _ in self.files[n] if b in ids)
+        survivors = [r for n in touched for r in self.files.pop(n) if r[0] not in ids and r not in self.hidden]
+        self.add(survivors)
+        still = frozenset(b for rows in self.files.values() for b, _ in rows)
+        self.purged |= applied
+        gone = ids - still
+        self.active -= gone
+        self.purged -= gone
+        self.vacuumed[len(self.history)] = applied
+        count = str(len(gone))
+        self.commit("replace", tombstone__vacuum__file="v", tombstone__metrics__deleted__count=count)
+
+    def visible(self, at: int) -> Counter[Row]:
+        state = self.states[at]
+        return Counter(r for rows in state.shown().values() for r in rows if r[0] not in state.active)
+
+    def read(self, wanted: Rows) -> Counter[Row]:
+        at = wanted.snapshot_id
+        now, before = self.states[at].shown(), self.states[at - 1].shown() if at else {}
+        files = {
+            Files.LIVE: now,
+            Files.ADDED: {n: f for n, f in now.items() if n not in before},
+            Files.REMOVED: {n: f for n, f in before.items() if n not in now},
+        }[wanted.files]
+        return Counter(r for rows in files.values() for r in rows if (r[0] in wanted.ids) is wanted.of_ids)
+
+    def check(self, since: int, until: int) -> None:
+        within = plan_range({s.id: s for s in self.history}, since, until)
+        first, last = self.states[since], self.states[until]
+        lifted = {m: self.states[p].masked.keys() - self.states[m].active for m, p in within.masks.items()}
+        ids = Tombstoned(
+            first.active,
+            last.active,
+            {v: self.vacuumed[v] for v in within.vacuums},
+            {m: self.vacuumed.get(m, frozenset()) for m in within.masks},
+            {m: frozenset(up) for m, up in lifted.items() if up},
+            frozenset(first.masked),
+            {r: self.states[r - 1].deleted for r in within.rewrites},
+        )
+        came, went = appended(within, ids), deleted(within, ids)
+        plus = sum((self.read(r) for r in came), Counter())
+        minus = sum((self.read(r) for r in went), Counter())
+        assert self.visible(until) + minus == self.visible(since) + plus, (since, until, plus, minus)
+        if not within.undoes:
+            assert all(r.files is Files.ADDED for r in came)
+        # Readers group files by what is read of them: that must be hashable, whatever sets it was made from.
+        assert all(hash(r) == hash(r) for r in (*came, *went))
+
+
+STORIES = {
+    "appended and reverted within the range": ["append AB", "revert A"],
+    "reverted before, purged within": ["append AB", "revert A", "vacuum A"],
+    "reverted and purged within": ["append AB", "vacuum B", "revert A", "vacuum A"],
+    "purged in part, then whole": ["append AB", "append AB", "revert A", "vacuum-one A", "vacuum A"],
+    "undone": ["append AB", "revert A", "undo A"],
+    "undone and reverted again": ["append AB", "revert A", "undo A", "revert A"],
+    "late rows of a tombstoned batch": ["append AB", "revert A", "stranger A", "vacuum A"],
+    "late rows after the purge, armed again": [
+        "append AB",
+        "revert A",
+        "vacuum A",
+        "stranger A",
+        "revert A",
+        "vacuum A",
+    ],
+    "compacted by another between revert and purge": ["append AB", "revert A", "compact", "vacuum A"],
+    "masked": ["append AB", "append A", "mask A"],
+    "masked and dropped": ["append AB", "append A", "mask-drop A", "vacuum A"],
+    "dropped whole, and the tombstone purged without a file": ["append A", "revert A", "mask-drop A", "vacuum A"],
+    "masked and undone": ["append AB", "mask A", "undo A"],
+    "masked twice": ["append AB", "mask A", "undo A", "mask A", "undo A", "mask A"],
+    "masked, undone, and reverted in the ledger alone": ["append AB", "mask A", "undo A", "revert A"],
+    "reverted, then masked, then undone": ["append AB", "revert A", "mask A", "undo A"],
+    "masked before and purged": ["append AB", "mask A", "vacuum A"],
+    "masked, and late rows masked again": ["append AB", "mask A", "stranger A", "mask A", "vacuum A"],
+    "masked before it came, masked again, undone": ["mask A", "append A", "mask A", "undo A", "append B"],
+    "masked beside another that is undone": ["append AB", "mask A", "mask B", "undo A", "vacuum B"],
+    "masked, then compacted by another": ["append AB", "mask A", "compact", "undo A"],
+    "deleted, then compacted by another": ["append AB", "delete A", "compact", "append C"],
+    "deleted, late rows, then compacted by another": ["append AB", "delete A", "stranger A", "compact", "vacuum A"],
+    "deleted and undone, compacted by another": ["append AB", "delete A", "undo A", "compact", "delete A", "compact"],
+    "replaced": ["append AB", "replay A", "mask C", "undo C"],
+    "compacted, then undone": ["append AB", "stranger A", "revert A", "compact", "undo A", "compact"],
+}
+
+
+def play(story: list[str]) -> Memory:
+    memory = Memory()
+    memory.append("", ledger=True)
+    for act in story:
+        verb, _, batches = act.partition(" ")
+        match verb:
+            case "append" | "stranger":
+                memory.append(batches, ledger=verb == "append")
+            case "revert":
+                memory.revert(batches)
+            case "mask" | "mask-drop":
+                memory.mask(batches, drop=verb == "mask-drop")
+            case "delete":
+                memory.delete(batches)
+            case "replay":
+                memory.mask(batches, drop=True, bring="C")
+            case "undo":
+                memory.undo(batches)
+            case "compact":
+                memory.compact()
+            case "vacuum":
+                memory.vacuum(batches, None)
+            case "vacuum-one":
+                memory.vacuum(batches, 0)
+    return memory
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_the_increment_makes_up_the_difference_in_every_range_of(story: list[str]) -> None:
+    memory = play(story)
+
+    for until in range(len(memory.history)):
+        for since in range(until + 1):
+            memory.check(since, until)
+
+
+some = st.text("ABC", min_size=1, max_size=3)
+verbs = st.sampled_from(
+    ["append", "stranger", "revert", "undo", "vacuum", "vacuum-one", "compact", "mask", "mask-drop", "replay", "delete"]
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(verbs, some), max_size=10))
+def test_the_increment_makes_up_the_difference_whatever_happens(acts: list[tuple[str, str]]) -> None:
+    memory = play([f"{verb} {batches[:1] if verb == 'undo' else batches}" for verb, batches in acts])
+
+    for until in range(len(memory.history)):
+        for since in range(until + 1):
+            memory.check(since, until)

@@ -1,0 +1,149 @@
+"""Values are read as their column's type says, or refused by line, and are never repeated."""
+
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.base.errors import InputError
+from lethe.files.values import VALUES_AT_MOST, Kind, Values, parse_values
+from pyiceberg.conversions import to_bytes
+from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
+
+
+def parsed(content: str | bytes, type_: str = "string") -> tuple[object, ...]:
+    kind = Kind.of(type_)
+    assert kind is not None
+    as_bytes = content if isinstance(content, bytes) else content.encode()
+    return parse_values(as_bytes, kind, "tailnum", "ns/erase").items
+
+
+GOOD = {
+    "string": ("N1\nñ ü\r\n\n  \n x \nN1\n", (" x ", "N1", "ñ ü")),
+    "int": ("7\n-1\n+007\n2147483647", (-1, 7, 2147483647)),
+    "long": ("9223372036854775807\n-9223372036854775808", (-(2**63), 2**63 - 1)),
+    "decimal(9, 2)": ("1.5\n-0.25\n1234567.89\n1.50", (Decimal("-0.25"), Decimal("1.5"), Decimal("1234567.89"))),
+    "decimal(38, 10)": (
+        "1234567890123456789012345678.0123456789",
+        (Decimal("1234567890123456789012345678.0123456789"),),
+    ),
+    "date": ("1970-01-02\n1969-12-31", (-1, 1)),
+    "timestamp": ("1970-01-01T00:00:01.000001\n1970-01-01 00:00", (0, 1_000_001)),
+    "timestamptz": ("1970-01-01T02:00:00+02:00\n1970-01-01T00:00:01Z", (0, 1_000_000)),
+    "uuid": ("00000000-0000-0000-0000-00000000000A", (UUID(int=10),)),
+}
+
+
+@pytest.mark.parametrize(("type_", "content", "wanted"), [(t, *v) for t, v in GOOD.items()], ids=GOOD)
+def test_values_are_read_one_a_line_and_as_their_column_has_them(
+    type_: str, content: str, wanted: tuple[object, ...]
+) -> None:
+    assert parsed(content, type_) == wanted
+
+
+BAD = {
+    "int": ["secret", "1.0", "1_000", "2147483648", " 1", "\u0661"],
+    "long": ["9223372036854775808", "0x10", "1e3"],
+    "decimal(9, 2)": ["1.234", "12345678.9", "1e2", "NaN", "1,5", "1.500000000000000000000000000000000001"],
+    "date": ["2025-02-30", "20250301", "2025-03-01T00:00:00"],
+    "timestamp": ["2025-03-01T12:00:00Z", "2025-03-01", "2025-03-01T12:00:00.1234567"],
+    "timestamptz": ["2025-03-01T12:00:00", "1772366400"],
+    "uuid": ["0000000000000000000000000000000A", "secret"],
+}
+
+
+@pytest.mark.parametrize(("type_", "bad"), [(t, b) for t, values in BAD.items() for b in values])
+def test_a_value_that_is_not_of_the_columns_type_is_refused_by_its_line_and_not_repeated(type_: str, bad: str) -> None:
+    good = GOOD[type_][0].splitlines()[0]
+
+    with pytest.raises(InputError, match=r"ns/erase: the values of spec\.rows: line 2 is no .*tailnum holds") as e:
+        parsed(f"{good}\n{bad}\n", type_)
+
+    assert e.value.reason == "InvalidValues"
+    assert bad.strip() not in e.value.message.replace(type_, "")
+    assert e.value.__suppress_context__  # a log prints whatever an error stems from
+
+
+def test_nothing_at_all_and_too_much_are_refused() -> None:
+    with pytest.raises(InputError, match="are none"):
+        parsed("\n  \n")
+    with pytest.raises(InputError, match=f"are {VALUES_AT_MOST + 1}, expected at most {VALUES_AT_MOST}"):
+        parsed("x\n" * (VALUES_AT_MOST + 1))
+    with pytest.raises(InputError, match="no text in UTF-8"):
+        parsed(b"\xff\xfe")
+    assert len(parsed("x\n" * VALUES_AT_MOST)) == 1
+
+
+HELD = {
+    "string": ("N1", "N1", "N2"),
+    "long": ("7", 7, 8),
+    "date": ("1970-01-02", 1, "1970-01-03"),
+    "decimal(9, 2)": ("1.50", "1.5", Decimal("1.51")),
+    "timestamptz": ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01+00:00", 1),
+    "uuid": (str(UUID(int=10)), UUID(int=10).bytes, str(UUID(int=9))),
+}
+
+
+@pytest.mark.parametrize(("type_", "content", "there", "other"), [(t, *v) for t, v in HELD.items()], ids=HELD)
+def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
+    type_: str, content: str, there: object, other: object
+) -> None:
+    kind = Kind.of(type_)
+    assert kind is not None
+    values = parse_values(content.encode(), kind, "c", "ns/e")
+
+    assert [values.hold(v) for v in (there, other, None)] == [True, False, False]
+
+
+def test_values_do_not_show_themselves() -> None:
+    assert "secret" not in repr(Values(Kind("string"), ("secret",)))
+
+
+@pytest.mark.parametrize(
+    "type_", ["double", "float", "boolean", "binary", "fixed[4]", "struct<1: a: optional int>", "time"]
+)
+def test_records_are_named_by_columns_whose_values_are_surely_equal_or_not(type_: str) -> None:
+    assert Kind.of(type_) is None
+
+
+TYPED = [
+    (IntegerType(), st.integers(-(2**31), 2**31 - 1)),
+    (LongType(), st.integers(-(2**63), 2**63 - 1)),
+    (StringType(), st.text(max_size=4)),
+    (DateType(), st.integers(-(2**31), 2**31 - 1)),
+    (TimestampType(), st.integers(-(2**63), 2**63 - 1)),
+    (DecimalType(38, 10), st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(f"{n}E-10"))),
+    (DecimalType(9, 2), st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: Decimal(n).scaleb(-2))),
+]
+
+
+@pytest.mark.parametrize(("type_", "values"), TYPED, ids=[str(t) for t, _ in TYPED])
+@given(data=st.data())
+def test_bounds_rule_a_file_out_only_if_no_value_lies_within_them(
+    type_: StringType, values: st.SearchStrategy[object], data: st.DataObject
+) -> None:
+    wanted = data.draw(st.lists(values, min_size=1, max_size=4, unique=True))
+    lower, upper = sorted(data.draw(st.tuples(values, values)))  # type: ignore[type-var]
+    kind = Kind.of(str(type_))
+    assert kind is not None
+    asked = Values(kind, tuple(sorted(wanted)))  # type: ignore[type-var]
+
+    said = asked.might_be_in(to_bytes(type_, lower), to_bytes(type_, upper))
+
+    assert said == any(lower <= v <= upper for v in wanted)  # type: ignore[operator]
+    assert asked.might_be_in(None, None)
+
+
+def test_a_bound_of_another_width_than_the_columns_type_proves_nothing() -> None:
+    """The column was of dates before it was of timestamps."""
+    asked = Values(Kind("timestamp"), (10**15,))
+
+    assert asked.might_be_in(to_bytes(DateType(), 1), to_bytes(DateType(), 2))
+
+
+def test_a_bound_of_a_narrower_integer_is_one_of_the_wider() -> None:
+    asked = Values(Kind("long"), (7,))
+
+    assert asked.might_be_in(to_bytes(IntegerType(), 7), to_bytes(IntegerType(), 7))
+    assert not asked.might_be_in(to_bytes(IntegerType(), -9), to_bytes(IntegerType(), -7))

@@ -1,0 +1,366 @@
+"""Committing by creating the next version, reading by listing: on a local file system, with real processes that race."""
+
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
+from lethe.hadoop.metadata_folder import MetadataFolder, Version
+from lethe.storage.exclusive_folder import LocalFolder
+
+UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+WRITERS, EACH = 3, 12
+
+
+def document(*entries: str, keep: int | None = None, uuid: str = UUID) -> str:
+    """As much of a table's metadata as the protocol looks at, and a list that stands for its snapshots."""
+    properties = (
+        {}
+        if keep is None
+        else {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": str(keep)}
+    )
+    return json.dumps({"table-uuid": uuid, "location": "file:///lake/t", "properties": properties, "entries": entries})
+
+
+def entries(version: Version | None) -> list[str]:
+    assert version is not None
+    return list(version.document["entries"])
+
+
+class Faulty(LocalFolder):
+    """A local folder whose creations fail, or are interrupted, as a test wants."""
+
+    fault: Callable[[], Any] | None = None
+    when = "after"
+
+    def create(self, name: str, content: bytes) -> bool:
+        fault, self.fault = self.fault, None
+        if fault is not None and self.when == "before":
+            fault()
+        made = super().create(name, content)
+        if fault is not None and self.when == "after":
+            fault()
+        return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Faulty:
+    return Faulty(f"file://{tmp_path}/t/metadata")
+
+
+@pytest.fixture
+def table(folder: Faulty) -> MetadataFolder:
+    return MetadataFolder(folder)
+
+
+def names(folder: LocalFolder) -> set[str]:
+    return set(os.listdir(folder._path))
+
+
+def commit(table: MetadataFolder, *added: str, keep: int | None = None) -> Version:
+    base = table.current()
+    return table.commit(base, document(*(entries(base) if base else []), *added, keep=keep))
+
+
+def break_down() -> None:
+    raise OSError("the connection was lost")
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hint", [None, b"1", b"99", b"", b"garbage"])
+def test_a_hint_that_is_missing_stale_or_wrong_changes_nothing(
+    table: MetadataFolder, folder: Faulty, hint: bytes | None
+) -> None:
+    for entry in "ABC":
+        commit(table, entry)
+    folder.delete("version-hint.text")
+    if hint is not None:
+        folder.replace("version-hint.text", hint)
+
+    assert entries(table.current()) == ["A", "B", "C"]
+    assert commit(table, "D").name == "v4.metadata.json"
+    assert folder.read("version-hint.text") == b"4"
+
+
+def test_the_hint_that_hadoop_wrote_is_replaced_with_its_checksum(table: MetadataFolder, folder: Faulty) -> None:
+    """Otherwise Hadoop would refuse to read the new one."""
+    commit(table, "A")
+    (folder._path / ".version-hint.text.crc").write_bytes(b"crc")
+
+    commit(table, "B")
+
+    assert names(folder) == {"v1.metadata.json", "v2.metadata.json", "version-hint.text"}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"table-uuid": "9c', b"[]", b'{"a": 1}', b"\xff\xfe"])
+def test_a_newest_version_that_cannot_be_read_stops_readers_and_writers(
+    table: MetadataFolder, folder: Faulty, content: bytes
+) -> None:
+    """A step back to the version before would hide a commit, or write over it."""
+    commit(table, "A")
+    folder.create("v2.metadata.json", content)
+
+    with pytest.raises(
+        TableError, match=r"metadata/v2\.metadata\.json is the newest version .* cannot be read"
+    ) as refused:
+        table.current()
+
+    assert refused.value.reason == "MetadataUnreadable"
+
+
+def test_a_version_deleted_between_listing_and_reading_is_looked_for_again(
+    table: MetadataFolder, folder: Faulty
+) -> None:
+    commit(table, "A")
+
+    class Late(LocalFolder):
+        """Of its first listing, everything is overtaken and cleaned up."""
+
+        listings = 0
+
+        def names(self, prefix: str) -> list[str]:
+            found = super().names(prefix)
+            self.listings += 1
+            if self.listings == 1:
+                commit(table, "B", keep=1)
+                commit(table, "C", keep=1)
+            return found
+
+    assert entries(MetadataFolder(Late(folder.uri)).current()) == ["A", "B", "C"]
+    assert "v1.metadata.json" not in names(folder)
+
+
+def test_versions_that_vanish_faster_than_they_are_read_are_no_endless_wait(folder: Faulty) -> None:
+    class Vanishing(LocalFolder):
+        def names(self, prefix: str) -> list[str]:  # noqa: ARG002
+            return ["v1.metadata.json"]
+
+    with pytest.raises(TransientError, match="deleted before it could be read"):
+        MetadataFolder(Vanishing(folder.uri)).current()
+
+
+def test_compressed_versions_of_other_writers_are_read_and_followed(table: MetadataFolder, folder: Faulty) -> None:
+    import gzip
+
+    folder.create("v7.gz.metadata.json", gzip.compress(document("A").encode()))
+
+    assert commit(table, "B").name == "v8.metadata.json"
+    assert entries(table.current()) == ["A", "B"]
+
+
+# --- committing ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_writers_on_one_base_one_loses_and_nothing_is_overwritten(table: MetadataFolder, folder: Faulty) -> None:
+    base = commit(table, "A")
+    won = table.commit(base, document("A", "B"))
+
+    with pytest.raises(ConflictError, match=r"v2\.metadata\.json was created by another writer") as lost:
+        table.commit(base, document("A", "C"))
+
+    assert (lost.value.reason, entries(table.current()), won.number) == ("VersionTaken", ["A", "B"], 2)
+    assert not [n for n in names(folder) if n.startswith(".")]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_of_two_creators_of_a_table_one_loses(table: MetadataFolder, there: bool) -> None:
+    """Also when the winner's first version is cleaned up already."""
+    for number in range(1 if there else 5):
+        commit(table, str(number), keep=2)
+
+    with pytest.raises(ConflictError, match="another writer"):
+        table.commit(None, document("Z", uuid="0" * 36))
+
+    assert "Z" not in entries(table.current())
+
+
+def test_a_commit_whose_answer_was_lost_is_found(table: MetadataFolder, folder: Faulty) -> None:
+    base = commit(table, "A")
+    folder.fault = break_down
+
+    assert table.commit(base, document("A", "B")).number == 2
+
+
+def test_a_commit_that_was_lost_on_its_way_is_unknown(table: MetadataFolder, folder: Faulty) -> None:
+    base = commit(table, "A")
+    folder.fault, folder.when = break_down, "before"
+
+    with pytest.raises(UnknownCommitState, match=r"v2\.metadata\.json was created \(OSError\), and it is not there"):
+        table.commit(base, document("A", "B"))
+
+
+def test_a_lost_answer_to_a_commit_that_another_had_won_is_a_conflict(table: MetadataFolder, folder: Faulty) -> None:
+    base = commit(table, "A")
+    folder.when = "before"
+
+    def overtake_and_break_down() -> None:
+        MetadataFolder(LocalFolder(folder.uri)).commit(base, document("A", "C"))
+        break_down()
+
+    folder.fault = overtake_and_break_down
+
+    with pytest.raises(ConflictError, match="VersionTaken"):
+        table.commit(base, document("A", "B"))
+
+
+def test_a_writer_overtaken_by_all_kept_versions_does_not_take_its_commit_for_landed(
+    table: MetadataFolder, folder: Faulty
+) -> None:
+    """The number it creates was in use, and is free again: the file is made, far below the newest version."""
+    base = commit(table, "A", keep=2)
+    folder.when = "before"
+    folder.fault = lambda: [commit(MetadataFolder(LocalFolder(folder.uri)), e, keep=2) for e in "BCDEF"]
+
+    with pytest.raises(UnknownCommitState, match="no part of the table's history"):
+        table.commit(base, document("A", "Z", keep=2))
+
+    assert entries(table.current()) == list("ABCDEF")
+    commit(table, "G", keep=2)
+    assert names(folder) == {f"v{n}.metadata.json" for n in (5, 6, 7)} | {"version-hint.text"}
+
+
+def test_two_writers_overtaken_one_after_the_other_are_both_told(table: MetadataFolder, folder: Faulty) -> None:
+    """The first one's stray file has the name of the second one's base: its content has not."""
+    first = commit(table, "A", keep=2)
+    second = commit(table, "B", keep=2)
+    for entry in "CDEFG":
+        commit(table, entry, keep=2)
+    other = MetadataFolder(LocalFolder(folder.uri))
+
+    with pytest.raises(UnknownCommitState):
+        other.commit(first, document("A", "Y", keep=2))
+    with pytest.raises(UnknownCommitState):
+        table.commit(second, document("A", "B", "Z", keep=2))
+
+    assert entries(table.current()) == list("ABCDEFG")
+
+
+def test_clean_up_that_fails_leaves_the_later_versions(table: MetadataFolder, folder: Faulty) -> None:
+    """A version is never gone before the one below it: the check of an overtaken writer leans on that."""
+
+    class Stuck(LocalFolder):
+        def delete(self, name: str) -> None:
+            if name == "v2.metadata.json":
+                raise PermissionError(name)
+            super().delete(name)
+
+    for entry in "ABCD":
+        commit(table, entry)
+    stuck = MetadataFolder(Stuck(folder.uri))
+
+    done = commit(stuck, "E", keep=1)
+
+    assert done.number == 5
+    assert {n for n in names(folder) if n.startswith("v") and "hint" not in n} == {
+        f"v{n}.metadata.json" for n in (2, 3, 4, 5)
+    }
+
+
+def test_storage_that_refuses_says_that_nothing_was_committed(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("a file where the table's folder should be")
+
+    with pytest.raises(TransientError, match=r"creating v1\.metadata\.json was refused .* Nothing was committed"):
+        MetadataFolder(LocalFolder(f"file://{tmp_path}/t/metadata")).commit(None, document("A"))
+
+
+# --- racing, and dying ------------------------------------------------------------------------------------------------
+
+
+def append_each(uri: str, writer: int) -> None:
+    """One process: reads, adds an entry, commits; plans again when it lost."""
+    table = MetadataFolder(LocalFolder(uri))
+    for n in range(EACH):
+        entry = f"{writer}.{n}"
+        while True:
+            base = table.current()
+            assert base is not None
+            if entry in entries(base):  # an earlier attempt of which nobody knew
+                break
+            try:
+                table.commit(base, document(*entries(base), entry, keep=3))
+            except (ConflictError, UnknownCommitState):
+                continue
+            break
+
+
+def confuse(uri: str, until: threading.Event) -> None:
+    """Another engine's hint: gone, old, ahead of everything, half written."""
+    folder, n = LocalFolder(uri), 0
+    while not until.is_set():
+        n += 1
+        folder.delete("version-hint.text") if n % 4 == 0 else folder.replace(
+            "version-hint.text", [b"1", b"9999", b"x"][n % 3]
+        )
+
+
+def test_racing_processes_lose_no_commit_and_make_none_twice_whatever_the_hint_says(
+    table: MetadataFolder, folder: Faulty
+) -> None:
+    commit(table, "first", keep=3)
+    done = threading.Event()
+    vandal = threading.Thread(target=confuse, args=(folder.uri, done))
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=append_each, args=(folder.uri, n)) for n in range(WRITERS)]
+    vandal.start()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    done.set()
+    vandal.join(10)
+
+    assert [w.exitcode for w in writers] == [0] * WRITERS
+    found = table.current()
+    assert found is not None
+    assert sorted(entries(found)) == sorted(["first", *(f"{w}.{n}" for w in range(WRITERS) for n in range(EACH))])
+    assert found.number == 1 + WRITERS * EACH  # no version without a commit, and none that holds two
+
+
+def die_in(uri: str, when: str) -> None:
+    folder = Faulty(uri)
+    folder.fault, folder.when = (lambda: os._exit(137)), when
+    table = MetadataFolder(folder)
+    base = table.current()
+    table.commit(base, document(*entries(base), "B"))
+
+
+@pytest.mark.parametrize(("when", "expected"), [("before", ["A"]), ("after", ["A", "B"])])
+def test_a_writer_that_dies_has_committed_or_not_and_leaves_nothing_in_the_way(
+    table: MetadataFolder, folder: Faulty, when: str, expected: list[str]
+) -> None:
+    """`after`: before the hint was written."""
+    commit(table, "A")
+    process = multiprocessing.get_context("spawn").Process(target=die_in, args=(folder.uri, when))
+    process.start()
+    process.join(30)
+
+    assert process.exitcode == 137
+    assert (entries(table.current()), folder.read("version-hint.text")) == (expected, b"1")
+    assert entries(commit(table, "C")) == [*expected, "C"]
+
+
+def test_a_draft_of_a_writer_that_died_is_nobodys_version(table: MetadataFolder, folder: Faulty) -> None:
+    commit(table, "A")
+    folder._draft("v2.metadata.json", b'{"half": ')
+
+    assert entries(commit(table, "B")) == ["A", "B"]
+
+
+def test_an_error_of_lethe_before_the_creation_is_passed_on(table: MetadataFolder, folder: Faulty) -> None:
+    base = commit(table, "A")
+
+    def unsupported() -> None:
+        raise LetheError("UnsupportedStorage", "no hard links")
+
+    folder.fault, folder.when = unsupported, "before"
+
+    with pytest.raises(LetheError, match="UnsupportedStorage"):
+        table.commit(base, document("A", "B"))
+    assert entries(table.current()) == ["A"]

@@ -1,0 +1,149 @@
+"""Tables on SQLite and local files without Spark: rows, ledger commits, and which files a read opens."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import lethe
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import yaml
+from lethe.iceberg.facts import TableFacts, observe
+from lethe.ledger.ledger import BatchEntry, Delta
+from lethe.ledger.summary import summary
+from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
+from lethe.ledger_store import store as ledger_store
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.table import Table
+
+from tests.builders import RUN, a_tombstone
+
+SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
+
+
+def rows(*batches: str | None, start: int = 0) -> pa.Table:
+    return pa.table({"v": range(start, start + len(batches)), "batch_id": list(batches)}, SCHEMA)
+
+
+def catalog_in(home: Path, **properties: str) -> Catalog:
+    """A catalog `lite` with the namespace `air`, of files in a folder. Who has that as PYICEBERG_HOME finds it, too.
+
+    Args:
+        properties: What else its configuration says, such as where a buffer is.
+    """
+    home.mkdir(exist_ok=True)
+    of = {"type": "sql", "uri": f"sqlite:///{home}/c.db", "warehouse": f"file://{home}/wh", **properties}
+    (home / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"lite": of}}))
+    made = load_catalog("lite", **of)
+    made.create_namespace("air")
+    return made
+
+
+def new_table(catalog: Catalog, name: str = "air.flights", schema: pa.Schema = SCHEMA, **properties: str) -> Table:
+    """An empty one that Lethe can work on."""
+    wanted = {"write.metadata.metrics.column.batch_id": "full", "format-version": "2", **properties}
+    return catalog.create_table(name, schema, properties=wanted)
+
+
+def partitioned(catalog: Catalog) -> Table:
+    schema = SCHEMA.append(pa.field("day", pa.int32()))
+    table = new_table(catalog, "air.by_day", schema)
+    with table.update_spec() as spec:
+        spec.add_identity("day")
+    return table
+
+
+def in_days(*batches: str, day: int, start: int = 0) -> pa.Table:
+    return rows(*batches, start=start).append_column(
+        pa.field("day", pa.int32()), pa.array([day] * len(batches), pa.int32())
+    )
+
+
+def revert(table: Table, *ids: str, partitions: Sequence[str] = ()) -> int:
+    """A ledger commit without Spark: a snapshot of a summary and no rows. Its id."""
+    meta = {META_PARTITIONS: "\n".join(partitions)} if partitions else {}
+    keys = summary_of(table, Delta(RUN, add_tombstones=tuple(tombstone(table, i, meta) for i in ids)))
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
+    return head(table)
+
+
+def undo(table: Table, *ids: str) -> int:
+    keys = summary_of(table, Delta(RUN, remove_tombstones=frozenset(tombstone(table, i).key for i in ids)))
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
+    return head(table)
+
+
+def vacuum(table: Table, *ids: str, files_at_most: int = 1000, forget: bool = True) -> int:
+    """Files with rows of these batches written anew without them, as a vacuum does; `forget` their tombstones."""
+    found = [t for t in table.scan().plan_files() if set(ids) & set(batches_in(t.file.file_path))][:files_at_most]
+    survivors: list[pa.Table] = []
+    for task in found:
+        content = pq.read_table(task.file.file_path.removeprefix("file://"), partitioning=None).select(SCHEMA.names)
+        survivors.append(content.filter(pc.invert(pc.is_in(content["batch_id"], pa.array(ids)))).cast(SCHEMA))
+    applied = [tombstone(table, i) for i in ids]
+    delta = Delta(RUN, remove_tombstones=frozenset(t.key for t in applied if forget))
+    with (
+        table.transaction() as transaction,
+        transaction.update_snapshot(snapshot_properties=summary_of(table, delta, applied)).overwrite() as overwrite,
+    ):
+        for task in found:
+            overwrite.delete_data_file(task.file)
+        for kept in survivors:
+            for file in _dataframe_to_data_files(table.metadata, kept, table.io) if kept.num_rows else ():
+                overwrite.append_data_file(file)
+    return head(table)
+
+
+def commit(table: Table, *batches: BatchEntry, forget: Sequence[str] = ()) -> None:
+    """A ledger commit that only says something of batches."""
+    table.refresh()
+    keys = summary_of(table, Delta(RUN, set_batches=batches, forget_batches=frozenset(forget)))
+    table.append(table.schema().as_arrow().empty_table(), snapshot_properties=keys)
+
+
+def named_files(table: Table) -> set[str]:
+    """The data files that some retained snapshot of a table names."""
+    manifests = {m.manifest_path: m for s in table.snapshots() for m in s.manifests(table.io)}.values()
+    return {e.data_file.file_path for m in manifests for e in m.fetch_manifest_entry(table.io)}
+
+
+def summary_of(
+    table: Table, delta: Delta, vacuumed: Collection[Tombstone] | None = None, kind: str = "Restatement"
+) -> dict[str, str]:
+    """The summary of a commit whose ledger is written already."""
+    facts: TableFacts = observe(table, "batch_id")
+    base = ledger_store.load(table.io, facts)
+    return summary(ledger_store.write(table.io, facts, base, delta, vacuumed=vacuumed), delta.run, kind)
+
+
+def tombstone(table: Table, id: str, meta: Mapping[str, str] | None = None) -> Tombstone:
+    field_id = observe(table, "batch_id").batch_field_id
+    assert field_id is not None
+    return a_tombstone(id, namespace=field_id, meta=meta)
+
+
+def head(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def batches_in(path: str) -> list[str | None]:
+    found: list[str | None] = pq.read_table(path.removeprefix("file://"), partitioning=None)["batch_id"].to_pylist()
+    return found
+
+
+def values(scan: lethe.Scan) -> list[int]:
+    found = scan.to_arrow()
+    assert scan.count() == found.num_rows
+    return sorted(found["v"].to_pylist())
+
+
+def kinds(opened: list[str]) -> dict[str, int]:
+    """How many ledger roots, other ledger files and data files were opened."""
+    return {
+        "roots": sum(p.endswith("-root.json") for p in opened),
+        "chunks": sum("/_tombstones/" in p and p.endswith(".avro") for p in opened),
+        "data": sum(p.endswith(".parquet") for p in opened),
+    }

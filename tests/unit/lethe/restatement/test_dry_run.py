@@ -1,0 +1,70 @@
+"""What a dry run is told: by the ledger and the bounds of files, as the request would find them now."""
+
+from dataclasses import replace
+
+from lethe.contract.result import RequestResult, RestatementPlan
+from lethe.contract.run import RestatementRequest
+from lethe.ledger.ledger import BatchState, Ledger
+from lethe.ledger.tombstone import META_PURGED_BY
+from lethe.restatement.dry_run import outlook
+from lethe.restatement.plan import Restated, plan_restatement
+
+from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, a_request_entry, a_tombstone
+
+FILES = (a_file("A", size=1), a_file("A", nulls=1, size=10), a_file("A", "C", size=100), a_file("D", size=1000))
+
+
+def told(request: RestatementRequest, ledger: Ledger | None = None, in_files: tuple[str, ...] = ()) -> RequestResult:
+    known = a_ledger(batches=[a_batch(i) for i in "ABCD"]) if ledger is None else ledger
+    return outlook(known, request, FILES, in_files, FIELD, RUN, NOW)
+
+
+def test_files_whose_bounds_can_hold_a_batch_are_counted_and_those_that_hold_nothing_else() -> None:
+    """A row without a batch id makes a file one that holds something else."""
+    assert told(a_request(batch_ids=["A"])).plan == RestatementPlan(files=3, bytes=111, whole_files=1)
+    assert told(a_request(batch_ids=["A", "D"])).plan == RestatementPlan(files=4, bytes=1111, whole_files=2)
+    assert told(a_request(batch_ids=["Z"])).plan == RestatementPlan(files=0, bytes=0, whole_files=0)
+
+
+def test_rows_tombstones_and_unknown_ids_are_those_that_the_request_would_tell_itself() -> None:
+    request = a_request(batch_ids=["A", "B", "X", "Y"])
+    ledger = a_ledger("B", batches=[a_batch("A"), a_batch("B", BatchState.REVERTED)])
+    real = plan_restatement(ledger, request, ("Y",), FIELD, RUN, NOW)
+    assert isinstance(real, Restated)
+
+    found = told(request, ledger, ("Y",))
+
+    told_of_itself = {"plan": None, "committed_time": NOW, "group_size": 1}
+    assert found.model_copy(update=told_of_itself) == real.result
+    assert (found.rows_deleted, found.tombstones_added, found.unknown_batch_ids) == (3, 3, ("X",))
+
+
+def test_an_undo_touches_the_files_of_what_it_takes_back() -> None:
+    ledger = a_ledger(
+        a_tombstone("D", restatements=("ns/revert-d/0",)),
+        batches=[a_batch("D", BatchState.REVERTED)],
+        requests=[a_request_entry("ns/revert-d/0", operation="Revert", batch_ids=("D",))],
+    )
+    undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert-d/0")
+
+    found = told(undo, ledger)
+
+    assert found.plan == RestatementPlan(files=1, bytes=1000, whole_files=1)
+    assert (found.rows_restored, found.tombstones_removed) == (3, 1)
+
+
+def test_what_would_be_refused_is_refused_with_its_reason() -> None:
+    replaced = a_ledger(batches=[a_batch("A", BatchState.REPLACED, replaced_by="A1")])
+    purged = a_ledger(
+        replace(a_tombstone("A", restatements=("ns/r/0",)), meta={META_PURGED_BY: "v", "restatements": "ns/r/0"}),
+        batches=[a_batch("A", BatchState.REVERTED)],
+        requests=[a_request_entry("ns/r/0", operation="Revert", batch_ids=("A",))],
+    )
+
+    for found in (
+        told(a_replay(), replaced),
+        told(a_request("undo", "Undo", batch_ids=(), undoes="ns/r/0"), purged),
+    ):
+        assert (found.succeeded, found.again, found.plan) == (False, False, None)
+    assert told(a_replay(), replaced).reason == "AlreadyReplaced"
+    assert told(a_request("undo", "Undo", batch_ids=(), undoes="ns/r/0"), purged).reason == "AlreadyPurged"

@@ -1,0 +1,78 @@
+"""A file is left out of a search only if its metrics prove that no row of it is looked for."""
+
+import pyarrow as pa
+from lethe.files.values import Kind, Values
+from lethe.search.candidates import candidates
+from lethe.search.keys import AnyWanted, WantedKeys
+from lethe.search.positions import Wanted
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from tests.unit.lethe.lake import new_table, rows
+
+
+def named(table: Table, *files: list[str | None]) -> Table:
+    """Appends with these values of the column `name`, one file each."""
+    for n, names in enumerate(files):
+        batch = rows(*[f"b{n}"] * len(names))
+        table.append(batch.append_column(pa.field("name", pa.string()), pa.array(names, pa.string())))
+    return table
+
+
+def wanted(table: Table, *values: str) -> Wanted:
+    field_id = table.schema().find_field("name").field_id
+    return Wanted.of(field_id, Values(Kind("string"), tuple(sorted(values))))
+
+
+def looked_at(table: Table, **searches: AnyWanted) -> list[set[str]]:
+    """By which searches each file is looked at, in the order of their appends."""
+    head = table.current_snapshot()
+    found = {c.path: set(c.keys) for c in candidates(table, head.snapshot_id if head else None, searches)}
+    paths = [t.file.file_path for t in sorted(table.scan().plan_files(), key=lambda t: t.file.lower_bounds[2])]
+    return [found.get(p, set()) for p in paths]
+
+
+SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string()), ("name", pa.string())])
+
+
+def test_each_search_looks_at_the_files_whose_bounds_allow_one_of_its_values(catalog: Catalog) -> None:
+    table = named(new_table(catalog, schema=SCHEMA), ["a", "c"], ["d", None, "f"], [None, None])
+
+    found = looked_at(table, one=wanted(table, "b", "z"), two=wanted(table, "e", "a"), none=wanted(table, "x"))
+
+    assert found == [{"one", "two"}, {"two"}, set()]
+
+
+def test_bounds_that_were_cut_off_rule_out_what_they_can(catalog: Catalog) -> None:
+    """By default Iceberg keeps sixteen characters of them."""
+    long = "x" * 30
+    table = named(new_table(catalog, schema=SCHEMA), [f"{long}b", f"{long}d"])
+
+    assert looked_at(table, it=wanted(table, f"{long}c")) == [{"it"}]
+    assert looked_at(table, it=wanted(table, f"{long}e")) == [{"it"}]
+    assert looked_at(table, it=wanted(table, "w", "y")) == [set()]
+
+
+def test_files_without_metrics_of_the_column_are_all_looked_at(catalog: Catalog) -> None:
+    table = new_table(catalog, schema=SCHEMA, **{"write.metadata.metrics.column.name": "none"})
+
+    assert looked_at(named(table, ["a"], [None]), it=wanted(table, "x")) == [{"it"}, {"it"}]
+
+
+def test_a_table_without_snapshots_has_no_files(catalog: Catalog) -> None:
+    table = new_table(catalog, schema=SCHEMA)
+
+    assert candidates(table, None, {"it": wanted(table, "a")}) == []
+
+
+def test_a_file_is_looked_at_for_keys_if_each_of_their_columns_allows_one(catalog: Catalog) -> None:
+    table = named(new_table(catalog, schema=SCHEMA), ["a", "c"], ["d", "f"], [None, None])
+    batch, name = (table.schema().find_field(n).field_id for n in ("batch_id", "name"))
+
+    def keys(*of: tuple[str, str]) -> WantedKeys:
+        columns = [pa.array(values) for values in zip(*of, strict=True)]
+        return WantedKeys.of([(batch, Kind("string")), (name, Kind("string"))], pa.table(columns, names=["0", "1"]))
+
+    found = looked_at(table, one=keys(("b0", "b"), ("b9", "e")), two=keys(("b1", "a"), ("b1", "e"), ("b2", "a")))
+
+    assert found == [{"one"}, {"two"}, set()]

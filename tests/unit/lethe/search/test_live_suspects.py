@@ -1,0 +1,143 @@
+"""Looking at a head again costs what came since, and says the same as looking at all of it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.facts import observe
+from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
+from lethe.search.live_suspects import Head, LiveSuspects
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from tests.unit.lethe.lake import head, in_days, new_table, partitioned, rows, tombstone, vacuum
+
+
+@dataclass
+class Counting:
+    """PyIceberg's FileIO; remembers what was opened."""
+
+    io: Any
+    opened: list[str] = field(default_factory=list)
+
+    def new_input(self, location: str) -> Any:
+        self.opened.append(location)
+        return self.io.new_input(location)
+
+
+def a_head(table: Table, io: Any = None, foreign: Collection[int] | None = ()) -> Head:
+    table.refresh()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    field_id = observe(table, "batch_id").batch_field_id
+    assert field_id is not None
+    unknown = None if foreign is None else frozenset(foreign)
+    column = BatchColumn.of(table.specs(), field_id)
+    return Head(io or table.io, snapshot.snapshot_id, snapshot.manifests(table.io), column, unknown)
+
+
+def looked(table: Table, *tombstones: Tombstone, foreign: Collection[int] | None = ()) -> LiveSuspects:
+    live = LiveSuspects(tombstones)
+    live.look(a_head(table, foreign=foreign))
+    return live
+
+
+def held(live: LiveSuspects) -> list[tuple[str | None, str | None, bool]]:
+    return sorted((s.bounds.lower, s.bounds.upper, s.must) for s in live.found.values())  # type: ignore[type-var]
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Table:
+    made = new_table(catalog)
+    for batches in (("A", "B"), ("C", "C"), ("D", "E")):
+        made.append(rows(*batches))
+    return made
+
+
+def test_files_that_might_hold_a_tombstone_are_found_and_told_from_those_of_nothing_else(table: Table) -> None:
+    live = looked(table, *(tombstone(table, i) for i in "BC"))
+
+    assert held(live) == [("A", "B", False), ("C", "C", True)]
+    assert live.sort_drift == 1.0
+
+
+def test_a_second_look_reads_only_the_manifests_that_came_since(table: Table) -> None:
+    live = looked(table, tombstone(table, "B"))
+    table.append(rows("A", "C"))
+    io = Counting(table.io)
+
+    live.look(a_head(table, io))
+
+    assert len(io.opened) == 1
+    assert held(live) == [("A", "B", False), ("A", "C", False)]
+    io.opened.clear()
+    live.look(a_head(table, io))
+    assert not io.opened
+
+
+def test_files_that_were_rewritten_under_it_are_gone_and_those_that_stand_for_them_are_found(table: Table) -> None:
+    live = looked(table, *(tombstone(table, i) for i in "BD"))
+    before = set(live.found)
+    vacuum(table, "B")
+
+    live.look(a_head(table))
+
+    assert held(live) == [("D", "E", False)]
+    assert held(live) == held(looked(table, *(tombstone(table, i) for i in "BD")))
+    assert set(live.found) < before
+
+
+def test_a_tombstone_that_was_taken_back_no_longer_has_files_dropped_for_it(table: Table) -> None:
+    live = looked(table, *(tombstone(table, i) for i in "BC"))
+
+    live.learn([tombstone(table, "B")])
+
+    assert held(live) == [("A", "B", False)]
+
+
+@pytest.fixture
+def days(catalog: Catalog) -> Table:
+    made = partitioned(catalog)
+    for day in (1, 2):
+        made.append(in_days("A", "C", day=day))
+    return made
+
+
+def in_partition(table: Table, *partitions: str) -> Tombstone:
+    return tombstone(table, "B", {META_PARTITIONS: "\n".join(partitions)})
+
+
+def of_days(live: LiveSuspects) -> list[str | None]:
+    return sorted(s.bounds.partition or "" for s in live.found.values())
+
+
+def test_files_of_partitions_in_which_a_batch_has_no_rows_are_none_of_its_business(days: Table) -> None:
+    assert of_days(looked(days, in_partition(days, "1/[1]"))) == ["1/[1]"]
+
+
+def test_files_that_no_ledger_has_taken_note_of_prove_nothing_by_their_partition(days: Table) -> None:
+    """Another writer may have put rows of an old batch anywhere."""
+    live = looked(days, in_partition(days, "1/[1]"), foreign={head(days)})
+
+    assert of_days(live) == ["", "1/[1]"]
+    assert of_days(looked(days, in_partition(days, "1/[1]"), foreign=None)) == ["", ""]
+
+
+def test_when_a_batch_is_remembered_in_more_partitions_all_files_are_looked_at_anew(days: Table) -> None:
+    """Else a file that was passed over before could keep rows of which the last tombstone ends."""
+    live = looked(days, in_partition(days, "1/[1]"))
+
+    live.learn([in_partition(days, "1/[1]", "1/[2]")])
+    live.look(a_head(days))
+
+    assert of_days(live) == ["1/[1]", "1/[2]"]
+
+
+def test_small_files_that_hold_nothing_are_kept_apart(table: Table) -> None:
+    live = LiveSuspects([tombstone(table, "B")], small_bytes=10**6)
+
+    live.look(a_head(table))
+
+    assert sorted(s.bounds.lower or "" for s in live.small.values()) == ["C", "D"]

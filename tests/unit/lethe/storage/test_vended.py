@@ -1,0 +1,87 @@
+"""When a catalog is asked for new credentials, and for which tables."""
+
+import time
+from collections.abc import Mapping
+
+import pytest
+from lethe.base.names import VENDED_FOR
+from lethe.storage.vended import Vended, Vendor, of_table
+
+NOW, STARTED = 1_000_000.0, 50.0  # seconds since 1970, and by the monotonic clock
+
+
+def due(**config: str) -> float | None:
+    """So long from now."""
+    found = Vended.of({k.replace("__", "-"): v for k, v in config.items()}, NOW, STARTED).due
+    return None if found is None else found - STARTED
+
+
+def expiring(seconds: float) -> dict[str, str]:
+    return {"s3.session-token-expires-at-ms": str(int((NOW + seconds) * 1000))}
+
+
+@pytest.mark.parametrize(("left", "asked_after"), [(3600, 3300), (900, 720), (10, 8), (0, 0), (-60, 0)])
+def test_new_credentials_are_asked_for_before_the_old_ones_expire(left: int, asked_after: int) -> None:
+    """Five minutes before, or when a fifth of their life is left."""
+    assert due(**expiring(left)) == asked_after
+
+
+def test_the_first_of_several_to_expire_counts() -> None:
+    assert due(**expiring(3600), **{"gcs.oauth2.token-expires-at": str(int((NOW + 900) * 1000))}) == 720
+
+
+def test_credentials_that_do_not_say_when_they_expire_are_asked_for_every_five_minutes() -> None:
+    assert due(**{"s3.access-key-id": "x"}) == 300
+
+
+def test_a_catalog_that_vends_nothing_is_not_asked_again() -> None:
+    assert due() is None
+
+
+@pytest.mark.parametrize(
+    ("catalog", "asks"),
+    [
+        ({"type": "rest", "uri": "https://catalog"}, True),
+        ({"uri": "http://catalog"}, True),
+        ({"type": "rest", "uri": "https://catalog", "py-io-impl": "own.FileIO"}, False),
+        ({"type": "sql", "uri": "sqlite:///x"}, False),
+        ({"type": "glue"}, False),
+        ({"type": "hive", "uri": "thrift://x"}, False),
+    ],
+)
+def test_only_a_rest_catalog_is_asked_and_not_in_place_of_a_file_io_of_the_users(
+    catalog: Mapping[str, str], asks: bool
+) -> None:
+    found = of_table(catalog, "air.flights")
+
+    assert (found.get(VENDED_FOR) == "air.flights") is asks
+    assert catalog.items() <= found.items() or asks
+
+
+class AwayCatalog(Vendor):
+    """A catalog that has answered once."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__({}, "air.flights")
+        self.answers = [{"s3.session-token-expires-at-ms": str(int((time.time() + seconds) * 1000))}]
+
+    def _ask(self) -> Mapping[str, str]:
+        if self.answers:
+            return self.answers.pop()
+        raise ConnectionError
+
+
+def test_while_a_catalog_is_away_its_last_credentials_count_until_they_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor = AwayCatalog(100)
+    first, began = vendor.now(), time.monotonic()
+    for later in (85, 96):
+        monkeypatch.setattr(time, "monotonic", lambda later=later: began + later)
+        if later == 85:
+            assert vendor.now().config is first.config
+        else:
+            with pytest.raises(ConnectionError):
+                vendor.now()
+
+
+def test_no_secret_is_in_a_text_of_them() -> None:
+    assert "secret" not in repr(Vended.of({"s3.secret-access-key": "secret"}, NOW, STARTED))

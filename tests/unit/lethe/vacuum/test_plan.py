@@ -1,0 +1,366 @@
+"""A vacuum purges what it planned to purge, on whatever head it commits, or plans anew."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe.files.bounds import FileBounds
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import Delta, Ledger, apply
+from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
+from lethe.vacuum.plan import PlanAnew, Purge, VacuumPlan, going_along, plan_purge
+
+from tests.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
+from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
+
+WHOLE, MIXED, CLEAN = a_file("A"), a_file("A", "C"), a_file("D", "E")
+LEDGER = a_ledger("A", "B")
+
+
+def planned(ledger: Ledger = LEDGER, *files: FileBounds) -> VacuumPlan:
+    return plan_vacuum(ledger, 1, files or (WHOLE, MIXED, CLEAN), FIELD)
+
+
+def purge(plan: VacuumPlan, ledger: Ledger, *files_now: FileBounds) -> Purge:
+    result = plan_purge(plan, ledger, files_now, RUN)
+    assert isinstance(result, Purge), result
+    return result
+
+
+def gone(result: Purge) -> set[str]:
+    return {i for _, i in result.delta.remove_tombstones}
+
+
+def test_a_file_of_only_tombstoned_rows_is_dropped_one_that_might_hold_some_is_rewritten_and_the_rest_stays() -> None:
+    plan = planned()
+
+    assert (plan.delete, plan.rewrite) == ((WHOLE,), (MIXED,))
+    assert {t.id for t in plan.tombstones} == {"A", "B"}
+    assert plan.touched == {WHOLE.path, MIXED.path}
+
+
+def test_a_file_with_a_row_without_batch_id_is_never_dropped() -> None:
+    """Rows A, A and NULL have the bounds A and A: dropping the file would lose the third."""
+    with_null = a_file("A", nulls=1)
+
+    assert planned(LEDGER, with_null).rewrite == (with_null,)
+
+
+def test_tombstones_of_other_columns_are_none_of_its_business() -> None:
+    plan = planned(a_ledger(a_tombstone("A", namespace=FIELD + 1)))
+
+    assert (plan.delete, plan.rewrite, plan.tombstones) == ((), (), ())
+
+
+def test_an_undisturbed_vacuum_ends_every_tombstone_and_names_those_it_applied() -> None:
+    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN)
+
+    assert gone(result) == {"A", "B"}
+    assert {t.id for t in result.vacuumed} == {"A", "B"}
+    assert result.delta.run == RUN
+    assert not result.delta.add_tombstones
+
+
+def test_tombstones_that_no_file_can_hold_are_ended_without_having_been_applied() -> None:
+    result = purge(planned(LEDGER, CLEAN), LEDGER, CLEAN)
+
+    assert (gone(result), result.vacuumed) == ({"A", "B"}, ())
+
+
+def test_a_tombstone_stays_while_a_file_that_came_after_the_plan_might_hold_its_rows() -> None:
+    """A late append brings rows of A. Were A ended, they would be seen; they were taken back before they came."""
+    late = a_file("A", "A", path="late")
+
+    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, late)
+
+    assert gone(result) == {"B"}
+    assert {t.id for t in result.vacuumed} == {"A", "B"}  # applied to the removed files all the same
+
+
+@pytest.mark.parametrize("late", [a_file(None, path="late"), a_file("0", "Z", path="late")], ids=["no bounds", "wide"])
+def test_a_late_file_that_proves_nothing_keeps_every_tombstone(late: FileBounds) -> None:
+    assert gone(purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, late)) == set()
+
+
+def test_a_tombstone_set_since_the_plan_stays_active() -> None:
+    """The written files still hold its rows."""
+    result = purge(planned(), a_ledger("A", "B", "C"), WHOLE, MIXED, CLEAN)
+
+    assert gone(result) == {"A", "B"}
+    assert {t.id for t in result.vacuumed} == {"A", "B"}
+
+
+ANEW = {
+    "a planned file was compacted away": (LEDGER, (WHOLE, CLEAN), "no longer part"),
+    "a file to drop was compacted away": (LEDGER, (MIXED, CLEAN), "no longer part"),
+    "rows of a planned file were deleted": (
+        LEDGER,
+        (WHOLE, a_file("A", "C", deletes=["d"]), CLEAN),
+        "were deleted since",
+    ),
+    "a revert was undone": (a_ledger("B"), (WHOLE, MIXED, CLEAN), "taken back"),
+    "a revert was undone and made again": (
+        a_ledger(a_tombstone("A", added_on=ago(seconds=-5)), "B"),
+        (WHOLE, MIXED, CLEAN),
+        "set again",
+    ),
+    "another restatement holds it too": (
+        a_ledger(a_tombstone("A", restatements=["ns/r/1", "ns/r/2"]), "B"),
+        (WHOLE, MIXED, CLEAN),
+        "set again",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ledger", "files", "why"), ANEW.values(), ids=ANEW)
+def test_files_written_on_what_is_no_longer_so_are_not_committed(
+    ledger: Ledger, files: tuple[FileBounds, ...], why: str
+) -> None:
+    """Written without A's rows, A undone: committing the files would lose them after a successful undo."""
+    result = plan_purge(planned(), ledger, files, RUN)
+
+    assert isinstance(result, PlanAnew)
+    assert why in result.why
+
+
+def test_a_message_never_says_whose_rows_they_were() -> None:
+    """It goes to a log; a value may be one that somebody wants forgotten."""
+    result = plan_purge(planned(), a_ledger("B"), [WHOLE, MIXED, CLEAN], RUN)
+
+    assert isinstance(result, PlanAnew)
+    assert "'A'" not in result.why
+
+
+def test_deletes_that_were_there_when_the_vacuum_read_the_file_do_not_disturb_it() -> None:
+    file = a_file("A", "C", deletes=["d"])
+
+    assert gone(purge(planned(LEDGER, file), LEDGER, file)) == {"A", "B"}
+
+
+def test_more_deletes_than_there_were_when_the_vacuum_read_the_file_call_for_another_plan() -> None:
+    """Whether or not it had some before: the rows that went since would come back."""
+    before, now = a_file("A", "C", deletes=["d"]), a_file("A", "C", deletes=["e"])
+
+    assert isinstance(plan_purge(planned(LEDGER, before), LEDGER, [now], RUN), PlanAnew)
+
+
+# --- erased records -------------------------------------------------------------------------------------------------
+
+HIDDEN, BARE = a_file("X", "Y", deletes=["d"]), a_file("X", "Z")
+
+
+def owing(*tombstones: str, field_id: int = FIELD + 1, evict_by: datetime | None = None) -> Ledger:
+    return a_ledger(*tombstones, erasures=(Erasure("ns/erase/1", field_id, evict_by),))
+
+
+def test_files_with_native_deletes_are_written_anew_while_an_erase_by_records_is_open() -> None:
+    """A deletion vector hides the rows of somebody who is to be forgotten; the file still holds them."""
+    plan = planned(owing(), HIDDEN, BARE)
+
+    assert (plan.delete, plan.rewrite, plan.tombstones, plan.applied) == ((), (HIDDEN,), (), ())
+    assert purge(plan, owing(), HIDDEN, BARE) == Purge(Delta(RUN), ())
+
+
+def test_without_such_an_obligation_native_deletes_are_no_reason_to_write_a_file_anew() -> None:
+    assert planned(a_ledger(), HIDDEN).rewrite == ()
+    assert planned(owing(field_id=FIELD), HIDDEN).rewrite == ()  # of an Erase by batch ids, whose rows have tombstones
+
+
+def test_once_no_older_file_has_any_native_deletes_are_no_reason_either() -> None:
+    """Those of files that came since hide rows that nobody asked to be forgotten."""
+    (erasure,) = owing().erasures
+    purged = a_ledger(erasures=(replace(erasure, purged_by=3, purged_at=3, purged_time=NOW),))
+
+    assert planned(purged, HIDDEN).rewrite == ()
+    assert planned(a_ledger(erasures=(replace(erasure, verified=True),)), HIDDEN).rewrite == ()
+
+
+def test_files_of_an_erase_that_is_due_come_first() -> None:
+    large = a_file("A", "B", size=10, records=1)
+    due = NOW + timedelta(hours=1)
+
+    def first(due_by: datetime | None) -> tuple[FileBounds, ...]:
+        ledger = owing("A", "B", evict_by=due)
+        return plan_vacuum(ledger, 1, [large, HIDDEN], FIELD, max_bytes=1, due_by=due_by).rewrite
+
+    assert first(due) == (HIDDEN,)
+    assert first(due - timedelta(seconds=1)) == (large,)
+
+
+# --- partial --------------------------------------------------------------------------------------------------------
+
+
+def marks(result: Purge) -> dict[str, str]:
+    return {t.id: t.meta[META_PURGED_BY] for t in result.delta.add_tombstones}
+
+
+def test_a_partial_vacuum_takes_the_files_with_the_most_tombstones_per_byte_and_leaves_the_rest() -> None:
+    """One of A and one of B lie in each small file; the large one costs ten times as much for three."""
+    ledger = a_ledger("A", "B", "C")
+    small = [a_file("A", "B", path=f"s{n}", size=100) for n in range(3)]
+    large = a_file("A", "C", path="large", size=1000)
+
+    plan = plan_vacuum(ledger, 1, [large, *small], FIELD, max_bytes=250)
+
+    assert [f.path for f in plan.rewrite] == ["s0", "s1"]
+    assert [f.path for f in plan.postponed] == ["s2", "large"]
+    assert {t.id for t in plan.applied} == {"A", "B"}
+
+
+def test_files_of_only_tombstoned_rows_cost_nothing_and_always_go() -> None:
+    plan = plan_vacuum(LEDGER, 1, [WHOLE, MIXED], FIELD, max_bytes=0)
+
+    assert (plan.delete, plan.rewrite) == ((WHOLE,), (MIXED,))
+
+
+def test_a_file_larger_than_the_budget_is_purged_alone() -> None:
+    """Else it would never be."""
+    large, small = a_file("A", "Z", path="large", size=10_000), a_file("D", "E", path="small", size=1)
+
+    assert plan_vacuum(a_ledger("A"), 1, [small, large], FIELD, max_bytes=50).rewrite == (large,)
+
+
+def test_rows_whose_bytes_are_due_go_first_the_earliest_before_the_others() -> None:
+    def due(id: str, days: float) -> object:
+        return a_tombstone(id, evict_by=NOW + timedelta(days=days))
+
+    ledger = a_ledger(due("A", 0.5), due("B", -2), due("C", 30), *"DEFGH")  # type: ignore[arg-type]
+    files = [a_file("D", "I", path="dense", size=1), *(a_file(i, f"{i}x", path=i, size=100) for i in "ABC")]
+
+    def order(max_bytes: int) -> list[str]:
+        plan = plan_vacuum(ledger, 1, files, FIELD, max_bytes, due_by=NOW + timedelta(days=1))
+        return sorted(f.path for f in plan.rewrite)
+
+    assert order(100) == ["B"]
+    assert order(200) == ["A", "B"]
+    assert order(201) == ["A", "B", "dense"]
+    assert order(301) == ["A", "B", "C", "dense"]
+
+
+def test_a_partial_vacuum_ends_no_tombstone_whose_rows_are_left_and_marks_those_it_applied() -> None:
+    """What was purged in part can be finished by another vacuum, and undone by nobody."""
+    first, second = a_file("A", "B", path="f1"), a_file("A", "C", path="f2", size=200)
+    ledger = a_ledger("A", "B", "C")
+    plan = plan_vacuum(ledger, 1, [first, second], FIELD, max_bytes=100)
+    assert plan.rewrite == (first,)
+
+    result = purge(plan, ledger, first, second)
+
+    assert gone(result) == set()
+    assert {t.id for t in result.vacuumed} == {"A", "B"}
+    assert marks(result) == {"A": RUN, "B": RUN}
+    after = apply(ledger, result.delta)
+    assert (after.ids(FIELD), len(after.tombstones)) == ({"A", "B", "C"}, 3)
+
+
+def test_the_vacuum_that_removes_the_last_file_ends_the_tombstone_and_keeps_the_first_mark() -> None:
+    first, second = a_file("A", "B", path="f1"), a_file("A", "C", path="f2", size=200)
+    ledger = a_ledger("A", "B", "C")
+    ledger = apply(ledger, purge(plan_vacuum(ledger, 1, [first, second], FIELD, 100), ledger, first, second).delta)
+
+    result = plan_purge(plan_vacuum(ledger, 2, [second], FIELD, 100), ledger, [second], "another-run")
+
+    assert isinstance(result, Purge)
+    assert gone(result) == {"A", "B", "C"}
+    assert {t.id: t.meta.get(META_PURGED_BY) for t in result.vacuumed} == {"A": RUN, "B": RUN, "C": None}
+
+
+def test_a_tombstone_that_a_late_file_keeps_alive_is_marked_as_purged_in_part() -> None:
+    result = purge(planned(), LEDGER, WHOLE, MIXED, CLEAN, a_file("A", "A", path="late"))
+
+    assert marks(result) == {"A": RUN}
+
+
+def test_an_undo_of_rows_that_the_partial_vacuum_does_not_touch_does_not_disturb_it() -> None:
+    """Only what was left out of the written files must still be deleted."""
+    ledger = a_ledger("A", "Z")
+    plan = plan_vacuum(ledger, 1, [MIXED, a_file("X", "Z", size=10_000)], FIELD, max_bytes=100)
+
+    result = purge(plan, a_ledger("A"), MIXED, a_file("X", "Z", size=10_000))
+
+    assert (gone(result), {t.id for t in result.vacuumed}) == ({"A"}, {"A"})
+
+
+def test_a_tombstone_set_anew_for_an_id_that_no_file_holds_is_not_ended_by_a_plan_that_knew_another() -> None:
+    anew = a_tombstone("Z", added_on=ago(seconds=-5))
+
+    result = purge(plan_vacuum(a_ledger("A", "Z"), 1, [MIXED], FIELD), a_ledger("A", anew), MIXED)
+
+    assert gone(result) == {"A"}
+
+
+ids = st.sampled_from("ABCDEFGH")
+data_files = st.lists(
+    st.builds(
+        lambda a, b, size, n: a_file(min(a, b), max(a, b), path=str(n), size=size),
+        ids,
+        ids,
+        st.integers(1, 100),
+        st.integers(0, 10**9),
+    ),
+    max_size=8,
+    unique_by=lambda f: f.path,
+)
+
+
+@given(files=data_files, tombstoned=st.sets(ids), budget=st.integers(0, 300))
+def test_whatever_the_budget_no_row_comes_back_and_repeating_it_ends_every_tombstone(
+    files: list[FileBounds], tombstoned: set[str], budget: int
+) -> None:
+    """Survivors of a rewritten file hold no tombstoned id, so no file stands for them here."""
+    ledger, now = a_ledger(*tombstoned), {f.path: f for f in files}
+    for turn in range(20):
+        plan = plan_vacuum(ledger, turn, now.values(), FIELD, budget, NOW)
+        assert {*plan.rewrite, *plan.postponed, *plan.delete} <= set(now.values())
+        assert sum(f.size for f in plan.rewrite) <= max(budget, max((f.size for f in plan.rewrite), default=0))
+        result = purge(plan, ledger, *now.values())
+        now = {p: f for p, f in now.items() if p not in plan.touched}
+        # A tombstone goes only with the last file that might hold its id.
+        assert not any(f.lower <= i <= f.upper for i in gone(result) for f in now.values())  # type: ignore[operator]
+        ledger = apply(ledger, result.delta)
+    assert not ledger.tombstones
+
+
+# --- what goes along ------------------------------------------------------------------------------------------------
+
+
+def masked(id: str) -> Tombstone:
+    return a_tombstone(id).masked(Mask("DeletionVectors", 3))
+
+
+def test_masked_rows_that_a_run_is_not_about_go_along_with_the_files_that_it_writes_anew() -> None:
+    """It reads them without those rows. Rows of B that nothing masks are written like any others."""
+    ledger = a_ledger("A", "B", masked("C"), masked("Z"))
+    about = tuple(t for t in ledger.tombstones.values() if t.id == "A")
+
+    found = going_along(ledger, FIELD, about, [MIXED])
+
+    assert [t.id for t in found] == ["C"]
+    assert going_along(ledger, FIELD, tuple(ledger.tombstones.values()), [MIXED]) == ()
+    assert going_along(ledger, FIELD, about, []) == ()
+
+
+def test_an_undo_of_what_goes_along_makes_the_vacuum_plan_anew_and_its_tombstone_does_not_end() -> None:
+    ledger = a_ledger("A", masked("C"))
+    plan = plan_vacuum(a_ledger("A"), 1, [MIXED], FIELD)
+    plan = replace(plan, applied=(*plan.applied, masked("C")))
+
+    result = purge(plan, ledger, MIXED)
+    assert (gone(result), marks(result), {t.id for t in result.vacuumed}) == ({"A"}, {"C": RUN}, {"A", "C"})
+
+    assert isinstance(plan_purge(plan, a_ledger("A"), [MIXED], RUN), PlanAnew)
+
+
+def test_a_file_that_was_looked_into_keeps_no_tombstone_alive() -> None:
+    other = a_file("A", "Z", path="other", size=10_000)
+    plan = plan_vacuum(LEDGER, 1, [MIXED, other], FIELD, max_bytes=100)
+    assert plan.rewrite == (MIXED,)
+
+    kept = plan_purge(plan, LEDGER, [MIXED, other], RUN)
+    result = plan_purge(plan, LEDGER, [MIXED, other], RUN, cleared={"other"})
+
+    assert isinstance(kept, Purge)
+    assert isinstance(result, Purge)
+    assert (gone(kept), gone(result)) == (set(), {"A", "B"})

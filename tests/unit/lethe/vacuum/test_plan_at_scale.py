@@ -1,0 +1,115 @@
+"""SCAN and choosing with a hundred thousand files and as many tombstones: seconds, and memory of what is suspected alone."""
+
+import time
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from lethe.files.bounds import FileBounds
+from lethe.files.tombstone_index import Suspects
+from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
+from lethe.vacuum.estimate import Drift, Likely, in_vain_percent
+from lethe.vacuum.plan import VacuumPlan, plan_of
+
+from tests.builders import NOW, a_tombstone
+
+# Seconds of processor time on a slow machine whose two cores others work on, and where it is a tenth of that, the goal.
+ALLOWANCE_SECONDS = 30
+MANY = 100_000
+BATCHES_PER_FILE = 10
+DAYS = 100
+
+
+def batch(n: int) -> str:
+    return f"2013-01-01.{n:09d}"
+
+
+def files(many: int) -> Iterator[FileBounds]:
+    """Sorted, ten batches in each, in a hundred partitions one after the other; as a manifest tells of them, one by one."""
+    for n in range(many):
+        first = n * BATCHES_PER_FILE
+        yield FileBounds(
+            path=f"s3://lake/warehouse/air/flights/data/0123456789abcdef0123456789abcdef/day={n % DAYS}/{n:05d}-{n:016x}.parquet",
+            records=10_000,
+            size=64 * 1024**2,
+            lower=batch(first),
+            upper=batch(first + BATCHES_PER_FILE - 1),
+            null_count=0,
+            partition=f"0/[{n * DAYS // many}]",
+        )
+
+
+def tombstones(many: int, of: int) -> list[Tombstone]:
+    """Spread over all files, half of them with a known partition, a tenth due."""
+    found = []
+    for n in range(many):
+        at = n * BATCHES_PER_FILE * of // many
+        meta = {META_PARTITIONS: f"0/[{at // BATCHES_PER_FILE * DAYS // of}]"} if n % 2 else {}
+        due = NOW + timedelta(days=n % 50) if n % 10 == 0 else None
+        found.append(a_tombstone(batch(at), evict_by=due, meta=meta))
+    return found
+
+
+def scanned(suspects: Suspects, many: int) -> tuple[list[FileBounds], list[FileBounds], Drift]:
+    might, must, drift = [], [], Drift()
+    for f in files(many):
+        drift.add(f)
+        if suspects.must_hold(f):
+            must.append(f)
+        elif suspects.might_hold(f):
+            might.append(f)
+    return might, must, drift
+
+
+def planned(known: list[Tombstone], many: int) -> tuple[VacuumPlan, float | None, float | None]:
+    suspects = Suspects(known)
+    might, must, drift = scanned(suspects, many)
+    likely = Likely(suspects, might, {t.id: 1000 for t in known})
+    plan = plan_of(1, tuple(known), suspects, likely, must, might, max_bytes=10 * 1024**4, due_by=NOW)
+    return plan, in_vain_percent(likely, plan.rewrite), drift.mean_depth()
+
+
+def test_a_hundred_thousand_files_and_tombstones_are_planned_in_seconds() -> None:
+    known = tombstones(MANY, of=MANY)
+    began = time.process_time()
+
+    plan, in_vain, drift = planned(known, MANY)
+
+    seconds = time.process_time() - began
+    assert len(plan.rewrite) + len(plan.postponed) == MANY
+    assert plan.digest
+    assert (in_vain, drift) == (pytest.approx(0, abs=0.1), 1.0)
+    assert seconds < ALLOWANCE_SECONDS, f"{seconds:.1f} s"
+
+
+def test_what_is_kept_of_files_is_what_might_hold_something() -> None:
+    """One file in a hundred is suspected: of the others only their bounds stay, until their order was judged."""
+    many, suspected = 20_000, 200
+    suspects = Suspects(tombstones(suspected, of=many))
+    tracemalloc.start()
+
+    might, _, drift = scanned(suspects, many)
+
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(might) == suspected
+    assert drift.mean_depth() == 1.0
+    assert kept < many * 300
+    assert peak < many * 400
+
+
+def test_wide_bounds_cost_no_more_than_narrow_ones() -> None:
+    """A table that was never sorted: each file might hold each tombstone."""
+    known = tombstones(2_000, of=2_000)
+    wide = [replace(f, lower="0", upper="9", partition=None) for f in files(20_000)]
+    began = time.process_time()
+
+    suspects = Suspects(known)
+    might = [f for f in wide if suspects.might_hold(f)]
+    likely = Likely(suspects, might, {})
+    plan = plan_of(1, tuple(known), suspects, likely, (), might)
+
+    assert (len(plan.rewrite), len(plan.applied)) == (20_000, 2_000)
+    assert time.process_time() - began < ALLOWANCE_SECONDS / 5

@@ -1,0 +1,172 @@
+"""The operator signs the record of an erasure before it shows the erasure, and only if the record is what the ledger says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from lethe.contract.result import ErasureOutcome
+from lethe.erasure.progress import Claim
+from lethe.erasure.record import Record, Verification, record
+from lethe.erasure.signature import Signer, Statement, fault
+from lethe.files.bounds import IdIndex
+from lethe.ledger.erasure import Erasure
+from lethe.ledger.ledger import Delta
+from lethe.restatement.record import recalled
+from lethe_operator.kube import EVENTS, RESTATEMENTS
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.restatement import parse_restatement
+from lethe_operator.settings import InvalidSettings, Settings, with_files
+
+from tests.builders import NOW, RUN, a_request_entry
+from tests.unit.lethe.lake import SCHEMA, summary_of
+from tests.unit.lethe_operator.builders import a_restatement_body, condition
+from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+
+SPEC: dict[str, Any] = {"operation": "Erase", "batchIds": ["A"]}
+KEY = parse_restatement(a_restatement_body("erase", **SPEC)).key
+ASKED = a_request_entry(KEY, operation="Erase", batch_ids=("A",))
+OPEN = Erasure(KEY, 2, None)
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    """With an empty table, and a Restatement that was carried out."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    made = SmallLake.make(tmp_path)
+    made.create_table()
+    commit(made, set_requests=(ASKED,), set_erasures=(OPEN,))
+    made.ask("erase", **SPEC)
+    return made
+
+
+def commit(lake: SmallLake, **changes: Any) -> None:
+    table = lake.table
+    table.append(SCHEMA.empty_table(), snapshot_properties=summary_of(table, Delta(RUN, **changes)))
+
+
+def a_record(lake: SmallLake, key: str = KEY, uuid: str | None = None) -> Record:
+    seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
+    claim = Claim(replace(OPEN, restatement=key), recalled(ASKED), IdIndex(()), False, False, 4)
+    table = {
+        "name": "air.flights",
+        "uuid": uuid or str(lake.table.metadata.table_uuid),
+        "location": lake.table.location(),
+    }
+    return record(claim, table, (), seen, ())
+
+
+def close(lake: SmallLake, made: Record, folder: str = "_erasures") -> Path:
+    """A run has verified the erasure. Returns: where its record lies."""
+    uri = f"{lake.table.location()}/{folder}/{made.name}"
+    path = Path(uri.removeprefix("file://"))
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(made.content)
+    outcome = ErasureOutcome(restatement=KEY, verified_time=NOW, record=uri, record_sha256=made.sha256)
+    told = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    closed = replace(ASKED, result={**ASKED.result, "erasure": told})
+    commit(lake, set_requests=(closed,), close_erasures=frozenset({KEY}))
+    return path
+
+
+def reconcile(lake: SmallLake, signer: Signer | None = SIGNER) -> None:
+    Reconciler(lake.cluster, Tables(), Settings(signer=signer))(FLIGHTS)  # type: ignore[arg-type]
+
+
+def status(lake: SmallLake) -> dict[str, Any]:
+    return dict(lake.cluster.get(RESTATEMENTS, "ns", "erase").get("status") or {})
+
+
+def test_the_signature_is_in_the_status_and_beside_the_record(lake: SmallLake) -> None:
+    path = close(lake, a_record(lake))
+
+    reconcile(lake)
+
+    erasure = status(lake)["erasure"]
+    statement = Statement(str(lake.table.metadata.table_uuid), KEY, erasure["recordSha256"], NOW)
+    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert erasure["signature"] == f"{SIGNER.public.id}:{SIGNER.sign(statement)}"
+    assert fault(Path(f"{path}.sig").read_bytes(), statement, [SIGNER.public]) is None
+
+
+def test_without_a_key_nothing_is_signed(lake: SmallLake) -> None:
+    path = close(lake, a_record(lake))
+
+    reconcile(lake, signer=None)
+
+    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert ("signature" in status(lake)["erasure"], Path(f"{path}.sig").exists()) == (False, False)
+
+
+def changed(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"rows-deleted":', b'"rows-deleted" :'))
+
+
+@pytest.mark.parametrize(
+    ("made", "then", "why"),
+    [
+        (lambda lake: close(lake, a_record(lake)), changed, "SHA-256"),
+        (lambda lake: close(lake, a_record(lake)), Path.unlink, "no file is there"),
+        (lambda lake: close(lake, a_record(lake, key="ns/other/1")), None, "another erasure"),
+        (lambda lake: close(lake, a_record(lake, uuid="another-table")), None, "another erasure"),
+        (lambda lake: close(lake, a_record(lake), folder="data"), None, "expected a record in"),
+    ],
+    ids=["changed", "lost", "of another erasure", "of another table", "elsewhere"],
+)
+def test_a_record_that_is_not_what_the_ledger_says_is_not_signed_and_its_erasure_not_shown(
+    lake: SmallLake, made: Callable[[SmallLake], Path], then: Callable[[Path], object] | None, why: str
+) -> None:
+    path = made(lake)
+    if then is not None:
+        then(path)
+
+    with pytest.raises(Exception, match=why):
+        reconcile(lake)
+
+    assert "erasure" not in status(lake)
+    assert not Path(f"{path}.sig").exists()
+    (event,) = [e for e in lake.cluster.list(EVENTS, "ns") if e["reason"] == "RecordNotSigned"]
+    assert why in event.get("note", event.get("message", ""))
+
+
+def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: SmallLake) -> None:
+    """Its time to live begins with an end that nobody was shown."""
+    spec = lake.cluster.get(RESTATEMENTS, "ns", "erase")["spec"]
+    lake.cluster.patch(RESTATEMENTS, "ns", "erase", {"spec": {**spec, "ttlSecondsAfterFinished": 0}})
+    reconcile(lake)  # it has succeeded; its rows are still to go
+    path = close(lake, a_record(lake))
+    content = path.read_bytes()
+    changed(path)
+
+    for _ in range(2):
+        with pytest.raises(Exception, match="SHA-256"):
+            reconcile(lake)
+    before = condition(status(lake), "Erased")
+    path.write_bytes(content)
+    reconcile(lake)
+
+    assert before == ("False", "RowsInTable")
+    assert condition(status(lake), "Erased") == ("True", "Erased")
+    assert Path(f"{path}.sig").exists()
+
+
+def test_a_file_in_place_of_the_signature_is_not_overwritten(lake: SmallLake) -> None:
+    path = close(lake, a_record(lake))
+    Path(f"{path}.sig").write_bytes(b"mine")
+
+    with pytest.raises(Exception, match="another content"):
+        reconcile(lake)
+
+    assert Path(f"{path}.sig").read_bytes() == b"mine"
+
+
+def test_a_signing_key_that_cannot_be_read_keeps_the_operator_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("no key")
+
+    for name in ("key.pem", "absent.pem"):
+        with pytest.raises(InvalidSettings, match="LETHE_SIGNING_KEY_FILE"):
+            with_files(Settings(), {"LETHE_SIGNING_KEY_FILE": str(tmp_path / name)})

@@ -1,0 +1,367 @@
+"""When buffered batches are moved into the table, and which."""
+
+import time
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from lethe.buffer.batch import BufferedBatch
+from lethe.contract.run import RunKind
+from lethe.ledger.ledger import BatchState
+from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, chosen, decide_consolidation, triggered
+from lethe_operator.decide.dataset import decide
+from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.runs.retry import GivenUp
+from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
+from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Unavailable, World
+
+from tests.builders import NOW, a_batch, a_ledger, ago
+from tests.unit.lethe_operator.builders import (
+    SETTINGS,
+    a_buffer,
+    a_buffered,
+    a_consolidation,
+    a_dataset,
+    a_result,
+    a_run,
+    a_table,
+    a_world,
+    an_attempt,
+)
+
+EAGER = {"consolidation": {"minBatches": 1}}
+A, B, C = a_buffered("A", age_seconds=30), a_buffered("B", age_seconds=20), a_buffered("C", age_seconds=10)
+
+
+def decided(world: World, dataset: Dataset | None = None) -> ConsolidationVerdict:
+    return decide_consolidation(dataset or a_dataset(**EAGER), world, None, NOW, SETTINGS)
+
+
+def launched(verdict: ConsolidationVerdict) -> tuple[tuple[str, ...], int]:
+    """The batches of the run that starts, and its attempt."""
+    assert verdict.launch is not None
+    assert verdict.launch.run.consolidation is not None
+    return verdict.launch.run.consolidation.batch_ids, verdict.launch.run.attempt
+
+
+def said(verdict: ConsolidationVerdict) -> tuple[str, str, str, datetime | None]:
+    assert verdict.outcome is not None
+    return verdict.outcome.decision, str(verdict.outcome.reason), verdict.outcome.message, verdict.outcome.next_time
+
+
+def failed(number: int = 1, **changes: Any) -> Attempt:
+    return an_attempt(a_consolidation(A), AttemptState.FAILED, number=number, **{"exit_code": 20, **changes})
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, "Later BelowTriggers 3 of 100 batches, 30 of 128Mi; due by age at 2026-03-01T12:09:30Z."),
+        ({"minBatches": 3}, "Due EnoughBatches 3 batches wait, minBatches is 3."),
+        ({"minBytes": 30}, "Due EnoughBytes 30 wait, minBytes is 30."),
+        ({"minBytes": 31}, "Later BelowTriggers 3 of 100 batches, 30 of 31; due by age at 2026-03-01T12:09:30Z."),
+        (
+            {"maxAgeSeconds": 30},
+            "Due OldEnough The oldest batch waits since 2026-03-01T11:59:30Z, maxAgeSeconds is 30.",
+        ),
+        (
+            {"maxAgeSeconds": 31},
+            "Later BelowTriggers 3 of 100 batches, 30 of 128Mi; due by age at 2026-03-01T12:00:01Z.",
+        ),
+    ],
+)
+def test_batches_bytes_or_age_make_a_run_due(limits: dict[str, Any], expected: str) -> None:
+    found = triggered(a_buffer(A, B, C), ConsolidationSpec.model_validate(limits), NOW)
+
+    assert expected == f"{found.decision} {found.reason} {found.message}"
+
+
+def test_it_is_looked_at_again_when_the_oldest_batch_is_ripe() -> None:
+    verdict = decided(a_world(A, B), a_dataset(consolidation={"maxAgeSeconds": 100}))
+
+    assert (None, ago(seconds=-70)) == (verdict.launch, verdict.look_again)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, "ABC"),
+        ({"maxBatchesPerRun": 2}, "AB"),
+        ({"maxBytesPerRun": 25}, "AB"),
+        ({"maxBytesPerRun": 5}, "A"),  # a single larger one is taken alone
+        ({"maxBytesPerRun": 30}, "ABC"),
+    ],
+)
+def test_a_run_takes_the_oldest_within_its_limits(limits: dict[str, Any], expected: str) -> None:
+    taken = chosen(a_buffer(A, B, C).oldest, ConsolidationSpec.model_validate(limits))
+
+    assert tuple(expected) == tuple(b.id for b in taken)
+
+
+def test_batches_of_very_different_sizes_all_get_their_turn() -> None:
+    """A large one in the middle ends a run, is the next one alone, and holds up nobody for longer."""
+    sizes = {"A": 1, "B": 2, "C": 500, "D": 3, "E": 99, "F": 1}
+    left = [a_buffered(i, size=n, age_seconds=100 - at) for at, (i, n) in enumerate(sizes.items())]
+    limits = ConsolidationSpec.model_validate({"maxBytesPerRun": 100})
+    runs: list[str] = []
+    while left:
+        taken = [b.id for b in chosen(a_buffer(*left).oldest, limits)]
+        runs.append("".join(taken))
+        left = [b for b in left if b.id not in taken]
+
+    assert runs == ["AB", "C", "D", "EF"]
+
+
+def test_nothing_is_due_in_an_idle_dataset() -> None:
+    """However long ago the last batch came, and whatever lies there for another reason."""
+    refused = a_batch("F", BatchState.REFUSED, objects=())
+    world = a_world(
+        a_buffered("P", age_seconds=9e6),
+        a_buffered("F"),
+        a_buffered("I", complete=False),
+        table=a_table(a_ledger(batches=[a_batch("P"), refused])),
+    )
+
+    assert said(decided(world)) == ("Later", "NothingWaits", "No batch waits.", None)
+    assert None is decided(world).look_again
+
+
+def test_a_burst_after_a_silence_is_taken_in_runs_of_the_oldest() -> None:
+    """What one run has taken is not counted for the next, and what no listing has told of yet is waited for."""
+    burst = a_buffer(*(a_buffered(f"b{n:04}", age_seconds=5000 - n, size=1) for n in range(5000)), run_takes=2000)
+    dataset = a_dataset(consolidation={"minBatches": 100, "maxBatchesPerRun": 2000, "maxBytesPerRun": 1500})
+    first, _ = launched(decided(a_world(buffer=burst), dataset))
+    after_first = burst.as_of({i: a_batch(i) for i in first})
+    second, _ = launched(decided(a_world(buffer=after_first), dataset))
+    after_both = after_first.as_of({i: a_batch(i) for i in (*first, *second)})
+
+    assert (first[0], first[-1], second[0], second[-1]) == ("b0000", "b1499", "b1500", "b1999")
+    assert (after_both.batches, after_both.bytes) == (3000, 3000)
+    assert said(decided(a_world(buffer=after_both), dataset)) == (
+        "Later",
+        "BufferBeingListed",
+        "3000 batches wait; the next listing tells which go first.",
+        None,
+    )
+
+
+def test_a_decision_on_a_buffer_of_200_000_objects_takes_less_than_a_second() -> None:
+    """Of processor time: listing it is another matter, and another thread's."""
+    buffer = a_buffer(*(a_buffered(f"b{n:06}", age_seconds=n % 997) for n in range(100_000)))
+    world = a_world(buffer=buffer)
+    began = time.process_time()
+
+    actions = decide(a_dataset(**EAGER), world, NOW, SETTINGS)
+
+    assert time.process_time() - began < 1
+    assert len(actions.launches[0].run.consolidation.batch_ids) == 20_000  # type: ignore[union-attr]
+    assert actions.dataset_status["buffer"]["batches"] == 100_000  # type: ignore[index]
+
+
+def test_the_decision_is_said_also_when_it_is_to_wait() -> None:
+    verdict = decided(a_world(A, B), a_dataset(consolidation={"maxAgeSeconds": 100}))
+
+    assert said(verdict) == (
+        "Later",
+        "BelowTriggers",
+        "2 of 100 batches, 20 of 128Mi; due by age at 2026-03-01T12:01:10Z.",
+        ago(seconds=-70),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "dataset", "expected"),
+    [
+        ({}, {}, ("Due", "EnoughBatches", "1 batches wait, minBatches is 1.")),
+        (
+            {"buffer": NotListed()},
+            {},
+            ("Later", "BufferBeingListed", "The buffer is being listed for the first time."),
+        ),
+        (
+            {"buffer": Unavailable("StorageUnavailable", "away")},
+            {},
+            ("Later", "StorageUnavailable", "The buffer cannot be listed; the condition Ready says why."),
+        ),
+        (
+            {},
+            {"suspend": True},
+            ("Later", "Suspended", "spec.consolidation.suspend is true. 1 batches wait, minBatches is 1."),
+        ),
+    ],
+    ids=["due", "being listed", "away", "suspended"],
+)
+def test_the_decision_names_its_reason(
+    changes: dict[str, Any], dataset: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    verdict = decided(a_world(A, **changes), a_dataset(consolidation={"minBatches": 1, **dataset}))
+
+    assert said(verdict)[:3] == expected
+
+
+def test_runs_show_in_the_decision() -> None:
+    """Under way, about to be tried again, done with nothing settled, failed for good."""
+    spec = a_consolidation(A)
+    tried = failed(finished_seconds=5)
+    ended = an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=9)
+    lost = failed(exit_code=10)
+
+    def after(attempt: Attempt, *batches: BufferedBatch) -> tuple[str, str, str, datetime | None]:
+        return said(decided(a_world(*(batches or (A,)), runs=(a_run(spec, attempt),))))
+
+    assert after(an_attempt(spec))[:2] == ("Running", "Running")
+    again = "ended with exit code 20; its log says more. Attempt 2 follows at 2026-03-01T12:00:05Z."
+    assert after(tried) == ("Due", "RunFailed", f"{tried.job} {again}", ago(seconds=-5))
+    assert after(ended)[1:] == (
+        "PauseAfterRun",
+        "The last run ended without settling these batches; they are tried again after a pause.",
+        ago(seconds=-1),
+    )
+    assert after(lost) == (
+        "Later",
+        "RunFailed",
+        "The run over these batches failed for good; it is tried again when the Dataset or its batches change.",
+        None,
+    )
+    assert after(lost, A, B)[2:] == (
+        "The last run failed for good; other batches are tried after a pause.",
+        ago(seconds=-330),
+    )
+
+
+def test_what_holds_everything_up_holds_the_decision_but_not_what_runs() -> None:
+    held = Blocker("Paused", "The annotation is set.", transient=True)
+    running = a_world(A, runs=(a_run(a_consolidation(A), an_attempt(a_consolidation(A))),))
+
+    waits = decide_consolidation(a_dataset(**EAGER), a_world(A), held, NOW, SETTINGS)
+    goes_on = decide_consolidation(a_dataset(**EAGER), running, held, NOW, SETTINGS)
+
+    assert said(waits)[:2] == ("Later", "DatasetNotReady")
+    assert said(goes_on)[0] == "Running"
+
+
+def test_a_stored_intent_is_sized_also_by_batches_that_are_not_among_the_oldest() -> None:
+    """Older ones may have come since it was stored."""
+    stored = a_run(a_consolidation(A, B))
+    buffer = a_buffer(
+        a_buffered("OLD", size=70, age_seconds=99), replace(A, bytes=20), replace(B, bytes=30), run_takes=2
+    )
+
+    verdict = decided(a_world(buffer=buffer, runs=(stored,)))
+
+    assert verdict.launch.bytes == 20 + (70 + 20 + 30) // 3  # type: ignore[union-attr]
+
+
+def test_the_first_batches_create_the_table() -> None:
+    assert launched(decided(a_world(A, table=NoTable()))) == (("A",), 1)
+
+
+def test_a_run_is_sized_by_what_it_reads() -> None:
+    verdict = decided(a_world(a_buffered("A", size=7), a_buffered("B", size=5)))
+
+    assert verdict.launch.bytes == 12  # type: ignore[union-attr]
+
+
+def test_nothing_starts_while_one_is_under_way() -> None:
+    running = a_run(a_consolidation(A), an_attempt(a_consolidation(A)))
+
+    assert None is decided(a_world(A, B, runs=(running,))).launch
+
+
+def test_suspend_starts_nothing_new_and_nothing_again() -> None:
+    suspended = a_dataset(consolidation={"minBatches": 1, "suspend": True})
+
+    assert None is decided(a_world(A), suspended).launch
+    assert (
+        None is decided(a_world(A, runs=(a_run(a_consolidation(A), failed(finished_seconds=999)),)), suspended).launch
+    )
+
+
+def test_nothing_starts_while_the_buffer_cannot_be_listed() -> None:
+    assert None is decided(a_world(buffer=Unavailable("StorageUnavailable", "away"))).launch
+
+
+def test_a_stored_intent_without_a_job_is_started_as_it_stands() -> None:
+    """The operator died between the two: whatever came since waits for the next run."""
+    verdict = decided(a_world(A, B, C, runs=(a_run(a_consolidation(A, B)),)))
+
+    assert launched(verdict) == (("A", "B"), 1)
+    assert a_consolidation(A, B).run_id == verdict.launch.run.run_id  # type: ignore[union-attr]
+
+
+def test_a_failed_run_is_repeated_with_the_same_batches_after_its_pause() -> None:
+    early = decided(a_world(A, B, runs=(a_run(a_consolidation(A), failed(finished_seconds=5)),)))
+    late = decided(a_world(A, B, runs=(a_run(a_consolidation(A), failed(finished_seconds=10)),)))
+
+    assert (None, ago(seconds=-5)) == (early.launch, early.look_again)
+    assert launched(late) == (("A",), 2)
+
+
+def test_a_failed_run_whose_batches_are_all_settled_is_left_alone() -> None:
+    """Its driver died after the commit, or somebody else promoted them."""
+    table = a_table(a_ledger(batches=[a_batch("A")]))
+    run = a_run(a_consolidation(A), failed(finished_seconds=60))
+
+    verdict = decided(a_world(A, B, table=table, runs=(run,)))
+
+    assert (run.run_id,) == verdict.abandoned
+    assert launched(verdict) == (("B",), 1)
+
+
+def test_a_run_that_failed_for_good_is_not_repeated_until_the_dataset_changes() -> None:
+    run = a_run(
+        a_consolidation(A),
+        failed(exit_code=10, result=a_result(a_consolidation(A), "Failed", reason="BatchColumnType")),
+    )
+
+    verdict = decided(a_world(A, runs=(run,)))
+    edited = a_dataset(meta={"generation": 2}, **EAGER)
+
+    assert None is verdict.launch
+    assert isinstance(verdict.latest, GivenUp)
+    assert launched(decided(a_world(A, runs=(run,)), edited)) == (("A",), 2)
+
+
+def test_other_batches_get_their_try_after_the_longest_pause() -> None:
+    def after(seconds: float) -> ConsolidationVerdict:
+        run = a_run(a_consolidation(A), failed(exit_code=10, finished_seconds=seconds))
+        return decided(a_world(A, B, runs=(run,)))
+
+    assert (None, ago(seconds=-60)) == (after(300).launch, after(300).look_again)
+    assert launched(after(360)) == (("A", "B"), 1)
+
+
+def test_a_run_that_ended_without_settling_its_batches_is_repeated_with_a_pause() -> None:
+    """It found nothing to do, and the listing still shows the batch: somebody must look again, but not all the time."""
+
+    def after(seconds: float) -> ConsolidationVerdict:
+        done = an_attempt(a_consolidation(A), AttemptState.SUCCEEDED, finished_seconds=seconds)
+        return decided(a_world(A, runs=(a_run(a_consolidation(A), done, intent=False),)))
+
+    assert None is after(9).launch
+    assert launched(after(10)) == (("A",), 2)
+
+
+def test_changed_objects_of_a_batch_are_another_intent() -> None:
+    again = replace(A, objects=a_buffered("A", etag="new").objects)
+
+    assert a_consolidation(A).run_id != a_consolidation(again).run_id
+    assert a_consolidation(A, B).run_id == a_consolidation(B, A).run_id
+    assert RunKind.CONSOLIDATION is a_consolidation(A).kind
+
+
+@pytest.mark.parametrize("mode", ["Register", "Rewrite"])
+def test_a_run_that_registers_is_sized_by_what_it_reads_and_keeps_its_mode_when_it_is_repeated(mode: str) -> None:
+    """Executors would wait for nothing but footers. A switch of the mode is for the batches of the next run."""
+    dataset = a_dataset(consolidation={"minBatches": 1, "mode": mode})
+    run = a_consolidation(A, dataset=dataset)
+    died = a_run(run, an_attempt(run, AttemptState.FAILED, exit_code=20, finished_seconds=9999))
+
+    first, again = decided(a_world(A), dataset).launch, decided(a_world(A, runs=(died,))).launch
+
+    assert first is not None
+    assert again is not None
+    assert (first.bytes, again.bytes) == ((0, 0) if mode == "Register" else (A.bytes, A.bytes))
+    assert again.run.consolidation is not None
+    assert (again.run.attempt, again.run.consolidation.mode) == (2, mode)

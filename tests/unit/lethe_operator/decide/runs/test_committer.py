@@ -1,0 +1,300 @@
+"""What changes metadata alone is asked of the committer of the namespace, and of a Job when there is none or it cannot."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from lethe.contract.run import MailboxEntry, RunSpec
+from lethe_operator.apply.dispatch import dispatch, remind, withdraw
+from lethe_operator.build import names
+from lethe_operator.decide.actions import Actions, Launch
+from lethe_operator.decide.dataset import decide
+from lethe_operator.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
+from lethe_operator.observe.committers import committer
+from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.runs import runs_of
+from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Run
+from lethe_operator.settings import Committer, Settings
+
+from tests.builders import NOW, a_ledger, a_request_entry, ago
+from tests.unit.lethe_operator.builders import (
+    SETTINGS,
+    a_buffered,
+    a_consolidation,
+    a_dataset,
+    a_group,
+    a_replay,
+    a_restatement,
+    a_result,
+    a_run,
+    a_table,
+    a_world,
+    an_attempt,
+    condition,
+)
+from tests.unit.lethe_operator.cluster import Cluster
+from tests.unit.lethe_operator.queueing import R, members
+
+ALIVE = CommitterView(alive=True)
+AWAY = CommitterView(alive=False)
+WITH_ONE = replace(SETTINGS, committer=Committer(enabled=True))
+
+
+def decided(*restatements: Any, runs: tuple[Run, ...] = (), **world: Any) -> Actions:
+    found = a_world(restatements=restatements, runs=runs, **{"committer": ALIVE, **world})
+    return decide(a_dataset(), found, NOW, SETTINGS)
+
+
+def asked(spec: RunSpec, state: AttemptState = AttemptState.ACTIVE, **changes: Any) -> Run:
+    return a_run(spec, an_attempt(spec, state, by_committer=True, **changes))
+
+
+def by_committer(actions: Actions) -> list[bool]:
+    return [x.by_committer for x in actions.launches]
+
+
+# --- who carries it out ----------------------------------------------------------------------------------------------
+
+
+def test_reverts_and_undos_go_to_the_committer_and_replays_to_a_job() -> None:
+    undo = a_restatement("undo", operation="Undo", batchIds=[], undoes={"name": "r7"})
+    ledger = a_ledger(requests=[a_request_entry(R[7].key)])
+
+    actions = decided(*R[:2], undo, R[7], a_replay("X", "Y", "replay"), table=a_table(ledger))
+
+    found = {x.by_committer: x.run.restatement.requests for x in actions.launches if x.run.restatement}
+    assert {quick: [r.name for r in requests] for quick, requests in found.items()} == {
+        True: ["ns/r0", "ns/r1", "ns/undo"],
+        False: ["ns/replay"],
+    }
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        {"committer": None},
+        {"committer": AWAY},
+        {"table": a_table(claim=None)},
+        {"table": a_table(prepared=False)},
+    ],
+    ids=["no committer", "away", "a table that nobody has claimed", "a table that is not prepared"],
+)
+def test_else_all_of_them_go_to_a_job(world: dict[str, Any]) -> None:
+    """Claiming and preparing a table is a run's."""
+    actions = decided(*R[:2], a_replay("X", "Y", "replay"), **world)
+
+    assert (by_committer(actions), len(members(actions))) == ([False], 3)
+
+
+@pytest.mark.parametrize("mode", ["DeletionVectors", "EqualityDeletes"])
+def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
+    """Where the rows of a batch lie is read from the data files."""
+    dataset = a_dataset(deletes=mode)
+    table = a_table(format_version=3 if mode == "DeletionVectors" else 2)
+
+    actions = decide(dataset, a_world(restatements=R[:2], table=table, committer=ALIVE), NOW, SETTINGS)
+
+    assert (by_committer(actions), len(members(actions))) == ([False], 2)
+
+
+def test_after_a_change_of_the_mode_a_job_waits_for_what_the_committer_is_at() -> None:
+    """The mode of a live Dataset may be changed at any time; the order of Restatements of one batch holds."""
+    dataset = a_dataset(deletes="EqualityDeletes")
+    again = a_restatement("again", batchIds=list(R[0].batch_ids), meta={"creationTimestamp": NOW.isoformat()})
+    world = a_world(restatements=(R[0], again), runs=(asked(a_group(R[0])),), committer=ALIVE)
+
+    actions = decide(dataset, world, NOW, SETTINGS)
+
+    assert actions.launches == ()
+    assert condition(actions.restatement_statuses["again"], "Ready")[1] == "WaitingForRestatement"
+
+
+def test_the_committer_goes_on_beside_a_run_that_writes_data() -> None:
+    """A consolidation may take minutes; the one that commits second plans anew."""
+    busy = a_consolidation(a_buffered("Z"))
+
+    actions = decided(R[0], a_replay("X", "Y", "replay"), runs=(a_run(busy, an_attempt(busy)),))
+
+    assert (by_committer(actions), members(actions)) == ([True], ["r0"])
+
+
+def test_a_consolidation_starts_beside_the_committer() -> None:
+    world = a_world(
+        a_buffered("Z", age_seconds=10_000), restatements=R[:1], runs=(asked(a_group(R[0])),), committer=ALIVE
+    )
+
+    actions = decide(a_dataset(), world, NOW, SETTINGS)
+
+    assert [x.run.kind for x in actions.launches] == ["Consolidation"]
+
+
+def test_it_is_asked_for_one_thing_at_a_time() -> None:
+    actions = decided(R[0], R[1], runs=(asked(a_group(R[0])),))
+
+    assert actions.launches == ()
+    assert condition(actions.restatement_statuses["r0"], "Ready")[1] == "Running"
+
+
+# --- the order between the two ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["waits", "runs"])
+def test_a_revert_waits_for_a_replay_of_the_same_batch_that_came_before(first: str) -> None:
+    replay = a_replay("A", "B", "replay", meta={"creationTimestamp": ago(hours=2).isoformat()})
+    revert, other = a_restatement("revert", batchIds=["A"]), a_restatement("other", batchIds=["C"])
+    spec = a_group(replay)
+    runs = (a_run(spec, an_attempt(spec)),) if first == "runs" else ()
+
+    actions = decided(replay, revert, other, runs=runs)
+
+    assert sorted(members(actions)) == (["other", "replay"] if first == "waits" else ["other"])
+    assert condition(actions.restatement_statuses["revert"], "Ready")[1] == "WaitingForRestatement"
+
+
+def test_a_replay_waits_for_a_revert_of_the_same_batch_that_came_before_and_goes_once_it_is_done() -> None:
+    revert = a_restatement("revert", batchIds=["A"], meta={"creationTimestamp": ago(hours=2).isoformat()})
+    replay = a_replay("A", "B", "replay")
+
+    assert members(decided(revert, replay)) == ["revert"]
+    assert members(decided(replay)) == ["replay"]
+
+
+# --- when it does not do it ------------------------------------------------------------------------------------------
+
+
+def test_what_it_could_not_do_is_tried_by_a_job_at_once() -> None:
+    """It has no Spark: a file that only Spark reads, say."""
+    spec = a_group(R[0])
+    said = a_result(spec, "Failed", reason="NeedsSpark", message="This needs Spark.")
+    failed = asked(spec, AttemptState.FAILED, exit_code=20, result=said, finished_seconds=10, for_uid=R[0].meta.uid)
+
+    (launch,) = decided(R[0], runs=(failed,)).launches
+
+    assert (launch.by_committer, launch.run.run_id, launch.run.attempt) == (False, spec.run_id, 2)
+
+
+def test_what_a_crash_kept_out_of_the_mailbox_is_put_there_again() -> None:
+    run = asked(a_group(R[0]))
+    key = names.key_prefix(run.run_id)
+
+    assert [a.run_id for a in decided(R[0], runs=(run,)).remind] == [run.run_id]
+    assert decided(R[0], runs=(run,), committer=CommitterView(True, frozenset({key}))).remind == ()
+
+
+def test_one_that_is_away_is_asked_no_more_before_a_job_starts() -> None:
+    """It would otherwise do, when it comes back, what a user has been told is cancelled."""
+    run = asked(a_group(R[0]))
+    key = names.key_prefix(run.run_id)
+
+    actions = decided(R[0], runs=(run,), committer=CommitterView(False, frozenset({key, "of-others"})))
+
+    assert (actions.withdraw, actions.launches) == ((key,), ())
+
+
+def test_a_cancelled_one_is_told_its_outcome_when_the_committer_has_ended() -> None:
+    cancelled = a_restatement("r0", batchIds=["b0"], cancel=True)
+
+    actions = decided(cancelled, runs=(asked(a_group(cancelled)),))
+
+    assert condition(actions.restatement_statuses["r0"], "Ready")[1] == "Cancelling"
+    assert actions.delete_jobs == ()
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+def started(server: Cluster, spec: RunSpec) -> None:
+    server.create(CONFIG_MAPS, "ns", {"metadata": {"namespace": "ns", "name": "lethe-committer"}})
+    dispatch(server, Launch(spec, 0, 3, "a test", "uid-r0", True), a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
+
+
+def attempts(server: Cluster, view: CommitterView | None) -> list[Attempt]:
+    data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
+    inline = Documents(lambda _: pytest.fail("nothing lies beside the table"))
+    return [a for r in runs_of("uid-flights", (), (), data, inline, view) for a in r.attempts]
+
+
+def test_what_was_asked_for_is_under_way_until_its_result_is_there() -> None:
+    server, spec = Cluster(), a_group(R[0])
+    started(server, spec)
+
+    (attempt,) = attempts(server, ALIVE)
+    assert (attempt.state, attempt.by_committer, attempt.created) == (AttemptState.ACTIVE, True, NOW)
+    assert (attempt.generation, attempt.for_uid, attempt.number) == (3, "uid-r0", 1)
+    done = {f"{names.key_prefix(spec.run_id)}.result.json": a_result(spec).to_json()}
+    server.patch(CONFIG_MAPS, "ns", "flights-runs", {"data": done})
+    (ended,) = attempts(server, AWAY)
+
+    assert (ended.state, ended.exit_code, ended.finished) == (AttemptState.SUCCEEDED, 0, ago(seconds=30))
+
+
+def test_it_has_failed_once_nobody_is_there_and_nothing_lies_in_the_mailbox() -> None:
+    server, spec = Cluster(), a_group(R[0])
+    started(server, spec)
+    key = names.key_prefix(spec.run_id)
+
+    (waits,), (lost,) = attempts(server, CommitterView(False, frozenset({key}))), attempts(server, AWAY)
+
+    assert (waits.state, lost.state) == (AttemptState.ACTIVE, AttemptState.FAILED)
+
+
+def test_the_mailbox_says_where_the_run_is_and_is_put_right_as_often_as_one_likes() -> None:
+    server, spec = Cluster(), a_group(R[0])
+    started(server, spec)
+    mailbox = server.get(CONFIG_MAPS, "ns", "lethe-committer")["data"]
+
+    (entry,) = [MailboxEntry.model_validate_json(text) for text in mailbox.values()]
+    assert (entry.config_map, entry.run_id, entry.created_time) == ("flights-runs", spec.run_id, NOW)
+    assert mailbox.keys() == {entry.prefix}
+    withdraw(server, "ns", mailbox, WITH_ONE)  # type: ignore[arg-type]
+    assert server.get(CONFIG_MAPS, "ns", "lethe-committer").get("data") == {}
+    remind(server, spec.dataset, attempts(server, ALIVE), WITH_ONE)  # type: ignore[arg-type]
+
+    assert server.get(CONFIG_MAPS, "ns", "lethe-committer")["data"] == mailbox
+
+
+def test_it_may_report_into_the_datasets_config_map_and_do_nothing_else_there() -> None:
+    """A Dataset's own account may start pods."""
+    server = Cluster()
+    started(server, a_group(R[0]))
+
+    bound = {b["metadata"]["name"]: b["subjects"] for b in server.list(ROLE_BINDINGS, "ns")}
+    mine = [role for role, subjects in bound.items() if "lethe-committer" in {s["name"] for s in subjects}]
+    assert mine == ["flights-reports"]
+    (rule,) = server.get(ROLES, "ns", "flights-reports")["rules"]
+    assert rule == {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["flights-runs"],
+        "verbs": ["get", "patch"],
+    }
+
+
+# --- whether it is there ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lease", "alive"),
+    [
+        ({"holderIdentity": "pod", "renewTime": ago(seconds=29).isoformat(), "leaseDurationSeconds": 30}, True),
+        ({"holderIdentity": "pod", "renewTime": ago(seconds=30).isoformat(), "leaseDurationSeconds": 30}, False),
+        ({"renewTime": ago(seconds=1).isoformat(), "leaseDurationSeconds": 30}, False),
+        ({}, False),
+    ],
+    ids=["renewed", "not any more", "let go", "never held"],
+)
+def test_a_committer_is_there_while_it_renews_its_lease(lease: dict[str, Any], alive: bool) -> None:
+    server = Cluster(
+        (LEASES, {"metadata": {"namespace": "ns", "name": "lethe-committer"}, "spec": lease}),
+        (CONFIG_MAPS, {"metadata": {"namespace": "ns", "name": "lethe-committer"}, "data": {"k": "v"}}),
+    )
+
+    found = committer(server, "ns", "lethe-committer", NOW)  # type: ignore[arg-type]
+
+    assert found == CommitterView(alive, frozenset({"k"}))
+    assert committer(server, "elsewhere", "lethe-committer", NOW + timedelta(days=1)) == AWAY  # type: ignore[arg-type]
+
+
+def test_without_the_chart_there_is_none() -> None:
+    assert Settings().committer.enabled is False

@@ -1,0 +1,69 @@
+"""What a run did, in the line of it that the status shows."""
+
+from typing import Any
+
+import pytest
+from lethe.contract.result import ErasureOutcome, RunResult, VacuumPlanned
+from lethe_operator.decide.runs.history import outcome
+
+from tests.builders import NOW
+from tests.unit.lethe_operator.builders import a_result, a_vacuum
+
+PURGED = "2 tombstones purged, 1 files rewritten, 0 files deleted, 3 snapshots expired"
+
+
+def a_vacuums_result(outcome: str = "Committed", **changes: Any) -> RunResult:
+    return a_result(a_vacuum(), outcome, **changes)
+
+
+def purged(**changes: Any) -> RunResult:
+    return a_vacuums_result(tombstones_purged=2, files_rewritten=1, snapshots_expired=3, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"files_left": 4}, ", 4 files left"),
+        ({"files_left": 4, "stopped": "WindowClosed"}, ", 4 files left (WindowClosed)"),
+        ({"small_files_compacted": 5}, ", 5 small files compacted"),
+        ({"manifests_rewritten": 12}, ", 12 manifests rewritten"),
+        ({"orphan_files_found": 6, "orphan_files_removed": 6}, ", 6 orphan files removed"),
+        ({"orphan_files_found": 6, "orphan_files_removed": 2}, ", 2 of 6 orphan files removed"),
+        ({"erasures_open": 1}, ", 0 erasures verified, 1 open"),
+        (
+            {"small_files_compacted": 5, "manifests_rewritten": 12, "orphan_files_found": 6, "orphan_files_removed": 6},
+            ", 5 small files compacted, 12 manifests rewritten, 6 orphan files removed",
+        ),
+    ],
+)
+def test_a_vacuum_tells_of_maintenance_what_there_was_to_do(changes: Any, said: str) -> None:
+    assert outcome(purged(**changes)) == f"{PURGED}{said}."
+
+
+def test_a_step_that_failed_is_told_behind_what_was_done() -> None:
+    """Nobody would hear of it otherwise: the run itself has succeeded."""
+    told = outcome(purged(message="manifests were not rewritten: S3 said no"))
+
+    assert told == f"{PURGED}. manifests were not rewritten: S3 said no."
+
+
+def test_a_vacuum_that_commits_nothing_tells_what_it_removed_all_the_same() -> None:
+    swept = a_vacuums_result("NothingToDo", orphan_files_found=2, orphan_files_removed=2)
+    looked = a_vacuums_result("NothingToDo", erasures=(an_outcome(),))
+
+    assert outcome(a_vacuums_result("NothingToDo")) == "There was nothing to do."
+    assert outcome(swept) == "There was nothing to purge: 0 snapshots expired, 2 orphan files removed."
+    assert outcome(looked) == "There was nothing to purge: 0 snapshots expired, 1 erasures verified, 0 open."
+
+
+def test_a_plan_tells_of_orphan_files_that_the_next_run_would_remove() -> None:
+    planned = VacuumPlanned(digest="d", snapshot_id=1, files=2, bytes=10, tombstones=4)
+
+    assert outcome(a_vacuums_result("Planned", plan=planned, orphan_files_found=3)) == (
+        "Planned: 2 files to rewrite, 10 bytes, 3 orphan files to remove. Nothing was changed."
+    )
+
+
+def an_outcome() -> ErasureOutcome:
+    return ErasureOutcome(restatement="ns/fix/1", verified_time=NOW, record="s3://l/r.json", record_sha256="0" * 64)

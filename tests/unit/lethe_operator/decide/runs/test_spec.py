@@ -1,0 +1,71 @@
+"""What a Dataset says of its buffer reaches the runs that read it."""
+
+from pathlib import Path
+
+import yaml
+from lethe.contract.run import VacuumSpec
+from lethe_operator.decide.runs import spec as run_specs
+from lethe_operator.resources.restatement import parse_restatement
+
+from tests.unit.lethe_operator.builders import a_buffered, a_dataset, a_restatement
+
+EXAMPLES = Path(__file__).parents[5] / "examples/flights"
+
+
+def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added() -> None:
+    dataset = a_dataset(buffer={"uri": "s3://lake/buffer/flights", "format": "avro"}, schemaEvolution="AddColumns")
+
+    run = run_specs.consolidation(dataset, [a_buffered("A")])
+
+    assert (run.buffer.format, run.schema_evolution) == ("avro", "AddColumns")
+
+
+def test_a_run_is_told_whether_it_rewrites_or_registers() -> None:
+    """The same batches are the same run in either mode: what one of them has committed, the other finds."""
+    register = run_specs.consolidation(a_dataset(consolidation={"mode": "Register"}), [a_buffered("A")])
+    rewrite = run_specs.consolidation(a_dataset(), [a_buffered("A")])
+
+    assert register.consolidation is not None
+    assert rewrite.consolidation is not None
+    assert (register.consolidation.mode, rewrite.consolidation.mode) == ("Register", "Rewrite")
+    assert register.run_id == rewrite.run_id
+
+
+def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> None:
+    run = run_specs.consolidation(a_dataset(), [a_buffered("A")])
+
+    assert (run.buffer.format, run.schema_evolution) == ("parquet", "Refuse")
+
+
+def test_batches_are_tracked_unless_the_dataset_says_otherwise() -> None:
+    assert run_specs.consolidation(a_dataset(), [a_buffered("A")]).batch_tracking
+    assert not run_specs.vacuum(
+        a_dataset(batchTracking={"enabled": False}), "1", VacuumSpec(policy="ns/p")
+    ).batch_tracking
+
+
+def test_restatements_are_told_which_deletes_the_dataset_asks_for() -> None:
+    """The same Restatements are the same run in each mode: what one of them has committed, the others find."""
+    group = [(a_restatement(), "")]
+
+    runs = [run_specs.restatements(a_dataset(**spec), group) for spec in ({}, {"deletes": "DeletionVectors"})]
+
+    assert [r.restatement.deletes for r in runs if r.restatement] == ["Ledger", "DeletionVectors"]
+    assert runs[0].run_id == runs[1].run_id
+
+
+def test_a_replay_of_rows_tells_the_run_its_keys() -> None:
+    """As the example asks for it."""
+    body = yaml.safe_load((EXAMPLES / "restatement-changes.yaml").read_text())
+    restatement = parse_restatement(body)
+
+    run = run_specs.restatements(a_dataset(), [(restatement, "")])
+
+    assert run.restatement is not None
+    (request,) = run.restatement.requests
+    assert request.replacement is not None
+    assert (request.by_keys, request.batch_ids) == (True, ())
+    assert (request.replacement.key_columns, request.replacement.op_column) == (
+        ("carrier", "flight", "time_hour"),
+        "op",
+    )

@@ -1,0 +1,270 @@
+"""A vacuum that somebody has to approve is planned, shown, and purges what was approved and nothing else."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+from tests.builders import a_ledger, ago
+from tests.unit.lethe_operator.builders import a_policy
+from tests.unit.lethe_operator.vacuuming import GIB, Story, a_plan
+
+MANUAL = a_policy(approval="Manual")
+MORE = a_ledger("A", "B", "C", "D", "E")
+
+
+def planned(policy: VacuumPolicy = MANUAL, **changes: Any) -> Story:
+    """One whose plan d1 waits for approval."""
+    story = Story((policy,), **changes)
+    assert story.start().plan_only
+    story.wait(minutes=1)
+    story.end("Planned", plan=a_plan("d1", files_left=1, bytes_left=GIB))
+    story.decide()
+    return story
+
+
+def approve(story: Story, digest: str) -> None:
+    story.annotations = {**story.annotations, "lethe.dev/approve": digest}
+
+
+def test_a_due_vacuum_is_only_planned() -> None:
+    spec = Story((MANUAL,)).start()
+
+    assert (spec.plan_only, spec.approved_plan) == (True, "")
+
+
+def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
+    story = planned()
+
+    verdict = story.decide()
+
+    assert (story.told, verdict.launch) == (("NeedsApproval", "NeedsApproval"), None)
+    assert "kubectl annotate dataset flights -n ns --overwrite lethe.dev/approve=d1" in story.message
+    assert "rewrite 2 files (1Gi) and drop 0 whole ones and leave 1 files (1Gi) to the next" in story.message
+    entry = verdict.entries["air"]
+    assert (entry["decision"], entry["plannedBytes"], entry["plannedFiles"], entry["planDigest"]) == (
+        "NeedsApproval",
+        GIB,
+        2,
+        "d1",
+    )
+    assert story.status["vacuum"]["plan"]["digest"] == "d1"
+
+
+def test_who_waits_for_an_approval_is_told_by_an_event() -> None:
+    story = Story((MANUAL,))
+    story.start()
+    story.end("Planned", plan=a_plan("d1"))
+
+    story.decide()
+
+    (event,) = [e for e in story.events() if e.reason == "NeedsApproval"]
+    assert "lethe.dev/approve=d1" in event.message
+
+
+def test_the_annotation_starts_the_purge_of_that_plan() -> None:
+    story = planned()
+    approve(story, "d1")
+
+    spec = story.start()
+
+    assert (spec.plan_only, spec.approved_plan) == (False, "d1")
+
+
+@pytest.mark.parametrize("digest", ["d2", "", "yes"])
+def test_any_other_value_starts_nothing(digest: str) -> None:
+    story = planned()
+    approve(story, digest)
+
+    assert story.decide().launch is None
+    assert story.told == ("NeedsApproval", "NeedsApproval")
+
+
+def test_a_purge_uses_its_approval_up() -> None:
+    """A partial one leaves tombstones, and what is to go next is another plan."""
+    story = planned()
+    approve(story, "d1")
+    story.start()
+    story.end(ledger=a_ledger("A", "B", "C", "D"))
+
+    again = story.start()
+    story.end("Planned", plan=a_plan("d2"))
+    story.decide()
+
+    assert again.plan_only
+    assert "lethe.dev/approve=d2" in story.message
+
+
+def test_a_run_that_finds_another_plan_than_the_approved_one_shows_it_and_needs_approval_anew() -> None:
+    story = planned()
+    approve(story, "d1")
+    story.start()
+    story.end("Planned", plan=a_plan("d2"))
+
+    story.decide()
+    shown = story.told, "lethe.dev/approve=d2" in story.message
+    approve(story, "d2")
+
+    assert shown == (("NeedsApproval", "NeedsApproval"), True)
+    assert story.start().approved_plan == "d2"
+
+
+@pytest.mark.parametrize("asked", [{}, {"lethe.dev/vacuum-now": "monday"}], ids=["by a trigger", "by the annotation"])
+def test_a_run_that_finds_the_approved_plan_to_be_another_of_the_same_name_is_not_repeated(
+    asked: dict[str, str],
+) -> None:
+    """That cannot be, and if it is it must not go on for ever."""
+    story = planned(annotations=asked)
+    approve(story, "d1")
+    for _ in story.every(1, until=story.now + timedelta(minutes=30)):
+        if story.decide().launch is not None:
+            story.end("Planned", plan=a_plan("d1"))
+
+    assert len(story.launched) == 2
+
+
+def test_new_tombstones_make_the_plan_anew_but_not_with_each_of_them() -> None:
+    """Each plan is a Job, and people need time to read one."""
+    story = planned()
+    story.commit(MORE)
+    story.decide()
+    early = story.told, "planned anew at" in story.message, len(story.launched)
+    story.wait(minutes=10)
+
+    spec = story.start()
+
+    assert early == (("NeedsApproval", "NeedsApproval"), True, 1)
+    assert spec.plan_only
+
+
+def test_commits_that_change_no_tombstone_leave_the_plan_as_it_is() -> None:
+    story = planned()
+    for _ in range(5):
+        story.commit()
+        story.wait(minutes=30)
+        assert story.decide().launch is None
+
+    assert story.told == ("NeedsApproval", "NeedsApproval")
+
+
+def test_a_plan_that_is_approved_although_it_is_out_of_date_is_for_the_run_to_judge() -> None:
+    """It looks whether the plan is still the same, on the head that it finds."""
+    story = planned()
+    story.commit(MORE)
+    approve(story, "d1")
+
+    assert story.start().approved_plan == "d1"
+
+
+def test_a_restarted_operator_knows_the_plan() -> None:
+    story = planned()
+    story.forget_jobs()
+
+    assert story.decide().launch is None
+    assert story.told == ("NeedsApproval", "NeedsApproval")
+
+
+def test_what_is_not_due_any_more_needs_no_approval_and_its_plan_is_shown_no_longer() -> None:
+    """An Undo took the tombstones back."""
+    story = planned()
+    story.commit(a_ledger())
+
+    story.decide()
+
+    assert story.told == ("Later", "BelowTriggers")
+    assert "plan" not in story.status["vacuum"]
+
+
+def test_a_plan_that_finds_nothing_is_not_made_again_and_again() -> None:
+    story = Story((MANUAL,))
+    for _ in story.every(10, until=story.now + timedelta(hours=12)):
+        story.commit()
+        if story.decide().launch is not None:
+            story.end("NothingToDo")
+
+    assert len(story.launched) <= 5
+
+
+def test_planning_does_not_wait_for_the_window_but_purging_does() -> None:
+    """So that people can approve by day what is purged by night."""
+    night = a_policy(approval="Manual", window={"schedule": "0 1 * * *", "timeZone": "UTC", "durationSeconds": 3600})
+    story = planned(night)
+    approve(story, "d1")
+
+    verdict = story.decide()
+
+    assert (story.told, verdict.launch) == (("Due", "WindowClosed"), None)
+    assert story.status["vacuum"]["nextTime"] == "2026-03-02T01:00:00Z"
+    story.now = ago(hours=-13)
+    assert story.start().approved_plan == "d1"
+
+
+def test_a_failed_purge_is_tried_again_with_the_same_approval() -> None:
+    story = planned()
+    approve(story, "d1")
+    story.start()
+    story.fail()
+    story.decide()
+    story.wait(minutes=5)
+
+    spec = story.start()
+
+    assert (spec.approved_plan, story.launched[-1].attempt) == ("d1", 2)
+    assert story.launched[-1].run_id == story.launched[-2].run_id
+
+
+def test_an_approval_that_is_taken_back_stops_the_retries_and_can_be_given_again() -> None:
+    story = planned()
+    approve(story, "d1")
+    story.start()
+    story.fail()
+    approve(story, "")
+    story.wait(minutes=5)
+    taken_back = story.decide().launch, story.told
+    approve(story, "d1")
+
+    spec = story.start()
+
+    assert taken_back == (None, ("NeedsApproval", "NeedsApproval"))
+    assert (spec.approved_plan, [r.attempt for r in story.launched]) == ("d1", [1, 1, 2])
+    assert story.launched[1].run_id == story.launched[2].run_id
+
+
+def test_a_vacuum_that_was_started_before_an_approval_was_asked_for_is_not_tried_again_without_one() -> None:
+    story = Story((a_policy(),))
+    story.start()
+    story.fail()
+    story.policies = (MANUAL,)
+    story.wait(minutes=5)
+
+    assert story.start().plan_only
+
+
+def test_a_manual_policy_that_becomes_automatic_purges() -> None:
+    story = planned()
+    story.policies = (a_policy(),)
+
+    spec = story.start()
+
+    assert (spec.plan_only, spec.approved_plan) == (False, "")
+
+
+def test_what_the_annotation_asks_for_has_to_be_approved_too() -> None:
+    """Who may annotate could approve as well, but then knows what goes."""
+    story = Story((MANUAL,), a_ledger("A"), annotations={"lethe.dev/vacuum-now": "batches=A"})
+    first = story.start()
+    story.end("Planned", plan=a_plan("d7"))
+    story.decide()
+    asked = story.told
+    approve(story, "d7")
+    second = story.start()
+    story.end(ledger=a_ledger("A"))
+
+    story.decide()
+
+    assert (first.plan_only, first.batch_ids) == (True, ("A",))
+    assert asked == ("NeedsApproval", "NeedsApproval")
+    assert (second.approved_plan, second.batch_ids) == ("d7", ("A",))
+    assert story.told == ("Later", "BelowTriggers")
+    assert story.status["vacuum"]["requested"]["outcome"] == "Succeeded"

@@ -1,0 +1,205 @@
+"""Whether a vacuum is due, under which policy, and what is told to the others."""
+
+from dataclasses import replace
+from typing import Any
+
+from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.vacuum import policy_status
+from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, AttemptState, TableView, World
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+from tests.builders import NOW, a_ledger, ago
+from tests.unit.lethe_operator.builders import (
+    SETTINGS,
+    a_dataset,
+    a_policy,
+    a_run,
+    a_table,
+    a_vacuum,
+    a_world,
+    an_attempt,
+)
+
+FOUR = a_table(a_ledger("A", "B", "C", "D"))
+NOW_PLEASE = {"annotations": {"lethe.dev/vacuum-now": "2026-03-01"}}
+
+
+def decided(
+    *policies: VacuumPolicy,
+    table: TableView = FOUR,
+    dataset: Dataset | None = None,
+    blocker: Blocker | None = None,
+    **world: Any,
+) -> VacuumVerdict:
+    seen: World = a_world(table=table, policies=policies, **world)
+    return decide_vacuum(dataset or a_dataset(), seen, blocker, NOW, SETTINGS)
+
+
+def told(verdict: VacuumVerdict, policy: str = "air") -> tuple[str, str]:
+    entry = verdict.entries[policy]
+    return entry["decision"], entry["reason"]
+
+
+def attempt(state: AttemptState, **changes: Any) -> Attempt:
+    return an_attempt(a_vacuum(), state, **changes)
+
+
+def test_enough_tombstones_make_it_due() -> None:
+    verdict = decided(a_policy())
+
+    assert told(verdict) == ("Due", "TooManyTombstones")
+    assert verdict.launch is not None
+    assert (verdict.launch.run.vacuum.policy, verdict.launch.run.vacuum.expire_snapshots) == ("ns/air", True)  # type: ignore[union-attr]
+    assert a_vacuum().run_id == verdict.launch.run.run_id
+    assert verdict.entries["air"]["activeTombstones"] == 4
+
+
+def test_the_snapshots_rules_of_the_dataset_go_into_the_run() -> None:
+    dataset = a_dataset(snapshots={"maxAgeSeconds": 0, "minToKeep": 1, "maxCount": 7})
+
+    limits = decided(a_policy(), dataset=dataset).launch.run.vacuum.snapshots  # type: ignore[union-attr]
+
+    assert (limits.max_age_seconds, limits.min_to_keep, limits.max_count) == (0, 1, 7)
+
+
+def test_one_tombstone_less_does_not() -> None:
+    verdict = decided(a_policy(), table=a_table(a_ledger("A", "B", "C")))
+
+    assert (told(verdict), verdict.launch) == (("Later", "BelowTriggers"), None)
+    assert "3 active tombstones, the limit is 4" in verdict.entries["air"]["message"]
+
+
+def test_without_a_policy_nothing_is_purged() -> None:
+    assert (decided().entries, decided().launch) == ({}, None)
+
+
+def test_the_most_specific_policy_decides_even_when_it_does_not_purge() -> None:
+    """Else a general policy would purge what a special one wants approved."""
+    dataset = a_dataset(meta={"labels": {"team": "air"}})
+    careful = a_policy("careful", datasetSelector={"matchLabels": {"team": "air"}}, approval="Manual")
+
+    verdict = decided(a_policy("all"), careful, dataset=dataset)
+
+    assert (told(verdict, "careful")[0], told(verdict, "all")) == ("Due", ("Later", "LessSpecific"))
+    assert verdict.launch.run.vacuum.plan_only  # type: ignore[union-attr]
+
+
+def test_a_tie_is_told_to_both() -> None:
+    old = a_policy("old", meta={"creationTimestamp": ago(hours=9).isoformat()}, triggers={"activeTombstones": 9})
+
+    verdict = decided(a_policy("young"), old)
+
+    assert (told(verdict, "old"), told(verdict, "young"), verdict.launch) == (
+        ("Later", "TieWon"),
+        ("Later", "TieLost"),
+        None,
+    )
+    assert "young" in verdict.entries["old"]["message"]
+    assert "old" in verdict.entries["young"]["message"]
+
+
+def test_a_dataset_that_cannot_run_is_not_vacuumed() -> None:
+    verdict = decided(a_policy(), blocker=Blocker("TableClaimed", "It belongs to ns/other.", transient=False))
+
+    assert (told(verdict), verdict.launch) == (("Later", "DatasetNotReady"), None)
+
+
+def test_one_at_a_time() -> None:
+    running = a_run(a_vacuum("1"), an_attempt(a_vacuum("1")))
+
+    verdict = decided(a_policy(), runs=(running,))
+
+    assert (told(verdict), verdict.launch) == (("Running", "Running"), None)
+
+
+def test_one_vacuum_per_snapshot_however_it_ended() -> None:
+    done = a_run(a_vacuum(), attempt(AttemptState.SUCCEEDED), intent=False)
+
+    verdict = decided(a_policy(), runs=(done,))
+
+    assert (told(verdict), verdict.launch) == (("Later", "NothingLeft"), None)
+    assert verdict.entries["air"]["lastRunTime"] == "2026-03-01T11:59:30Z"
+    assert None is not decided(a_policy(), runs=(done,), table=a_table(FOUR.ledger, head_id=5)).launch
+
+
+def test_a_failed_vacuum_is_repeated_after_its_pause() -> None:
+    early = decided(
+        a_policy(), runs=(a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=20, finished_seconds=5)),)
+    )
+    late = decided(a_policy(), runs=(a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=20)),))
+
+    assert (None, ago(seconds=-5)) == (early.launch, early.look_again)
+    assert late.launch.run.attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_failed_vacuum_that_committed_is_not_repeated() -> None:
+    run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=None))
+    table = a_table(a_ledger("A"), run_ids=frozenset({run.run_id}))
+
+    verdict = decided(a_policy(), runs=(run,), table=table)
+
+    assert ((run.run_id,), None) == (verdict.abandoned, verdict.launch)
+
+
+def test_a_vacuum_that_died_after_its_first_step_is_repeated_to_do_the_rest() -> None:
+    """The head's ledger is its own, and still it has not ended."""
+    run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=None))
+    table = a_table(replace(a_ledger("A"), pending_run=run.run_id))
+
+    verdict = decided(a_policy(), runs=(run,), table=table)
+
+    assert verdict.launch is not None
+    assert (verdict.abandoned, verdict.launch.run.attempt) == ((), 2)
+
+
+def test_a_vacuum_that_failed_for_good_rests_before_another_snapshot_is_tried() -> None:
+    def after(seconds: float) -> VacuumVerdict:
+        run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=10, finished_seconds=seconds))
+        return decided(a_policy(), runs=(run,), table=a_table(FOUR.ledger, head_id=5))
+
+    assert (None, ago(seconds=-60)) == (after(300).launch, after(300).look_again)
+    assert None is not after(360).launch
+
+
+def test_the_annotation_asks_for_one_vacuum_below_every_trigger() -> None:
+    dataset = a_dataset(meta=NOW_PLEASE)
+    table = a_table(a_ledger("A"))
+
+    verdict = decided(a_policy(), dataset=dataset, table=table)
+    done = a_run(verdict.launch.run, an_attempt(verdict.launch.run, AttemptState.SUCCEEDED))  # type: ignore[union-attr]
+
+    assert told(verdict) == ("Due", "VacuumNow")
+    assert None is decided(a_policy(), dataset=dataset, table=table, runs=(done,)).launch
+
+
+def test_the_status_of_a_policy_keeps_what_an_entry_does_not_know() -> None:
+    old = {"datasets": [{"name": "a", "lastRunTime": "2026-01-01T00:00:00Z"}, {"name": "b", "decision": "Due"}]}
+
+    new = policy_status.with_entry(old, {"name": "a", "decision": "Later"})
+
+    assert new["datasets"] == [
+        {"name": "b", "decision": "Due"},
+        {"name": "a", "lastRunTime": "2026-01-01T00:00:00Z", "decision": "Later"},
+    ]
+    assert new["lastRunTime"] == "2026-01-01T00:00:00Z"
+
+
+def test_of_many_datasets_those_are_shown_that_wait_for_somebody() -> None:
+    """Whoever has to approve must not have to look through all of them."""
+    status: dict[str, Any] = {}
+    for n in range(25):
+        decision = {22: "Due", 23: "NeedsApproval", 24: "Running"}.get(n, "Later")
+        status = policy_status.with_entry(status, {"name": f"d{n:02}", "decision": decision})
+
+    assert [e["name"] for e in status["datasets"]] == ["d23", "d22", "d24", *(f"d{n:02}" for n in range(17))]
+
+
+def test_datasets_that_are_no_longer_selected_leave_its_status() -> None:
+    old = {"datasets": [{"name": "a"}, {"name": "b"}], "datasetsCount": 2}
+
+    assert tuple(policy_status.without_others(old, {"b"})[k] for k in ("datasets", "datasetsCount")) == (
+        [{"name": "b"}],
+        1,
+    )

@@ -1,0 +1,22 @@
+"""A Dataset that consolidates whatever waits, and what is decided about it."""
+
+from lethe.contract.run import RunKind
+from lethe_operator.decide.actions import Actions
+from lethe_operator.decide.dataset import decide
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import World
+
+from tests.builders import NOW
+from tests.unit.lethe_operator.builders import SETTINGS, a_buffered, a_dataset
+
+EAGER = {"consolidation": {"minBatches": 1}}
+DATASET = a_dataset(**EAGER)
+A = a_buffered("A")
+
+
+def decided(world: World, dataset: Dataset = DATASET) -> Actions:
+    return decide(dataset, world, NOW, SETTINGS)
+
+
+def kinds(actions: Actions) -> list[RunKind]:
+    return [launch.run.kind for launch in actions.launches]

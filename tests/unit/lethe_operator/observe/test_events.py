@@ -1,0 +1,145 @@
+"""What a Dataset says of its events, and which of two may read a queue."""
+
+from typing import Any
+
+import pytest
+from lethe.buffer.digest import BufferDigest
+from lethe.buffer.notifications import Written
+from lethe_operator.decide.dataset import decide
+from lethe_operator.decide.guards.preconditions import other_reader
+from lethe_operator.observe.events import EventSources
+from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.world import call_for_listing
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
+
+from tests.builders import NOW, ago
+from tests.unit.lethe_operator.builders import (
+    SETTINGS,
+    a_buffered,
+    a_consolidation,
+    a_dataset,
+    a_restatement,
+    a_restatement_run,
+    a_result,
+    a_world,
+    an_attempt,
+    condition,
+    message,
+)
+
+RUN, REVERT = a_consolidation(), a_restatement_run(a_restatement())
+SUCCEEDED = AttemptState.SUCCEEDED
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"
+
+
+def with_events(name: str = "flights", url: str = QUEUE, **changes: Any) -> Dataset:
+    buffer = {"uri": f"s3://lake/buffer/{name}", "events": {"queueUrl": url}}
+    return a_dataset(name, **{"buffer": buffer, **changes})
+
+
+def status(events: EventsView | None) -> dict[str, Any]:
+    found = decide(with_events(), a_world(a_buffered(age_seconds=900), events=events), NOW, SETTINGS).dataset_status
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("events", "ready"),
+    [
+        (EventsView(), ("Unknown", "QueueNotAsked")),
+        (EventsView(is_read=True), ("True", "QueueRead")),
+        (EventsView(trouble=Unavailable("QueueNotFound", "there is no queue")), ("False", "QueueNotFound")),
+    ],
+)
+def test_how_the_queue_is_read_is_a_condition_that_stops_nothing(events: EventsView, ready: tuple[str, str]) -> None:
+    found = status(events)
+
+    assert condition(found, "EventsReady") == ready
+    assert condition(found, "Ready")[0] == "True"
+    assert found["consolidation"]["decision"] == "Due"
+
+
+def test_a_queue_that_cannot_be_read_says_why() -> None:
+    assert message(status(EventsView(trouble=Unavailable("QueueNotFound", "no queue"))), "EventsReady") == "no queue"
+
+
+def test_who_asks_for_no_events_hears_nothing_of_them() -> None:
+    assert "EventsReady" not in {c["type"] for c in status(None)["conditions"]}
+
+
+def test_a_run_is_told_of_the_objects_of_its_own_batches() -> None:
+    """And its id does not depend on them: an operator that heard of nothing asks for the same run."""
+    heard = {
+        i: {f"s3://lake/buffer/flights/batch_id={i}/p": Written(i, f"batch_id={i}", "k" + i, "e", "05")} for i in "AB"
+    }
+    worlds = [a_world(a_buffered(age_seconds=900), events=EventsView(True, writes=w)) for w in (heard, {})]
+
+    told, silent = (decide(with_events(), w, NOW, SETTINGS).launches[0].run for w in worlds)
+
+    assert told.consolidation is not None
+    assert [(o.key, o.etag, o.sequencer) for o in told.consolidation.seen_objects] == [("kA", "e", "05")]
+    assert told.run_id == silent.run_id
+
+
+def test_a_queue_belongs_to_the_oldest_dataset_that_reads_it() -> None:
+    older = with_events("older", meta={"creationTimestamp": ago(days=2).isoformat()})
+    other = with_events("other", url=f"{QUEUE}-2", meta={"creationTimestamp": ago(days=3).isoformat()})
+    silent = a_dataset("silent", meta={"creationTimestamp": ago(days=4).isoformat()})
+    own = with_events()
+
+    assert other_reader(own, [older, other, silent]) == older
+    assert other_reader(older, [own, other, silent]) is None
+    assert other_reader(silent, [older, own]) is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "calls"),
+    [
+        ([], False),
+        ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN))], False),
+        ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN, message="1 batches are not in the buffer"))], True),
+        ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN, "NothingToDo"))], True),
+        ([an_attempt(RUN, AttemptState.FAILED)], True),
+        ([an_attempt(REVERT, SUCCEEDED, result=a_result(REVERT))], True),  # an undo frees batches that were withheld
+    ],
+)
+def test_only_the_end_of_a_run_that_promoted_all_its_batches_calls_for_no_listing(
+    ended: list[Attempt], calls: bool
+) -> None:
+    assert call_for_listing(ended, True, BufferDigest()) is calls
+
+
+@pytest.mark.parametrize(
+    ("events_come", "known"), [(False, BufferDigest()), (True, BufferDigest(batches=1)), (True, NotListed())]
+)
+def test_without_events_or_with_more_than_is_known_every_end_calls_for_one(events_come: bool, known: Any) -> None:
+    """Or a backlog would be worked off no faster than listings rest."""
+    done = an_attempt(RUN, SUCCEEDED, result=a_result(RUN))
+
+    assert call_for_listing([done], events_come, known)
+    assert not call_for_listing([], events_come, known)
+
+
+@pytest.mark.parametrize(
+    ("changes", "others", "reason"),
+    [
+        ({"consolidation": {"suspend": True}}, "", "Suspended"),
+        ({"meta": {"annotations": {"lethe.dev/paused": "true"}}}, "", "Paused"),
+        ({"buffer": {"uri": "file:///b", "events": {"queueUrl": QUEUE}}}, "", "NotSupported"),
+        ({}, "older", "QueueShared"),
+    ],
+)
+def test_a_queue_is_left_alone_while_nothing_would_come_of_it(
+    changes: dict[str, Any], others: str, reason: str
+) -> None:
+    """Each time it were received, a message would come nearer to the end of its redrive policy."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the queue was opened")
+
+    found = EventSources(Listings(), open_queue=refuse).view(with_events(**changes), {}, {}, others)
+
+    assert found is not None
+    assert found.trouble is not None
+    assert (found.is_read, found.trouble.reason) == (False, reason)

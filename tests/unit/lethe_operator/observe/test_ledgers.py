@@ -1,0 +1,105 @@
+"""What decisions need of a ledger is looked up by key, however large the ledger is."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lethe.ledger.ledger import BatchState, Ledger
+from lethe.ledger.parts import Interval
+from lethe_operator.decide.dataset import decide
+from lethe_operator.observe.ledgers import Asked, Lookup, asked_by
+
+from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
+from tests.unit.lethe_operator.builders import (
+    SETTINGS,
+    a_buffer,
+    a_buffered,
+    a_consolidation,
+    a_dataset,
+    a_policy,
+    a_replay,
+    a_restatement,
+    a_restatement_run,
+    a_run,
+    a_table,
+    a_world,
+)
+
+
+class Large(Mapping[Any, Any]):
+    """A part of a ledger that lies in files: it notes what is looked up and does not let itself be read whole."""
+
+    def __init__(self, entries: Mapping[Any, Any]) -> None:
+        self.entries = entries
+        self.asked: list[Any] = []
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError(f"{key} was looked up by itself")
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("it was read whole")
+
+    def get_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        wanted = list(keys)
+        self.asked += wanted
+        return {k: self.entries[k] for k in wanted if k in self.entries}
+
+    def apart(self) -> Mapping[Any, Any]:
+        return self
+
+    def within(self, intervals: Iterable[Interval]) -> list[Any]:
+        raise AssertionError(f"it was searched within {intervals}")
+
+
+def in_files(ledger: Ledger) -> Ledger:
+    parts = {name: Large(getattr(ledger, name)) for name in ("tombstones", "batches", "requests")}
+    return replace(ledger, **parts, recorded=ledger.statistics)  # type: ignore[arg-type]
+
+
+def test_what_may_be_asked_is_what_is_buffered_restated_or_under_way_and_not_what_only_lies_there() -> None:
+    replay = a_replay("P", "Q")
+    batches, other = a_consolidation(a_buffered("B")), a_restatement("other")
+    runs = (a_run(batches), a_run(a_restatement_run(other)))
+    gone = a_buffered("S")
+    refused, promoted = (
+        a_batch("F", BatchState.REFUSED, objects=()),
+        a_batch("S", time=ago(days=9), objects=gone.data_objects),
+    )
+    ledger = a_ledger(batches=[refused, promoted, a_batch("OLD")])
+    buffered = (a_buffered("A"), a_buffered("F"), gone, a_buffered("OLD"))
+
+    asked = asked_by((replay, a_restatement(batchIds=["R"])), runs, a_buffer(*buffered, ledger=ledger))
+
+    assert asked.batch_ids == {"A", "B", "P", "F", "S"}
+    assert asked.request_keys == {replay.key, a_restatement(batchIds=["R"]).key, other.key}
+
+
+def test_a_decision_reads_no_part_of_a_ledger_whole() -> None:
+    """And with what was looked up it says the same as with all of it."""
+    entries = [a_batch("A"), a_batch("F", BatchState.REFUSED, refusal="SchemaMismatch: x"), a_batch("OLD")]
+    done = a_restatement("done")
+    whole = a_ledger(*"WXYZ", batches=entries, requests=[a_request_entry(done.key)])
+    buffered = (a_buffered("A"), a_buffered("B"), a_buffered("F"))
+    world = a_world(*buffered, restatements=(done, a_replay("A", "A2")), policies=(a_policy(),), table=a_table(whole))
+    asked = asked_by(world.restatements, world.runs, world.buffer)
+
+    known = Lookup().known(in_files(whole), asked)
+
+    assert set(known.batches) == {"A", "F"}
+    seen = replace(world, table=a_table(known))
+    assert decide(a_dataset(), seen, NOW, SETTINGS) == decide(a_dataset(), world, NOW, SETTINGS)
+
+
+def test_the_same_ledger_is_asked_for_a_key_once() -> None:
+    """An idle table costs no look-ups, also of what it does not know."""
+    ledger, lookup = in_files(a_ledger(batches=[a_batch("A")])), Lookup()
+
+    for keys in ({"A", "B"}, {"A", "B"}, {"B", "C"}):
+        found = lookup.known(ledger, Asked(frozenset(keys)))
+
+    assert sorted(ledger.batches.asked) == ["A", "B", "C"]  # type: ignore[attr-defined]
+    assert set(found.batches) == set()
+    assert lookup.batches.keys() == {"B", "C"}  # what is not asked any more is not kept

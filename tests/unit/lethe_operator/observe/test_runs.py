@@ -1,0 +1,251 @@
+"""Runs from Jobs, pods and the ConfigMap."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from lethe.contract.result import Phase, Progress
+from lethe.contract.run import ResultPointer, RunPointer
+from lethe_operator.build.job import job
+from lethe_operator.build.sizing import size
+from lethe_operator.observe.documents import Documents
+from lethe_operator.observe.runs import runs_of
+from lethe_operator.resources.dataset import RunTemplate
+from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.settings import Settings
+
+from tests.builders import NOW, ago
+from tests.unit.lethe_operator.builders import a_consolidation, a_result
+
+SPEC = a_consolidation()
+PREFIX = SPEC.run_id[:12]
+UID = SPEC.dataset.uid
+
+
+def no_pointer(_: RunPointer) -> bytes:
+    raise AssertionError("no pointer here")
+
+
+never = Documents(no_pointer)
+
+
+def a_job(number: int = 1, **status: Any) -> dict[str, Any]:
+    document = job(SPEC.model_copy(update={"attempt": number}), size(0, RunTemplate()), {}, 4, "uid-r", Settings())
+    document["metadata"]["creationTimestamp"] = ago(minutes=5).isoformat()
+    document["status"] = status
+    return document
+
+
+def complete() -> dict[str, Any]:
+    return {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-03-01T11:59:00Z"}
+
+
+def failed(reason: str = "BackoffLimitExceeded") -> dict[str, Any]:
+    at = "2026-03-01T11:58:00Z"
+    return {"conditions": [{"type": "Failed", "status": "True", "reason": reason, "lastTransitionTime": at}]}
+
+
+def a_pod(name: str, labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "labels": {"batch.kubernetes.io/job-name": name, **(labels or {})}},
+        "status": status,
+    }
+
+
+def terminated(**state: Any) -> dict[str, Any]:
+    return {"phase": "Failed", "containerStatuses": [{"name": "spark", "state": {"terminated": state}}]}
+
+
+def only(jobs: list[Any], pods: list[Any], data: dict[str, str] | None = None) -> Attempt:
+    (run,) = runs_of(UID, jobs, pods, data or {}, never)
+    assert run.last is not None
+    return run.last
+
+
+def test_a_job_tells_whose_it_is_and_which_try() -> None:
+    found = only([a_job(2)], [])
+
+    assert (SPEC.run_id, 2, 4, "uid-r", AttemptState.ACTIVE) == (
+        found.run_id,
+        found.number,
+        found.generation,
+        found.for_uid,
+        found.state,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "reason"),
+    [
+        ({}, AttemptState.ACTIVE, ""),
+        ({"conditions": [{"type": "FailureTarget", "status": "True"}]}, AttemptState.ACTIVE, ""),
+        (complete(), AttemptState.SUCCEEDED, ""),
+        (failed("DeadlineExceeded"), AttemptState.FAILED, "DeadlineExceeded"),
+    ],
+)
+def test_a_job_has_ended_only_when_its_pods_are_gone(status: dict[str, Any], state: AttemptState, reason: str) -> None:
+    """FailureTarget comes first, while the driver may still be running."""
+    found = only([a_job(**status)], [])
+
+    assert (state, reason) == (found.state, found.job_reason)
+    assert (state is not AttemptState.ACTIVE) is (found.finished is not None)
+
+
+def test_how_the_driver_ended_is_its_container_s_to_say() -> None:
+    name = a_job()["metadata"]["name"]
+
+    found = only([a_job(**failed())], [a_pod(name, **terminated(exitCode=20, reason="OOMKilled"))])
+
+    assert (found.exit_code, found.oom) == (20, True)
+
+
+def test_a_pod_that_is_gone_leaves_no_exit_code() -> None:
+    assert None is only([a_job(**failed())], []).exit_code
+
+
+def test_the_termination_message_stands_in_for_a_missing_result() -> None:
+    name = a_job()["metadata"]["name"]
+    said = a_result(SPEC, "Failed", reason="TooBig", message="m").compact()
+
+    found = only([a_job(**failed())], [a_pod(name, **terminated(exitCode=10, message=said))])
+
+    assert found.result.reason == "TooBig"  # type: ignore[union-attr]
+
+
+def test_documents_of_another_attempt_or_unreadable_ones_are_passed_over() -> None:
+    progress = Progress(run_id=SPEC.run_id, attempt=1, phase=Phase.WRITING, updated_time=NOW)
+    data = {f"{PREFIX}.progress.json": progress.to_json(), f"{PREFIX}.result.json": "{"}
+
+    assert Phase.WRITING is only([a_job(1)], [], data).progress.phase  # type: ignore[union-attr]
+    assert (only([a_job(2)], [], data).progress, only([a_job(2)], [], data).result) == (None, None)
+
+
+def test_attempts_are_in_order_and_keys_belong_to_their_run() -> None:
+    data = {f"{PREFIX}.run.json": SPEC.to_json(), f"{PREFIX}.executor.yaml": "{}", "stranger": "x"}
+
+    (run,) = runs_of(UID, [a_job(3), a_job(1), a_job(2)], [], data, never)
+
+    assert [a.number for a in run.attempts] == [1, 2, 3]
+    assert (SPEC, (f"{PREFIX}.executor.yaml", f"{PREFIX}.run.json")) == (run.intent, run.keys)
+
+
+def test_an_intent_without_a_job_is_a_run() -> None:
+    (run,) = runs_of(UID, [], [], {f"{PREFIX}.run.json": SPEC.to_json()}, never)
+
+    assert Run(SPEC.run_id, SPEC.kind, SPEC, (), (f"{PREFIX}.run.json",)) == run
+
+
+def a_pointer(text: str, **changes: Any) -> Any:
+    kind = ResultPointer if changes else RunPointer
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return kind(catalog="main", uri="s3://lake/r.json", sha256=digest, **changes)
+
+
+def test_a_pointer_is_followed_once() -> None:
+    """Whatever lies there later: it names what it was made for."""
+    asked: list[RunPointer] = []
+
+    def read(pointer: RunPointer) -> bytes:
+        asked.append(pointer)
+        return SPEC.to_json().encode()
+
+    documents, data = Documents(read), {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
+    for _ in range(3):
+        (run,) = runs_of(UID, [a_job()], [], data, documents)
+        assert run.intent == SPEC
+
+    assert asked == [a_pointer(SPEC.to_json())]
+
+
+@pytest.mark.parametrize("content", [None, b"{}", b"["], ids=["gone", "another document", "no document"])
+def test_what_a_pointer_does_not_lead_to_is_not_known_and_stops_nothing(content: bytes | None) -> None:
+    data = {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}
+
+    (run,) = runs_of(UID, [a_job()], [], data, Documents(lambda _: content))
+
+    assert (run.intent, len(run.attempts)) == (None, 1)
+
+
+def test_a_storage_that_is_away_is_no_missing_document() -> None:
+    def away(_: RunPointer) -> bytes:
+        raise ConnectionError("S3")
+
+    with pytest.raises(ConnectionError):
+        runs_of(UID, [], [], {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}, Documents(away))
+
+
+def test_a_large_result_is_found_where_its_pointer_says_and_that_of_another_attempt_is_not_asked_for() -> None:
+    result = a_result(SPEC, attempt=2)
+    pointer = a_pointer(result.to_json(), run_id=SPEC.run_id, attempt=2)
+    data = {f"{PREFIX}.result.json": pointer.to_json()}
+    documents = Documents(lambda _: result.to_json().encode())
+
+    (second,) = runs_of(UID, [a_job(2, **complete())], [], data, documents)
+    (third,) = runs_of(UID, [a_job(3, **complete())], [], data, never)
+
+    assert second.attempts[0].result == result
+    assert third.attempts[0].result is None
+
+
+def test_jobs_of_others_are_not_ours() -> None:
+    stranger = {"metadata": {"name": "x", "labels": {"lethe.dev/kind": "Dance", "lethe.dev/run-id": "1"}}}
+
+    assert runs_of(UID, [stranger, {"metadata": {"name": "y"}}], [], {}, never) == ()
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], "Its pod is not there yet"),
+        (
+            [
+                {
+                    "phase": "Pending",
+                    "conditions": [
+                        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+                    ],
+                }
+            ],
+            "Its pod waits: Unschedulable: 0/1 nodes",
+        ),
+        (
+            [
+                {
+                    "phase": "Pending",
+                    "containerStatuses": [
+                        {"name": "spark", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
+                    ],
+                }
+            ],
+            "Its pod waits: ErrImagePull: no",
+        ),
+        (
+            [
+                {
+                    "phase": "Pending",
+                    "containerStatuses": [{"name": "spark", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+                }
+            ],
+            "",
+        ),
+        ([{"phase": "Running"}], ""),
+    ],
+    ids=["no pod", "unschedulable", "image", "just starting", "running"],
+)
+def test_why_a_pod_waits_is_told(pods: list[dict[str, Any]], said: str) -> None:
+    name = a_job()["metadata"]["name"]
+
+    found = only([a_job()], [a_pod(name, **p) for p in pods])
+
+    assert (said in found.waiting, bool(said)) == (True, bool(found.waiting))
+
+
+def test_executors_that_wait_are_told_when_the_driver_runs() -> None:
+    name = a_job()["metadata"]["name"]
+    labels = {"spark-role": "executor", "lethe.dev/run-id": SPEC.run_id, "lethe.dev/attempt": "1"}
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    executor = a_pod("", labels, phase="Pending", conditions=[unschedulable])
+
+    found = only([a_job()], [a_pod(name, phase="Running"), executor, executor])
+
+    assert found.waiting == "2 executor pods wait: Unschedulable: 0/1 nodes"

@@ -1,0 +1,150 @@
+"""A namespace whose Datasets may share a driver: tables and buffers are real, drivers are played."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lethe.base import names
+from lethe.contract.result import Phase, Progress, RunResult
+from lethe.contract.run import RunSpec, parse_run
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, RESTATEMENTS, Away, Document, Kind, Refused
+from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.tables import Tables
+from lethe_operator.reconcile import Reconciler
+from lethe_operator.resources.common import RUN_KEY
+from lethe_operator.settings import Settings, SharedRuns
+from lethe_operator.work_queue import SHARED_RUNS, Key
+from pyiceberg.catalog import Catalog
+
+from tests.unit.lethe.lake import SCHEMA, summary_of
+from tests.unit.lethe_operator.cluster import Cluster
+from tests.unit.lethe_operator.small_lake import claimed_table, eager_dataset, put_batches
+
+SETTINGS = Settings(shared_runs=SharedRuns(enabled=True, gather_seconds=5))
+ENDED_AT = "2026-03-01T12:00:09Z"
+
+
+class Unreliable(Cluster):
+    """Refuses Jobs, or creates them and does not say so, as often as `refuses` and `loses` say."""
+
+    refuses = 0
+    loses = 0
+
+    def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+        if kind is JOBS and self.refuses:
+            self.refuses -= 1
+            raise Refused(403, "Forbidden", "exceeded quota")
+        made = super().create(kind, namespace, document)
+        if kind is JOBS and self.loses:
+            self.loses -= 1
+            raise Away(0, "NoAnswer", "POST")
+        return made
+
+
+@dataclass
+class Tenant:
+    """A namespace with an operator; its clock stands still unless it is told to go on."""
+
+    catalog: Catalog
+    home: Path
+    cluster: Unreliable = field(default_factory=Unreliable)
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        self.start_operator()
+
+    def start_operator(self) -> None:
+        """A new one, which remembers nothing."""
+        tables = Tables(listings=Listings(clock=lambda: self.now.timestamp()))
+        self.reconcile = Reconciler(self.cluster, tables, SETTINGS, clock=lambda: self.now)  # type: ignore[arg-type]
+
+    def dataset(self, name: str, *batches: str, **spec: Any) -> None:
+        """One that promotes whatever waits, with a table and batches in its buffer."""
+        claimed_table(self.catalog, name)
+        self.put(name, *batches)
+        self.cluster.create(DATASETS, "ns", eager_dataset(name, f"file://{self.home}/buffers/{name}", **spec))
+
+    def put(self, name: str, *batches: str) -> None:
+        put_batches(self.home / "buffers" / name, *batches)
+
+    def revert(self, name: str, batch: str) -> None:
+        metadata = {"namespace": "ns", "name": "r", "uid": "uid-r", "generation": 1, "creationTimestamp": ENDED_AT}
+        spec = {"datasetRef": {"name": name}, "operation": "Revert", "batchIds": [batch]}
+        created = self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
+        self.reconcile.restatements.heard(deleted=False, body=created)
+
+    def look_at(self, *datasets: str) -> None:
+        for name in datasets:
+            self.reconcile(Key("Dataset", "ns", name))
+
+    def wait(self, time: timedelta) -> None:
+        self.now += time
+
+    def gather(self, after_seconds: float = 0) -> datetime | None:
+        self.now += timedelta(seconds=after_seconds)
+        return self.reconcile(Key(SHARED_RUNS, "ns", ""))
+
+    def jobs(self) -> list[Document]:
+        return self.cluster.list(JOBS, "ns")
+
+    def job(self) -> Document:
+        (only,) = self.jobs()
+        return only
+
+    def run(self, name: str) -> RunSpec:
+        """What the Dataset's ConfigMap says is to be done."""
+        data = self.cluster.get(CONFIG_MAPS, "ns", f"{name}-runs")["data"]
+        (text,) = [v for k, v in data.items() if k.endswith(RUN_KEY)]
+        return parse_run(text)
+
+    def status(self, name: str) -> Document:
+        found: Document = self.cluster.get(DATASETS, "ns", name)["status"]
+        return found
+
+    def shown(self, name: str) -> list[tuple[str, str]]:
+        return [(r["name"], r["phase"]) for r in self.status(name)["runs"]]
+
+    def reasons(self, name: str) -> set[str]:
+        return {e["reason"] for e in self.cluster.list(EVENTS, "ns") if e["regarding"]["name"] == name}
+
+    # --- what a driver does ---
+
+    def begin(self, name: str) -> None:
+        run = self.run(name)
+        told = Progress(run_id=run.run_id, attempt=run.attempt, phase=Phase.READING, updated_time=self.now)
+        self._tell(name, "progress.json", told.to_json())
+
+    def finish(self, name: str, **failure: Any) -> None:
+        """Commit the run and tell its result; or, with a reason, tell that it failed."""
+        run = self.run(name)
+        assert run.consolidation is not None
+        if not failure:
+            table = self.catalog.load_table(f"air.{name}")
+            entries = tuple(
+                BatchEntry(i, BatchState.PROMOTED, run=run.run_id, time=self.now, rows=1, bytes=4)
+                for i in run.consolidation.batch_ids
+            )
+            keys = {**summary_of(table, Delta(run.run_id, set_batches=entries)), names.RUN_ID: run.run_id}
+            table.append(SCHEMA.empty_table(), snapshot_properties=keys)
+        self.begin(name)
+        result = RunResult(
+            run_id=run.run_id,
+            kind=run.kind,
+            attempt=run.attempt,
+            outcome="Failed" if failure else "Committed",
+            finished_time=self.now,
+            **failure,
+        )
+        self._tell(name, "result.json", result.to_json())
+
+    def end_job(self, type: str = "Complete") -> None:
+        (job,) = [j for j in self.jobs() if not j.get("status")]
+        ended = {"type": type, "status": "True", "lastTransitionTime": self.now.isoformat()}
+        self.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": {"conditions": [ended]}})
+
+    def _tell(self, name: str, suffix: str, document: str) -> None:
+        prefix = self.run(name).run_id[:12]
+        self.cluster.patch(CONFIG_MAPS, "ns", f"{name}-runs", {"data": {f"{prefix}.{suffix}": document}})

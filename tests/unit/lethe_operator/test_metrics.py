@@ -1,0 +1,175 @@
+"""What Prometheus scrapes: the numbers of a Dataset, counts of runs and reconciles, nothing of a Dataset that is gone."""
+
+import socket
+import urllib.request
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe.buffer.batch_rows import Total, Totals
+from lethe.ledger.ledger import BatchState
+from lethe_operator.decide.dataset import decide
+from lethe_operator.decide.runs.history import ended
+from lethe_operator.metrics import GAUGES, Metrics, numbers_of
+from lethe_operator.resources.observed import EventsView, NotListed
+
+from tests.builders import NOW, a_batch, a_ledger, a_tombstone, ago
+from tests.unit.lethe_operator.builders import SETTINGS, a_buffered, a_dataset, a_table, a_world
+
+FLIGHTS = {"namespace": "ns", "dataset": "flights"}
+
+
+def numbers(
+    oldest: datetime | None = None, listing: Any = None, behind: int | None = None, **world: Any
+) -> dict[str, float]:
+    """Of a Dataset in this world."""
+    events = world.get("events")
+    buffered = world.pop("buffered", ())
+    status = decide(a_dataset(), a_world(*buffered, **world), NOW, SETTINGS).dataset_status
+    assert status is not None
+    return numbers_of(status, oldest, listing, events, NOW, behind)
+
+
+def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
+    hidden = a_tombstone("X", evict_by=NOW + timedelta(hours=2))
+    table = a_table(a_ledger(hidden, "Y", batches=[a_batch("P"), a_batch("X", BatchState.REVERTED, rows=6)]))
+    buffered = (a_buffered("A", size=7), a_buffered("B", size=5))
+
+    events = EventsView(is_read=True, in_flight=3, oldest_time=ago(seconds=20))
+
+    found = numbers(ago(seconds=60), (1.5, 4), behind=2, buffered=buffered, table=table, events=events)
+
+    assert found == {
+        "lethe_buffer_batches": 2,
+        "lethe_buffer_bytes": 12,
+        "lethe_buffer_oldest_batch_age_seconds": 60,
+        "lethe_active_tombstones": 2,
+        "lethe_tombstoned_rows": 6,
+        "lethe_evict_by_seconds": 7200,
+        "lethe_evict_by_slack_seconds": 6300,
+        "lethe_eviction_on_time": 0,  # nobody purges
+        "lethe_open_erasures": 0,
+        "lethe_overdue_erasures": 0,
+        "lethe_promoted_batches": 1,
+        "lethe_listing_duration_seconds": 1.5,
+        "lethe_listing_objects": 4,
+        "lethe_batches_behind": 2,
+        "lethe_events_in_flight": 3,
+        "lethe_events_oldest_age_seconds": 20,
+    }
+    assert found.keys() == GAUGES.keys()
+
+
+def test_what_is_not_known_is_not_there_rather_than_0() -> None:
+    metrics = Metrics()
+    metrics.show("ns", "flights", {}, numbers(ago(seconds=60), (1.5, 4), buffered=(a_buffered("A"),)))
+    assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) == 1
+
+    metrics.show("ns", "flights", {}, numbers(buffer=NotListed()))
+
+    assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) is None
+    assert metrics.registry.get_sample_value("lethe_active_tombstones", FLIGHTS) == 0
+
+
+def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
+    metrics = Metrics()
+    for decision, reason in (("Later", "BelowTriggers"), ("Due", "OldEnough")):
+        metrics.show("ns", "flights", {"consolidation": {"decision": decision, "reason": reason}}, {})
+
+    (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_consolidation_decision"]
+    assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
+
+
+def test_the_decision_about_a_vacuum_is_told_beside_it() -> None:
+    metrics = Metrics()
+    metrics.show("ns", "flights", {"vacuum": {"decision": "NeedsApproval", "reason": "NeedsApproval"}}, {})
+    metrics.show("ns", "flights", {"vacuum": {"decision": "Later", "reason": "BelowTriggers"}}, {})
+
+    (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_vacuum_decision"]
+    assert [s.labels["decision"] for s in family.samples] == ["Later"]
+
+
+def test_without_an_evict_by_nothing_is_said_of_one() -> None:
+    found = numbers(table=a_table(a_ledger("X")))
+
+    assert not {name for name in found if "evict" in name}
+
+
+def test_batches_rows_and_bytes_are_told_by_state_zeros_included() -> None:
+    metrics = Metrics()
+    count = metrics.registry.get_sample_value
+    metrics.show("ns", "flights", {}, {}, Totals({"promoted": Total(2, 30, 400)}))
+
+    promoted, refused = {**FLIGHTS, "state": "promoted"}, {**FLIGHTS, "state": "refused"}
+    names = ("lethe_batches", "lethe_batches_rows", "lethe_batches_bytes")
+    assert [count(n, promoted) for n in names] == [2, 30, 400]
+    assert [count(n, refused) for n in names] == [0, 0, 0]
+
+    metrics.show("ns", "flights", {}, {})
+    assert [count(n, promoted) for n in names] == [None, None, None]
+
+
+def test_nothing_waits_for_no_time() -> None:
+    assert numbers()["lethe_buffer_oldest_batch_age_seconds"] == 0
+
+
+def test_a_run_that_ends_is_counted_once_by_kind_and_outcome() -> None:
+    run = {"name": "j1", "kind": "Vacuum", "phase": "Writing"}
+    done, other = {**run, "phase": "Succeeded"}, {"name": "j2", "kind": "Consolidation", "phase": "Failed"}
+
+    assert ended([run], [done, other]) == [("Vacuum", "Succeeded"), ("Consolidation", "Failed")]
+    assert ended([done, other], [done, other]) == []
+    # It had been told failed before its commit was seen.
+    assert ended([{**run, "phase": "Failed"}], [done]) == [("Vacuum", "Succeeded")]
+
+
+def test_reconciles_are_counted_and_so_are_those_that_fail() -> None:
+    metrics = Metrics()
+    with metrics.reconcile("Dataset"):
+        pass
+    with pytest.raises(RuntimeError), metrics.reconcile("Dataset"):
+        raise RuntimeError
+
+    count = metrics.registry.get_sample_value
+    assert count("lethe_reconciles_total", {"kind": "Dataset"}) == 2
+    assert count("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
+
+
+def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
+    metrics = Metrics()
+    for name in ("flights", "other"):
+        decided = {"decision": "Due", "reason": "OldEnough"}
+        metrics.show("ns", name, {"consolidation": decided, "vacuum": decided}, numbers(), Totals())
+        metrics.run_ended("ns", name, "Vacuum", "Succeeded")
+        metrics.messages("ns", name, "Received", 2)
+
+    metrics.forget("ns", "flights")
+
+    left = {s.labels["dataset"] for m in metrics.registry.collect() for s in m.samples if "dataset" in s.labels}
+    assert left == {"other"}
+
+
+def test_they_are_served_as_prometheus_reads_them() -> None:
+    metrics = Metrics()
+    metrics.show("ns", "flights", {}, numbers(buffered=(a_buffered("A"),)))
+    metrics.run_ended("ns", "flights", "Consolidation", "Succeeded")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    metrics.serve(port)
+
+    page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+
+    assert 'lethe_buffer_batches{dataset="flights",namespace="ns"} 1.0' in page
+    assert 'lethe_runs_total{dataset="flights",kind="Consolidation",namespace="ns",outcome="Succeeded"} 1.0' in page
+    assert "process_resident_memory_bytes" in page
+
+
+def test_the_page_about_metrics_names_every_one() -> None:
+    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    families = {m.name + ("_total" if m.type == "counter" else "") for m in Metrics().registry.collect()}
+
+    missing = {f for f in families if f.startswith("lethe_") and f"`{f}`" not in page}
+
+    assert (missing, len(families) > len(GAUGES)) == (set(), True)

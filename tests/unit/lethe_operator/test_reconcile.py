@@ -1,0 +1,384 @@
+"""A reconcile of a Dataset whose table and buffer are real, on SQLite and local files."""
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lethe.batches_table import table as tracking
+from lethe.buffer.digest import BufferDigest
+from lethe.ledger.ledger import BatchState
+from lethe_operator.apply import launch, status_pool
+from lethe_operator.decide.restatement import status as restatement_status
+from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, Kind
+from lethe_operator.observe.id_lists import IdLists
+from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.restatements import Restatements
+from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.world import observe
+from lethe_operator.reconcile import Reconciler, utc_now
+from lethe_operator.resources.common import LABEL_KIND
+from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
+from lethe_operator.settings import Settings
+
+from tests.builders import NOW, a_batch
+from tests.unit.lethe_operator.builders import a_restatement, a_restatement_body
+from tests.unit.lethe_operator.cluster import Client
+from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    """Its Dataset's buffer holds the batches A and B; there is no table yet."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    made = SmallLake.make(tmp_path)
+    made.put("A", "B")
+    return made
+
+
+@pytest.fixture
+def lake(bare: SmallLake) -> SmallLake:
+    """With the table, which is empty."""
+    bare.create_table()
+    return bare
+
+
+def seen(lake: SmallLake, tables: Tables) -> World:
+    found = observe(lake.cluster, tables, Restatements(), IdLists(), "ns", "flights", utc_now(), Settings())  # type: ignore[arg-type]
+    return found.world
+
+
+def told(world: World) -> tuple[list[str], int, list[str]]:
+    """The ids that wait, how many are promoted, and the ids whose objects may go."""
+    buffer = world.buffer
+    assert isinstance(buffer, BufferDigest)
+    return [b.id for b in buffer.oldest], buffer.promoted, [b.id for b in buffer.expired]
+
+
+def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(lake: SmallLake) -> None:
+    lake.commit(lake.promoted("A"))
+    tables = Tables()
+
+    first, second = seen(lake, tables), seen(lake, tables)
+
+    assert told(first) == (["B"], 1, ["A"])
+    assert set(first.table.ledger.batches) == {"A"}  # type: ignore[union-attr]
+    assert told(second) == (["B"], 1, [])  # nothing is deleted twice on one listing
+
+
+def test_a_commit_since_the_listing_is_heeded_without_another(lake: SmallLake) -> None:
+    """A batch is not proposed again while its buffer rests."""
+    tables = Tables(listings=Listings(clock=lambda: 1000.0))  # no time passes, so that it is listed once
+    lake.commit(a_batch("X", BatchState.REVERTED))
+    assert told(seen(lake, tables))[0] == ["A", "B"]
+
+    lake.commit(lake.promoted("A"))
+
+    after = seen(lake, tables)
+    assert told(after) == (["B"], 1, [])
+    assert (after.buffer.batches, after.buffer.bytes) == (1, 4)  # type: ignore[union-attr]
+
+
+def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
+    world = seen(bare, Tables())
+
+    assert isinstance(world.table, NoTable)
+    assert told(world) == (["A", "B"], 0, [])
+
+
+def test_nothing_is_listed_while_nobody_knows_what_is_promoted(lake: SmallLake, tmp_path: Path) -> None:
+    """Every batch would seem to wait. What was listed before is still told."""
+    fresh, tables = Tables(), Tables()
+    lake.commit(lake.promoted("A"))
+    seen(lake, tables)
+    (tmp_path / "c.db").rename(tmp_path / "away.db")
+
+    first, later = seen(lake, fresh), seen(lake, tables)
+
+    assert isinstance(first.table, Unavailable)
+    assert isinstance(first.buffer, NotListed)
+    assert told(later) == (["B"], 1, [])
+
+
+def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(lake: SmallLake) -> None:
+    tables = Tables()
+    lake.commit(lake.promoted("A"))
+    seen(lake, tables)
+    assert tables.listings.taken("ns/flights") is not None
+
+    tables.forget("ns/flights")
+
+    assert tables.listings.taken("ns/flights") is None
+
+
+LABELS = {"namespace": "ns", "dataset": "flights"}
+
+
+def test_what_was_promoted_long_ago_goes_and_what_waits_is_promoted(lake: SmallLake, tmp_path: Path) -> None:
+    lake.commit(lake.promoted("A"))
+    reconcile = lake.operator()
+
+    reconcile(FLIGHTS)
+
+    assert sorted(p.name for p in (tmp_path / "buffer").iterdir()) == ["_lethe.json", "batch_id=B"]
+    assert len(lake.cluster.list(JOBS, "ns")) == 1
+    assert lake.runs()[0].consolidation.batch_ids == ("B",)  # type: ignore[union-attr]
+    assert lake.status()["consolidation"] == {
+        "decision": "Due",
+        "reason": "EnoughBatches",
+        "message": "1 batches wait, minBatches is 1.",
+    }
+    value = reconcile.metrics.registry.get_sample_value
+    assert (value("lethe_buffer_batches", LABELS), value("lethe_promoted_batches", LABELS)) == (1, 1)
+    assert value("lethe_listing_objects", LABELS) == 4
+
+    reconcile(FLIGHTS)
+
+    assert lake.status()["consolidation"]["decision"] == "Running"
+    assert len(lake.cluster.list(JOBS, "ns")) == 1
+
+
+def test_each_file_of_a_buffer_of_files_is_promoted_and_goes_when_its_time_has_come(
+    lake: SmallLake, tmp_path: Path
+) -> None:
+    lake.cluster.patch(
+        DATASETS, "ns", "flights", {"spec": {"buffer": {"uri": f"file://{tmp_path}/files", "layout": "File"}}}
+    )
+    (tmp_path / "files").mkdir()
+    for name in ("old.csv", "changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"):
+        (tmp_path / "files" / name).write_text(name)
+    lake.commit(lake.promoted("old"), lake.promoted("changed"))
+    (tmp_path / "files" / "changed.csv").write_text("other rows")
+
+    lake.operator()(FLIGHTS)
+
+    assert {p.name for p in (tmp_path / "files").iterdir()} == {
+        *("_lethe.json", "changed.csv", "new é.csv.gz", "twin.csv", "twin.csv.gz", "_under_way.csv"),
+    }
+    (run,) = lake.runs()
+    assert run.buffer.layout == "File"
+    assert run.consolidation.batch_ids == ("new é",)  # type: ignore[union-attr]
+    told = {i["folder"].rpartition("/")[2]: i["message"] for i in lake.status()["buffer"]["invalidFolders"]}
+    assert told.keys() == {"changed.csv", "twin.csv", "twin.csv.gz"}
+    assert "stand for the batch 'twin'" in told["twin.csv"]
+
+
+def test_a_promoted_object_that_was_written_over_stays_and_is_told(lake: SmallLake, tmp_path: Path) -> None:
+    lake.commit(lake.promoted("A"))
+    part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
+    part.write_text("other rows")
+
+    lake.operator()(FLIGHTS)
+
+    assert part.read_text() == "other rows"
+    assert lake.status()["buffer"]["invalidFolders"][0]["folder"].endswith("batch_id=A/p.parquet")
+
+
+def test_a_key_that_is_written_again_after_its_deletion_is_not_deleted_again(lake: SmallLake, tmp_path: Path) -> None:
+    """The last listing still tells of the object that was there before; its rows were promoted, these were not."""
+    lake.commit(lake.promoted("A"))
+    reconcile = lake.operator()
+    reconcile(FLIGHTS)
+    part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
+    part.parent.mkdir()
+    part.write_text("rows")
+
+    reconcile(FLIGHTS)
+
+    assert part.read_text() == "rows"
+
+
+def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(lake: SmallLake) -> None:
+    lake.commit(lake.promoted("A"))
+    reconcile = lake.operator()
+    reconcile(FLIGHTS)
+    (job,) = lake.cluster.list(JOBS, "ns")
+    ended = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-03-01T12:00:09Z"}]}
+    lake.cluster.patch(JOBS, "ns", job["metadata"]["name"], {"status": {"succeeded": 1, **ended}})
+
+    reconcile(FLIGHTS)
+    reconcile(FLIGHTS)
+
+    value = reconcile.metrics.registry.get_sample_value
+    kind = {"kind": "Consolidation", "outcome": "Succeeded"}
+    assert value("lethe_runs_total", {**LABELS, **kind}) == 1
+    lake.cluster.delete(DATASETS, "ns", "flights")
+    reconcile(FLIGHTS)
+    assert value("lethe_buffer_batches", LABELS) is None
+    assert reconcile.tables.listings.taken("ns/flights") is None
+
+    def away(*_: str) -> None:
+        raise Away(0, "NoAnswer", "gone")
+
+    lake.cluster.get = away  # type: ignore[assignment, method-assign]
+    with pytest.raises(Away):
+        reconcile(FLIGHTS)
+    assert value("lethe_reconciles_total", {"kind": "Dataset"}) == 5
+    assert value("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
+
+
+def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once_it_is_up_to_date(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reconcile of an idle table costs nothing more for it."""
+    reconcile = lake.operator()
+    count = reconcile.metrics.registry.get_sample_value
+    flights = {"namespace": "ns", "dataset": "flights"}
+    promoted = {**flights, "state": "promoted"}
+    looked: list[str] = []
+    find = tracking.find
+    monkeypatch.setattr(tracking, "find", lambda c, name: looked.append(name) or find(c, name))
+    lake.commit(a_batch("P", rows=7))
+
+    reconcile(FLIGHTS)
+    assert (count("lethe_batches_behind", flights), count("lethe_batches", promoted)) == (1, None)
+
+    tracking.bring_up_to_date(lake.catalog, "air.flights", "batch_id", create=True)
+    looked.clear()
+    for _ in range(3):
+        reconcile(FLIGHTS)
+
+    assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (0, 7)
+    assert len(looked) == 1
+
+    lake.commit(a_batch("Q", rows=5))
+    reconcile(FLIGHTS)
+    assert (count("lethe_batches_behind", flights), count("lethe_batches_rows", promoted)) == (1, 7)
+
+
+def test_a_group_that_no_config_map_could_hold_has_an_end_for_each(lake: SmallLake) -> None:
+    """Neither what its run is told nor what it answers fits: both lie beside the table."""
+    granted, refused = [f"a{n}" for n in range(250)], [f"r{n}" for n in range(250)]
+    lake.ask(*granted)
+    lake.ask(*refused, reason="refuse")
+    lake.operator()(FLIGHTS)
+    (job,) = lake.jobs()
+    lake.end(job)
+
+    lake.operator()(FLIGHTS)
+
+    assert lake.phases() == {**dict.fromkeys(granted, "Succeeded"), **dict.fromkeys(refused, "Failed")}
+    (config_map,) = lake.cluster.list(CONFIG_MAPS, "ns")
+    assert sum(map(len, config_map["data"].values())) < 64 * 1024
+    assert [j["metadata"]["labels"][LABEL_KIND] for j in lake.jobs()] == ["Restatement", "Consolidation"]
+
+
+def test_of_fifteen_thousand_restatements_only_those_that_change_cost_anything(lake: SmallLake) -> None:
+    """All of them are read once; then a reconcile asks for none and writes of those only that are new."""
+    for n in range(15_000):
+        lake.cluster.create(RESTATEMENTS, "ns", a_restatement_body(f"r{n}", batchIds=[f"b{n}"], status=succeeded()))
+    client = Client(lake.cluster)
+    reconcile = lake.operator(client)
+    reconcile(FLIGHTS)
+    asked = client.requests.count("list Restatement")
+    client.requests.clear()
+    lake.ask("new")
+    reconcile.restatements.heard(deleted=False, body=lake.cluster.get(RESTATEMENTS, "ns", "new"))
+    began = time.process_time()
+
+    reconcile(FLIGHTS)
+
+    assert time.process_time() - began < 1
+    assert asked == 1
+    assert [r for r in client.requests if r.endswith(" Restatement")] == ["patch Restatement"]
+
+
+def succeeded() -> dict[str, Any]:
+    standing = Standing("Succeeded", "True", "Succeeded", "3 rows deleted.")
+    return restatement_status.status(a_restatement(), standing, NOW)
+
+
+def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_when_nobody_answers(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"a{n:03}" for n in range(100)]
+    lake.ask(*names)
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    patch, lock, together = lake.cluster.patch, threading.Lock(), threading.Barrier(status_pool.THREADS, timeout=60)
+    answers = iter([True] * 40)
+    asked: list[str] = []
+
+    def written(kind: Kind, namespace: str, name: str, *args: Any) -> Any:
+        if kind is not RESTATEMENTS:
+            return patch(kind, namespace, name, *args)
+        with lock:
+            asked.append(name)
+            first = len(asked) <= status_pool.THREADS
+        if first:
+            together.wait()
+        with lock:
+            if not next(answers, False):
+                raise Away(0, "NoAnswer", "PATCH")
+            return patch(kind, namespace, name, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake.cluster, "patch", written)
+        with pytest.raises(Away):
+            lake.operator()(FLIGHTS)
+    at_first = Counter(lake.phases().values())
+    lake.operator()(FLIGHTS)
+
+    assert at_first == {"Succeeded": 40, "Queued": 60}
+    assert 40 < len(asked) <= 40 + status_pool.THREADS
+    assert set(lake.phases().values()) == {"Succeeded"}
+
+
+def test_the_next_run_starts_before_the_members_of_the_last_one_are_told(lake: SmallLake) -> None:
+    """There may be thousands of them, and a driver takes its time to start."""
+    lake.ask("a")
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    lake.ask("b")
+    client = Client(lake.cluster)
+
+    lake.operator(client)(FLIGHTS)
+
+    assert client.requests.index("create Job") < client.requests.index("patch Restatement")
+    assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
+
+
+def test_a_run_that_cannot_be_stored_keeps_nobody_from_being_told(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ask("a")
+    lake.operator()(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    lake.ask("b")
+
+    def away(*_: Any) -> str:
+        raise ConnectionError("S3")
+
+    monkeypatch.setattr(launch.intent, "document", away)
+    with pytest.raises(ConnectionError):
+        lake.operator()(FLIGHTS)
+
+    assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
+
+
+def test_those_that_are_done_are_told_of_a_rollback(lake: SmallLake) -> None:
+    """They are not looked at otherwise."""
+    lake.commit(lake.promoted("A"), lake.promoted("B"))
+    older = lake.table.current_snapshot()
+    assert older is not None
+    lake.ask("a", "b")
+    operator = lake.operator()
+    operator(FLIGHTS)
+    lake.end(lake.jobs()[0])
+    operator(FLIGHTS)
+    assert lake.phases() == {"a": "Succeeded", "b": "Succeeded"}
+    assert names_of(operator) == []
+
+    lake.table.manage_snapshots().rollback_to_snapshot(older.snapshot_id).commit()
+    operator(FLIGHTS)
+
+    assert lake.phases() == {"a": "RolledBack", "b": "RolledBack"}
+    assert names_of(operator) == ["a", "b"]
+
+
+def names_of(operator: Reconciler) -> list[str]:
+    """Those that it looks at each time."""
+    return [r.meta.name for r in operator.restatements.of(operator.kube, "ns", "flights", utc_now()).restatements]

@@ -1,0 +1,206 @@
+"""What a run makes of its arguments, of errors, and of secrets."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from lethe.base.errors import ConflictError, InputError, LetheError
+from lethe.contract.result import RequestResult, RunResult
+from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, RunMember, RunPointer, TableRef
+from lethe.iceberg import run_documents
+from lethe_spark.run import arguments, result
+from lethe_spark.run.foreign_errors import understood
+from lethe_spark.run.kube import StatusConfigMap
+from lethe_spark.run.redact import RedactingFormatter, secrets_of
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+
+from tests.builders import a_run
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    return tmp_path / "run.json"
+
+
+def test_a_run_is_read_from_its_file(run_file: Path) -> None:
+    run_file.write_text(a_run(RunKind.VACUUM).to_json())
+
+    assert arguments.load_run(run_file) == a_run(RunKind.VACUUM)
+
+
+def test_a_long_run_is_fetched_from_where_its_pointer_says_and_checked(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  lite:\n    type: sql\n    uri: sqlite:///x\n")
+    long = a_run(batch_ids=[f"b{n}" for n in range(20_000)]).to_json()
+    (tmp_path / "long.json").write_text(long)
+    sha256 = hashlib.sha256(long.encode()).hexdigest()
+    pointer = RunPointer(catalog="lite", uri=f"file://{tmp_path}/long.json", sha256=sha256)
+    run_file.write_text(pointer.to_json())
+
+    spec = arguments.load_run(run_file)
+    assert spec.consolidation is not None
+    assert len(spec.consolidation.batch_ids) == 20_000
+
+    run_file.write_text(pointer.model_copy(update={"sha256": "0" * 64}).to_json())
+    with pytest.raises(InputError, match=r"RunFileChanged: .*long\.json has SHA-256"):
+        arguments.load_run(run_file)
+
+
+def test_a_wrong_run_names_the_field_and_not_its_value(run_file: Path) -> None:
+    document = json.loads(a_run().to_json())
+    document["table"]["name"] = {"password": "topsecret"}
+    run_file.write_text(json.dumps(document))
+
+    with pytest.raises(InputError, match=r"InvalidRun: .*table\.name: .*string") as wrong:
+        arguments.load_run(run_file)
+    assert "topsecret" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "InvalidRun"),
+        (a_run(api_version="lethe.dev/run/v9").to_json(), "apiVersion is lethe.dev/run/v9"),
+        (a_run(consolidation=None).to_json(), "the field consolidation is missing"),
+    ],
+)
+def test_a_run_that_cannot_be_meant_is_refused(run_file: Path, text: str, problem: str) -> None:
+    run_file.write_text(text)
+
+    with pytest.raises(InputError, match="InvalidRun") as wrong:
+        arguments.load_run(run_file)
+    assert problem in str(wrong.value)
+
+
+def test_a_missing_run_file_is_the_launchers_to_correct(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="RunFileMissing"):
+        arguments.load_run(tmp_path / "none.json")
+
+
+def test_settings_are_pairs_and_sparks() -> None:
+    given = arguments.parse(["--conf", "spark.a=1=2", "--run", "x"], {})
+    assert (dict(given.confs), files(given)) == ({"spark.a": "1=2"}, ["x"])
+    assert files(arguments.parse([], {"LETHE_RUN_FILE": "/r"})) == ["/r"]
+    assert files(arguments.parse(["--run", "x", "--run", "y"], {"LETHE_RUN_FILE": "/r"})) == ["x", "y"]
+    for wrong in ("spark.a", "hadoop.a=1"):
+        with pytest.raises(SystemExit):
+            arguments.parse(["--conf", wrong], {})
+
+
+def test_each_member_of_a_shared_driver_reports_into_its_own_dataset() -> None:
+    """And none into the termination message, which would say of the pod what is true of one of them."""
+    members = [RunMember(run_file=f"/r/{n}", config_map=f"{n}-runs", prefix=f"p{n}") for n in ("a", "b")]
+    environ = {"LETHE_RUN_MEMBERS": json.dumps([m.model_dump(by_alias=True) for m in members]), "POD_NAMESPACE": "ns"}
+
+    given = arguments.parse([], {**environ, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+
+    assert files(given) == ["/r/a", "/r/b"]
+    maps = [StatusConfigMap.from_environment(told.environ) for told in given.runs]
+    assert [(m.api.namespace, m.name, m.prefix) for m in maps if m] == [("ns", "a-runs", "pa"), ("ns", "b-runs", "pb")]
+    assert {told.environ["LETHE_TERMINATION_LOG"] for told in given.runs} == {"/dev/null"}
+
+
+def files(given: arguments.Arguments) -> list[str]:
+    return [str(told.run_file) for told in given.runs]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "code"),
+    [
+        (InputError("TableNotFound", "m"), "TableNotFound", 10),
+        (ConflictError("LedgerMoved", "m"), "LedgerMoved", 20),
+        (ConnectionRefusedError("postgres://u:topsecret@db"), "CatalogOrStorageAway", 20),
+        (OSError(28, "No space left on device", "/topsecret"), "DiskFull", 20),
+        (ZeroDivisionError("topsecret"), "UnexpectedError", 20),
+    ],
+)
+def test_errors_become_a_reason_and_an_exit_code_without_their_text(error: Exception, reason: str, code: int) -> None:
+    known: LetheError = understood(error)
+
+    assert (known.reason, known.exit_code) == (reason, code)
+    assert "topsecret" not in str(known)
+
+
+def test_secrets_are_blotted_out_of_the_log_in_every_spelling() -> None:
+    formatter = RedactingFormatter("%(message)s")
+    formatter.secrets = secrets_of(
+        {
+            "uri": "postgresql+psycopg2://u:p%40ss%2Fword@db/x",
+            "s3.secret-access-key": "topsecret",
+            "warehouse": "s3://lake",
+        }
+    )
+    record = logging.LogRecord("x", 20, "f", 1, "p@ss/word p%%40ss%%2Fword topsecret s3://lake", None, None)
+    record.msg = record.msg.replace("%%", "%")
+
+    assert formatter.format(record) == "*** *** *** s3://lake"
+
+
+def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
+    _ = run_file
+    error = InputError("TableNotFound", "there is none")
+    long = result.failed(a_run(), error).model_copy(update={"refused": tuple(refused(n) for n in range(3000))})
+
+    small = RunResult.model_validate_json(result.bounded(long))
+    assert (len(small.refused), small.reason) == (20, "TableNotFound")
+    assert len(result.bounded(long).encode()) <= result.LARGEST
+
+
+@pytest.mark.parametrize(("bad", "told"), [(3, 3), (3000, 93)])
+def test_of_a_long_group_the_requests_are_told_that_were_not_carried_out(run_file: Path, bad: int, told: int) -> None:
+    """The others are in the table's ledger; of these nobody else tells."""
+    _ = run_file
+    requests = [
+        RequestResult(
+            key=f"ns/r{n}/0", name=f"ns/r{n}", succeeded=n >= bad, reason="R" if n < bad else "", message="m" * 200
+        )
+        for n in range(6000)
+    ]
+    long = result.failed(a_run(), InputError("R", "m")).model_copy(update={"requests": tuple(requests)})
+
+    small = RunResult.model_validate_json(result.bounded(long))
+
+    assert small.requests == tuple(requests[:told])
+    assert len(result.bounded(long).encode()) <= result.LARGEST
+
+
+def test_a_large_result_lies_beside_the_table_with_the_answer_to_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who were refused would not learn it otherwise: the ledger knows only those who were not."""
+    uri, warehouse = f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/wh"
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  lite:\n    type: sql\n    uri: {uri}\n    warehouse: {warehouse}\n"
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    catalog = load_catalog("lite", type="sql", uri=uri, warehouse=warehouse)
+    catalog.create_namespace("air")
+    location = catalog.create_table("air.flights", Schema()).location()
+    answers = [
+        RequestResult(key=f"k{n}", name=f"ns/r{n}", succeeded=False, reason="AlreadyReplaced") for n in range(3000)
+    ]
+    run = a_run(RunKind.RESTATEMENT)
+    large = result.failed(run, InputError("X", "x")).model_copy(update={"requests": tuple(answers)})
+
+    told = ResultPointer.model_validate_json(result.for_config_map(large, TableRef(catalog="lite", name="air.flights")))
+    cut = RunResult.model_validate_json(result.for_config_map(large, TableRef(catalog="lite", name="air.gone")))
+
+    assert (told.uri, told.run_id, told.attempt) == (f"{location}/_runs/{run.run_id}-result-1.json", run.run_id, 1)
+    assert RunResult.model_validate_json(run_documents.read(told) or b"") == large
+    kept = len(cut.requests)
+    twice = large.model_copy(update={"requests": tuple(answers[: 2 * kept + 1])})
+    assert cut.requests == tuple(answers[:kept])
+    assert kept > 0
+    assert len(twice.to_json().encode()) > INLINE_BYTES_AT_MOST
+
+
+def refused(n: int) -> object:
+    from lethe.contract.result import RefusedBatch
+
+    return RefusedBatch(batch_id=f"b{n}", reason="UnreadableFile", message="m" * 200)

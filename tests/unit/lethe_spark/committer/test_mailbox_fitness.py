@@ -1,0 +1,63 @@
+"""What the committer can carry out, and what it leaves to a Job."""
+
+import pytest
+from lethe.contract.run import Replacement, RestatementSpec, RowsRef, RunKind, RunSpec
+from lethe_spark.committer.fitness import NeedsSpark, require_fit
+from lethe_spark.jvm.standalone_jvm import patient
+
+from tests.builders import a_request, a_run
+
+REVERT = a_request("revert", batch_ids=["A"])
+UNDO = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0")
+ERASE = a_request("erase", "Erase", batch_ids=["C"])
+RECORDS = a_request("records", "Erase", batch_ids=(), rows=RowsRef(column="tailnum", values_file="/values"))
+LISTED = a_request("listed", batch_ids=(), batch_ids_uri="s3://lake/ids.txt")
+DRY = a_run(RunKind.RESTATEMENT, restatement=RestatementSpec(requests=(REVERT,), dry_run=True))
+REPLAY = a_request("replay", "Replay", batch_ids=["B"], replacement=Replacement(batch_id="B2", uri="s3://x/B2"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [a_run(RunKind.RESTATEMENT, requests=(REVERT, UNDO, ERASE)), a_run(RunKind.CONSOLIDATION, batch_ids=())],
+    ids=["a group", "a re-anchoring"],
+)
+def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
+    require_fit(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (a_run(RunKind.RESTATEMENT, requests=(REVERT, REPLAY)), "ns/replay: a Replay writes data"),
+        (a_run(RunKind.RESTATEMENT, requests=(a_request("new", "Mend"),)), "ns/new: a Mend writes data"),
+        (a_run(RunKind.CONSOLIDATION, batch_ids=("A",)), "a consolidation writes data"),
+        (a_run(RunKind.VACUUM), "a Vacuum writes data"),
+        (a_run(RunKind.RESTATEMENT, requests=(RECORDS,)), "ns/records: it needs more than metadata"),
+        (a_run(RunKind.RESTATEMENT, requests=(LISTED,)), "ns/listed: it needs more than metadata"),
+        (DRY, "a dry run looks at data files"),
+    ],
+    ids=[
+        "a replay in a group",
+        "what this version does not know",
+        "a consolidation",
+        "a vacuum",
+        "records",
+        "a list in a file",
+        "a dry run",
+    ],
+)
+def test_what_writes_data_is_left_to_a_job(spec: RunSpec, why: str) -> None:
+    """Not for good: it exits as what may be tried again."""
+    with pytest.raises(NeedsSpark, match=why) as told:
+        require_fit(spec)
+
+    assert (told.value.reason, told.value.exit_code) == ("NeedsSpark", 20)
+
+
+def test_a_catalog_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+    pg = patient({"type": "jdbc", "uri": "jdbc:postgresql://db/ice", "jdbc.socketTimeout": "7"})
+    rest = patient({"type": "rest", "uri": "https://catalog/api"})
+
+    assert (pg["jdbc.socketTimeout"], pg["jdbc.connectTimeout"]) == ("7", "5")
+    assert rest["rest.client.socket-timeout-ms"] == "60000"
+    assert patient({"uri": "jdbc:sqlite:/x"}) == {"uri": "jdbc:sqlite:/x"}

@@ -1,0 +1,96 @@
+"""Files read as a Spark worker reads them, without Spark; and files to read, in every format."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+from lethe_spark.ingest.buffer_files import FileOutcome, Reader, Tally
+from lethe_spark.ingest.buffer_store import FileTask
+from pyspark.sql.types import DataType, StructType
+
+FORMATS = ("parquet", "orc", "avro", "json", "csv")
+_AVRO = {"v": "long", "day": "int", "batch_id": "string", "extra": "long", "op": "string"}
+
+
+def columns(**types: DataType | str) -> StructType:
+    """A table's columns and its batch column."""
+    schema = StructType()
+    for name, type_ in types.items():
+        schema.add(name, type_)
+    return schema.add("batch_id", "string")
+
+
+SCHEMA = columns(v="long", day="integer")
+
+
+def read(
+    folder: Path,
+    format_name: str,
+    *contents: bytes,
+    schema: StructType = SCHEMA,
+    batch_id: str = "A",
+    apart: bool = False,
+    **options: Any,
+) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """The rows of files with these contents, and (reason, message) of each that was refused. `apart`: each is a batch of its
+    own, A0, A1…; else they are one."""
+    tasks = []
+    for n, content in enumerate(contents):
+        file = folder / f"part-{n}"
+        file.write_bytes(content)
+        tasks.append(FileTask(f"{batch_id}{n}" if apart else batch_id, f"file://{file}", len(content)))
+    return read_tasks(tasks, format_name, schema, **options)
+
+
+def read_tasks(
+    tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
+) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    heard = Heard()
+    reader = Reader(schema, "batch_id", {}, heard, format_name, **options)
+    payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
+    rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
+    return rows, [(t.error.reason, t.error.message) for t in heard.told.values() if t.error]
+
+
+class Heard:
+    """Stands in for what carries word from Spark's tasks to the driver."""
+
+    def __init__(self) -> None:
+        self.told: dict[tuple[str, str], FileOutcome] = {}
+
+    def add(self, told: Tally) -> None:
+        self.told |= told
+
+
+def written(format_name: str, table: pa.Table) -> bytes:
+    """A file with these rows."""
+    out = io.BytesIO()
+    if format_name == "parquet":
+        pq.write_table(table, out)
+    elif format_name == "orc":
+        orc.write_table(table, out)
+    elif format_name == "csv":
+        pa_csv.write_csv(table, out, pa_csv.WriteOptions(quoting_style="needed"))
+    elif format_name == "json":
+        out.write("".join(json.dumps(r) + "\n" for r in table.to_pylist()).encode())
+    else:
+        fields = [{"name": n, "type": ["null", _AVRO[n]]} for n in table.column_names]
+        avro(out, fields, table.to_pylist())
+    return out.getvalue()
+
+
+def avro(out: io.BytesIO, fields: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> None:
+    fastavro.writer(out, {"type": "record", "name": "row", "fields": list(fields)}, rows, codec="deflate")
+
+
+def some_rows(count: int = 5, **more: Any) -> pa.Table:
+    rows = [{"v": n * 7919, "day": 1 + n % 31, **more} for n in range(count)]
+    schema = [("v", pa.int64()), ("day", pa.int32())]
+    return pa.Table.from_pylist(rows, pa.schema([*schema, *((k, pa.scalar(v).type) for k, v in more.items())]))

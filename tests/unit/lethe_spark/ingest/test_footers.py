@@ -1,0 +1,148 @@
+"""Footers as Spark's workers read them, without Spark: what is bad about a file, and what cannot be had now."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from lethe.buffer.batch import file_etag
+from lethe_spark.ingest.buffer_store import BufferAway, FileTask
+from lethe_spark.ingest.footers import TAIL_BYTES, Footer, FooterReader
+from lethe_spark.ingest.registrable import Target
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+SCHEMA = Schema(NestedField(1, "v", LongType()), NestedField(2, "batch_id", StringType()))
+TARGET = Target(SCHEMA.model_dump_json(), UNPARTITIONED_PARTITION_SPEC.model_dump_json(), {}, 2, False)
+
+
+def rows(count: int = 3) -> pa.Table:
+    return pa.table({"v": range(count), "batch_id": ["A"] * count})
+
+
+def task(path: Path) -> FileTask:
+    stat = path.stat()
+    return FileTask("A", f"file://{path}", stat.st_size, file_etag(stat.st_size, stat.st_mtime_ns))
+
+
+def read(*tasks: FileTask) -> list[Footer]:
+    return [Footer.decode(t) for t in FooterReader(TARGET, {}).read(FileTask.encode(tasks))]
+
+
+def error_of(path: Path) -> tuple[str, str]:
+    (footer,) = read(task(path))
+    assert footer.error is not None
+    assert (footer.described, footer.error.unread, footer.error.uri) == (None, False, f"file://{path}")
+    return footer.error.reason, footer.error.message
+
+
+@pytest.mark.parametrize("count", [3, 300_000])
+def test_files_are_described_in_their_order_small_ones_and_large_ones(tmp_path: Path, count: int) -> None:
+    paths = [tmp_path / f"é {n}%2F.parquet" for n in range(20)]
+    for n, path in enumerate(paths):
+        pq.write_table(rows(count if n == 0 else 3), path)
+    assert (paths[0].stat().st_size > TAIL_BYTES) == (count > 3)
+
+    found = read(*map(task, paths))
+
+    assert [f.uri for f in found] == [f"file://{p}" for p in paths]
+    assert [f.described and f.described.records for f in found] == [count] + [3] * 19
+
+
+def test_a_footer_of_any_size_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    pq.write_table(rows(3000), path, row_group_size=1)
+    assert int.from_bytes(path.read_bytes()[-8:-4], "little") > TAIL_BYTES
+
+    (found,) = read(task(path))
+
+    assert found.described is not None
+    assert found.described.records == 3000
+
+
+@pytest.mark.parametrize("content", [b"PAR1", b"no Parquet at all", b"PAR1" + b"\0" * 100 + b"PAR1"])
+def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "p"
+    path.write_bytes(content)
+
+    reason, message = error_of(path)
+
+    assert (reason, message.startswith("it is not readable as Parquet")) == ("UnreadableFile", True)
+
+
+def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    pq.write_table(rows(300_000), path)
+    path.write_bytes(path.read_bytes()[:-100])
+
+    assert error_of(path)[0] == "UnreadableFile"
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.touch()
+
+    assert error_of(path) == ("UnreadableFile", "the file is empty (0 bytes), expected Parquet")
+
+
+class Keys(pe.KmsClient):
+    """One key for everything, wrapped in nothing."""
+
+    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
+        return key_bytes
+
+    def unwrap_key(self, wrapped_key: bytes, _: str) -> bytes:
+        return wrapped_key
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_an_encrypted_file_is_refused(tmp_path: Path, plaintext_footer: bool) -> None:
+    """Nobody who reads the table would have its keys. With a plain footer, pyarrow would abort the process."""
+    path = tmp_path / "p"
+    factory = pe.CryptoFactory(lambda _: Keys())
+    config = pe.EncryptionConfiguration(
+        footer_key="k", column_keys={"k": ["v", "batch_id"]}, plaintext_footer=plaintext_footer
+    )
+    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
+    with pq.ParquetWriter(path, rows().schema, encryption_properties=properties) as writer:
+        writer.write_table(rows())
+
+    reason, message = error_of(path)
+
+    assert reason == "UnreadableFile"
+    assert "crypt" in message
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b"])
+def test_a_name_that_readers_would_cut_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    pq.write_table(rows(), path)
+
+    assert error_of(path)[0] == "NameNotReadable"
+
+
+def test_a_file_that_changed_or_went_is_not_judged(tmp_path: Path) -> None:
+    kept, changed, gone = (tmp_path / n for n in ("kept", "changed", "gone"))
+    for path in (kept, changed, gone):
+        pq.write_table(rows(), path)
+    tasks = [task(p) for p in (kept, changed, gone)]
+    pq.write_table(rows(9), changed)
+    gone.unlink()
+
+    found = read(*tasks)
+
+    assert [f.error and (f.error.reason, f.error.unread) for f in found] == [
+        None,
+        ("ObjectChanged", True),
+        ("ObjectGone", True),
+    ]
+
+
+def test_a_store_that_does_not_answer_is_no_fault_of_the_file() -> None:
+    nowhere = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "us-east-1", "s3.connect-timeout": "1"}
+    away = FileTask("A", "s3://lake/p", 10)
+
+    with pytest.raises(BufferAway):
+        list(FooterReader(TARGET, nowhere).read(FileTask.encode([away])))

@@ -1,0 +1,292 @@
+"""Rows and refusals are the same in every format: what a file holds, and what it must not hold."""
+
+import gzip
+import io
+import os
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from lethe.storage.buffer import FileStore
+from lethe_spark.ingest.buffer_store import FileTask
+
+from tests.unit.lethe_spark.ingest.reading import FORMATS, avro, columns, read, read_tasks, some_rows, written
+
+MOMENT = datetime(2013, 1, 1, 10, 0, 0, 123456, UTC)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_rows_come_with_the_id_of_their_batch_whatever_the_format(tmp_path: Path, format_name: str) -> None:
+    table = some_rows(1000)
+
+    rows, refused = read(tmp_path, format_name, written(format_name, table), written(format_name, some_rows(1)))
+
+    assert refused == []
+    assert rows == [{**r, "batch_id": "A"} for r in [*table.to_pylist(), *some_rows(1).to_pylist()]]
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro", "csv"])
+def test_a_file_without_rows_is_a_file(tmp_path: Path, format_name: str) -> None:
+    assert read(tmp_path, format_name, written(format_name, some_rows(0))) == ([], [])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_an_empty_file_is_refused(tmp_path: Path, format_name: str) -> None:
+    rows, [(reason, message)] = read(tmp_path, format_name, b"")
+
+    assert (rows, reason) == ([], "UnreadableFile")
+    assert message.startswith("the file is empty (0 bytes), expected ")
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
+def test_a_truncated_file_is_refused(tmp_path: Path, format_name: str, part: float) -> None:
+    whole = written(format_name, some_rows(5000))
+
+    _, [(reason, message)] = read(tmp_path, format_name, whole[: int(len(whole) * part)])
+
+    assert reason == "UnreadableFile"
+    assert "not readable as" in message
+
+
+@pytest.mark.parametrize("found", FORMATS)
+@pytest.mark.parametrize("said", FORMATS)
+def test_a_file_of_another_format_is_refused(tmp_path: Path, found: str, said: str) -> None:
+    if found == said:
+        return
+    rows, refused = read(tmp_path, said, written(found, some_rows()))
+
+    assert rows == []
+    assert refused[0][0] == "UnreadableFile" or (found, said) == ("json", "csv"), refused
+    names = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "json": "JSON", "csv": "CSV"}
+    assert names[said] in refused[0][1] or refused[0][0] == "SchemaMismatch"
+
+
+def test_gzip_around_a_binary_format_is_named(tmp_path: Path) -> None:
+    _, refused = read(tmp_path, "parquet", gzip.compress(written("parquet", some_rows())))
+
+    assert refused == [("UnreadableFile", "it is compressed by gzip, expected Parquet")]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_column_that_the_table_does_not_have_is_named(tmp_path: Path, format_name: str) -> None:
+    _, [(reason, message)] = read(tmp_path, format_name, written(format_name, some_rows(extra=1)))
+
+    assert reason == "SchemaMismatch"
+    assert "a column that the table does not have (number " in message
+    assert "the table has v, day, batch_id" in message
+    assert "extra" not in message
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro", "csv"])
+def test_a_column_that_is_missing_is_named(tmp_path: Path, format_name: str) -> None:
+    _, [(reason, message)] = read(tmp_path, format_name, written(format_name, some_rows().select(["v"])))
+
+    assert reason == "SchemaMismatch"
+    assert "column day (int32) is missing; the file has 1 columns" in message
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("ids", ["A", "B"])
+def test_a_batch_column_in_the_file_must_be_the_id_of_the_batch(tmp_path: Path, format_name: str, ids: str) -> None:
+    rows, refused = read(tmp_path, format_name, written(format_name, some_rows(2, batch_id=ids)))
+
+    assert len(rows) == (2 if ids == "A" else 0)
+    assert [r[0] for r in refused] == ([] if ids == "A" else ["BatchIdMismatch"])
+
+
+TYPES = columns(
+    at="timestamp", wall="timestamp_ntz", d="date", x="double", yes="boolean", price="decimal(9,2)", t="string"
+)
+VALUES: dict[str, Any] = {
+    "at": MOMENT,
+    "wall": MOMENT.replace(tzinfo=None),
+    "d": date(2013, 1, 1),
+    "x": 0.5,
+    "yes": True,
+    "price": Decimal("1.20"),
+    "t": 'é, "q"\nline',
+}
+
+
+def every_type(format_name: str) -> bytes:
+    if format_name == "csv":
+        line = (
+            '2013-01-01T11:00:00.123456+01:00,2013-01-01 10:00:00.123456,2013-01-01,0.5,true,1.2,"é, ""q""\nline"\r\n'
+        )
+        return ("at,wall,d,x,yes,price,t\r\n" + line + ",,,,,,\r\n").encode()
+    if format_name == "json":
+        return (
+            '{"at":"2013-01-01T11:00:00.123456+01:00","wall":"2013-01-01T10:00:00.123456","d":"2013-01-01","x":0.5,'
+            '"yes":true,"price":1.2,"t":"é, \\"q\\"\\nline"}\n{"t":null}\n'
+        ).encode()
+    out = io.BytesIO()
+    if format_name == "avro":
+        logical = {
+            "at": {"type": "long", "logicalType": "timestamp-micros"},
+            "wall": {"type": "long", "logicalType": "local-timestamp-micros"},
+            "d": {"type": "int", "logicalType": "date"},
+            "x": "double",
+            "yes": "boolean",
+            "price": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            "t": "string",
+        }
+        avro(out, [{"name": n, "type": ["null", t]} for n, t in logical.items()], [VALUES, dict.fromkeys(VALUES)])
+        return out.getvalue()
+    types = [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.float64(), pa.bool_(), pa.decimal128(9, 2)]
+    schema = pa.schema(list(zip(VALUES, [*types, pa.string()], strict=True)))
+    (pq if format_name == "parquet" else orc).write_table(pa.Table.from_pylist([VALUES, {}], schema), out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_every_type_and_its_null_come_through(tmp_path: Path, format_name: str) -> None:
+    """But for a text in CSV, where nothing is an empty text."""
+    rows, refused = read(tmp_path, format_name, every_type(format_name), schema=TYPES)
+
+    assert refused == []
+    assert rows[0] == {**VALUES, "batch_id": "A"}
+    assert rows[1] == {**dict.fromkeys(VALUES), "t": "" if format_name == "csv" else None, "batch_id": "A"}
+
+
+FAR = {"parquet": 10**18, "orc": 253402300799 * 10**6, "avro": 10**18}
+
+
+@pytest.mark.parametrize("format_name", FAR)
+def test_a_time_far_out_of_range_is_refused(tmp_path: Path, format_name: str) -> None:
+    """Python and SQL end with the year 9999, ORC as Arrow reads it with 2262."""
+    schema = columns(at="timestamp")
+    out = io.BytesIO()
+    if format_name == "avro":
+        avro(out, [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}], [{"at": 10**18}])
+    else:
+        table = pa.table({"at": pa.array([FAR[format_name]], pa.timestamp("us", "UTC"))})
+        (pq if format_name == "parquet" else orc).write_table(table, out)
+
+    rows, refused = read(tmp_path, format_name, out.getvalue(), schema=schema)
+
+    assert (rows, len(refused)) == ([], 1)
+    assert any(said in refused[0][1] for said in ("outside the years 1 to 9999", "out of range")), refused
+
+
+def test_dates_outside_the_calendar_are_refused_and_its_ends_are_not(tmp_path: Path) -> None:
+    schema = columns(d="date")
+
+    def of(days: int) -> bytes:
+        return written("parquet", pa.table({"d": pa.array([days], pa.date32())}))
+
+    rows, refused = read(
+        tmp_path, "parquet", of(-719_162), of(2_932_896), of(-719_163), of(2_932_897), schema=schema, apart=True
+    )
+    assert [r["d"] for r in rows] == [date(1, 1, 1), date(9999, 12, 31)]
+    assert [m for _, m in refused] == ["column d holds a date32[day] outside the years 1 to 9999"] * 2
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [
+        (["int", "string"], "column x is a union of several Avro types"),
+        ({"type": "enum", "name": "E", "symbols": ["a"]}, "column x is string, expected int64"),
+        ({"type": "fixed", "name": "F", "size": 2}, "column x is fixed_size_binary[2], expected int64"),
+        ({"type": "map", "values": "int"}, "column x is a map, expected int64"),
+        (
+            {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
+            "column x is of an Avro type that holds itself",
+        ),
+    ],
+)
+def test_avro_types_that_do_not_fit_are_named(tmp_path: Path, type_: Any, said: str) -> None:
+    out = io.BytesIO()
+    avro(out, [{"name": "x", "type": type_}], [])
+
+    _, [(reason, message)] = read(tmp_path, "avro", out.getvalue(), schema=columns(x="long"))
+
+    assert reason == "SchemaMismatch"
+    assert said in message
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_file_too_large_to_be_held_is_read_by_pieces(
+    tmp_path: Path, format_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lethe_spark.ingest.buffer_store.WHOLE_FILE_BYTES", 0)
+
+    rows, refused = read(tmp_path, format_name, written(format_name, some_rows(70_000)))
+
+    assert (len(rows), refused) == (70_000, [])
+    assert rows[-1]["v"] == 69_999 * 7919
+
+
+def listed(folder: Path, name: str) -> FileTask:
+    """A file as a listing of local files has it."""
+    (found,) = [o for o in FileStore().list(f"file://{folder}") if o.key.endswith(f"/{name}")]
+    return FileTask(name, found.key, found.size, found.etag)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_file_that_changed_or_went_since_it_was_listed_is_not_judged(
+    tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it is as long as before; the other files of the task are read."""
+    monkeypatch.setattr("lethe_spark.ingest.buffer_store.WHOLE_FILE_BYTES", 0 if large else 2**20)
+    for name in ("same", "longer", "touched", "gone"):
+        (tmp_path / name).write_bytes(written("csv", some_rows(5)))
+    tasks = [listed(tmp_path, name) for name in ("same", "longer", "touched", "gone")]
+    (tmp_path / "longer").write_bytes(written("csv", some_rows(6)))
+    os.utime(tmp_path / "touched", ns=(0, 1))
+    (tmp_path / "gone").unlink()
+
+    rows, refused = read_tasks(tasks, "csv")
+
+    assert len(rows) == 5
+    assert [reason for reason, _ in refused] == ["ObjectChanged", "ObjectChanged", "ObjectGone"]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_damage_anywhere_in_a_file_is_refused_or_not_noticed_and_never_ends_the_reading(
+    tmp_path: Path, format_name: str
+) -> None:
+    """What a decoder throws, whatever that is, is said of this file alone."""
+    chance = random.Random(5)
+    whole = written(format_name, some_rows(50))
+
+    def damaged() -> bytes:
+        at, more = chance.randrange(len(whole)), chance.randbytes(chance.randint(0, 3))
+        return chance.choice([whole[:at] + more + whole[at + len(more) :], whole[:at] + more + whole[at:], whole[:at]])
+
+    contents = [damaged() for _ in range(100)]
+
+    rows, refused = read(tmp_path, format_name, *contents, whole, apart=True)
+
+    assert {reason for reason, _ in refused} <= {"UnreadableFile", "SchemaMismatch", "BatchIdMismatch"}
+    assert len(refused) > 30
+    assert rows[-50:] == [{**r, "batch_id": "A100"} for r in some_rows(50).to_pylist()]
+
+
+def test_a_file_that_cannot_be_used_keeps_the_others_of_its_batch_out_and_no_other_batch(tmp_path: Path) -> None:
+    """Whether it is found by its first bytes, or by a value when rows of several batches are gone through together."""
+    good, null = written("parquet", some_rows(3)), pa.table({"v": [1, None], "day": pa.array([1, 1], pa.int32())})
+    schema = columns(v="long", day="integer")
+    schema["v"].nullable = False
+    tasks = []
+    for batch_id, contents in {
+        "A": [good],
+        "B": [good, b"none"],
+        "C": [good, written("parquet", null)],
+        "D": [good],
+    }.items():
+        for n, content in enumerate(contents):
+            file = tmp_path / f"{batch_id}{n}"
+            file.write_bytes(content)
+            tasks.append(FileTask(batch_id, f"file://{file}", len(content)))
+
+    rows, refused = read_tasks(tasks, schema=schema)
+
+    assert [r["batch_id"] for r in rows] == ["A"] * 3 + ["D"] * 3
+    assert [reason for reason, _ in refused] == ["UnreadableFile", "SchemaMismatch"]

@@ -1,0 +1,72 @@
+"""How files are distributed to tasks, and which types fit."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lethe_spark.ingest.arrow_types import fits
+from lethe_spark.ingest.buffer_store import FileTask
+from lethe_spark.ingest.ingest import BYTES_PER_GROUP, FILES_PER_GROUP, pack
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=60), st.integers(1, 8))
+def test_every_file_is_in_one_group_and_no_group_is_empty(sizes: list[int], parallelism: int) -> None:
+    tasks = [FileTask("b", f"s3://b/{i}", size) for i, size in enumerate(sizes)]
+
+    groups = pack(tasks, parallelism)
+
+    assert sorted(t.uri for g in groups for t in g) == sorted(t.uri for t in tasks)
+    assert all(groups)
+
+
+def test_groups_are_bounded_by_bytes_and_by_files() -> None:
+    large = [FileTask("b", f"s3://b/{i}", BYTES_PER_GROUP) for i in range(10)]
+    small = [FileTask("b", f"s3://b/{i}", 1) for i in range(FILES_PER_GROUP * 4)]
+
+    assert [len(g) for g in pack(large, 2)] == [1] * 10
+    assert max(len(g) for g in pack(small, 2)) <= FILES_PER_GROUP
+
+
+def test_one_large_file_does_not_drag_small_ones_along() -> None:
+    tasks = [FileTask("b", "s3://b/large", 64 * 2**20), *(FileTask("b", f"s3://b/{i}", 10_000) for i in range(100))]
+
+    assert sorted(len(g) for g in pack(tasks, 2)) == [1, 100]
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.uint32(), pa.int64()),
+        (pa.float32(), pa.float64()),
+        (pa.large_string(), pa.string()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.timestamp("ns", "America/New_York"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("s"), pa.timestamp("us")),
+        (pa.decimal128(5, 2), pa.decimal128(9, 2)),
+        (pa.null(), pa.date32()),
+        (pa.list_(pa.int32()), pa.list_(pa.int64())),
+        (pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64())])),
+    ],
+)
+def test_types_that_keep_every_value_fit(actual: pa.DataType, wanted: pa.DataType) -> None:
+    assert fits(actual, wanted)
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.uint64(), pa.int64()),
+        (pa.int64(), pa.float64()),
+        (pa.float64(), pa.int64()),
+        (pa.string(), pa.int64()),
+        (pa.int64(), pa.string()),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.decimal128(9, 3), pa.decimal128(9, 2)),
+        (pa.struct([("b", pa.int64())]), pa.struct([("a", pa.int64())])),
+    ],
+)
+def test_types_that_could_change_a_value_do_not(actual: pa.DataType, wanted: pa.DataType) -> None:
+    assert not fits(actual, wanted)

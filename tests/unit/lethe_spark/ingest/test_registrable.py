@@ -1,0 +1,346 @@
+"""What a Parquet footer proves: whether a file can be a data file of a table as it is, and in which partition."""
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from lethe_spark.ingest.buffer_store import BadFile
+from lethe_spark.ingest.registrable import Described, Target, describe
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+BATCH = NestedField(1, "batch_id", StringType())
+LIST = ListType(3, LongType(), element_required=False)
+MAP = MapType(3, StringType(), 4, LongType(), value_required=False)
+STRUCT = StructType(NestedField(3, "x", LongType()))
+
+
+def a_target(
+    *types: IcebergType,
+    partition_by: str = "",
+    required: bool = False,
+    may_lack: bool = False,
+    properties: dict[str, str] | None = None,
+) -> Target:
+    """A table of the batch column and one column `c` of some type, partitioned by a transform of it."""
+    fields = [NestedField(2, "c", t, required=required) for t in types]
+    parts = [PartitionField(2, 1000, parse_transform(partition_by), "p")] if partition_by else []
+    wanted = {"write.metadata.metrics.column.batch_id": "full", **(properties or {})}
+    schema, spec = Schema(BATCH, *fields), PartitionSpec(*parts, spec_id=3)
+    return Target(schema.model_dump_json(), spec.model_dump_json(), wanted, 1, may_lack)
+
+
+def judged(target: Target, table: pa.Table | dict[str, Any], **options: Any) -> Described:
+    """Of a file with these rows; without a batch column in them, of one with the id in every row."""
+    rows = table if isinstance(table, pa.Table) else pa.table(table)
+    if "batch_id" not in rows.column_names:
+        rows = rows.append_column("batch_id", pa.array(["A"] * len(rows), pa.string()))
+    out = io.BytesIO()
+    pq.write_table(rows, out, **options)
+    content = out.getvalue()
+    return describe(pq.read_metadata(pa.BufferReader(content)), "s3://b/f", len(content), "A", target)
+
+
+def refused(target: Target, table: pa.Table | dict[str, Any], **options: Any) -> tuple[str, str]:
+    with pytest.raises(BadFile) as raised:
+        judged(target, table, **options)
+    return raised.value.reason, raised.value.message
+
+
+def column(values: list[Any], type_: pa.DataType) -> dict[str, pa.Array]:
+    return {"c": pa.array(values, type_)}
+
+
+DAY = date(2020, 2, 3)
+NOON = datetime(2020, 2, 3, 12, 30, tzinfo=UTC).replace(tzinfo=None)  # of a wall clock
+US, US_UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file"),
+    [
+        (BooleanType(), pa.bool_()),
+        (IntegerType(), pa.int32()),
+        (IntegerType(), pa.int8()),
+        (LongType(), pa.int64()),
+        (LongType(), pa.int32()),
+        (FloatType(), pa.float32()),
+        (DoubleType(), pa.float64()),
+        (DoubleType(), pa.float32()),
+        (DateType(), pa.date32()),
+        (TimestampType(), US),
+        (TimestamptzType(), US_UTC),
+        (StringType(), pa.string()),
+        (StringType(), pa.large_string()),
+        (StringType(), pa.dictionary(pa.int32(), pa.string())),
+        (BinaryType(), pa.binary()),
+        (DecimalType(9, 2), pa.decimal128(9, 2)),
+        (DecimalType(20, 2), pa.decimal128(9, 2)),
+        (LIST, pa.list_(pa.int64())),
+        (MAP, pa.map_(pa.string(), pa.int64())),
+        (STRUCT, pa.struct([("x", pa.int64())])),
+    ],
+)
+def test_a_column_that_iceberg_reads_as_it_is_fits(wanted: IcebergType, file: pa.DataType) -> None:
+    assert judged(a_target(wanted), column([None], file)).records == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file", "said"),
+    [
+        (IntegerType(), pa.int64(), "column c is INT64, expected a signed integer that fits int"),
+        (LongType(), pa.uint32(), "isSigned=False"),
+        (LongType(), pa.float64(), "column c is DOUBLE"),
+        (FloatType(), pa.float64(), "column c is DOUBLE, expected float"),
+        (StringType(), pa.binary(), "column c is BYTE_ARRAY, expected string"),
+        (BinaryType(), pa.string(), "column c is BYTE_ARRAY STRING, expected binary"),
+        (DateType(), pa.int32(), "column c is INT32, expected date"),
+        (TimestampType(), US_UTC, "expected a timestamp in microseconds without a zone"),
+        (TimestamptzType(), US, "expected a timestamp in microseconds with a zone"),
+        (TimestampType(), pa.timestamp("ms"), "timeUnit=milliseconds"),
+        (TimestampType(), pa.timestamp("ns"), "timeUnit=nanoseconds"),
+        (DecimalType(9, 2), pa.decimal128(12, 2), "precision=12, scale=2"),
+        (DecimalType(9, 2), pa.decimal128(9, 3), "expected decimal(9, 2)"),
+        (UUIDType(), pa.binary(16), "files with columns of that type cannot be registered"),
+        (LIST, pa.list_(pa.string()), "column c.list.element is BYTE_ARRAY STRING"),
+        (LIST, pa.int64(), "column c is not a list<long>"),
+        (STRUCT, pa.struct([("x", pa.int64()), ("y", pa.int64())]), "1 parts of it are in the file only"),
+        (STRUCT, pa.struct([("y", pa.int64())]), "c.x is in the table only"),
+    ],
+)
+def test_a_column_that_iceberg_cannot_read_as_it_is_is_named(wanted: IcebergType, file: pa.DataType, said: str) -> None:
+    reason, message = refused(a_target(wanted), column([None], file))
+
+    assert reason == "SchemaMismatch"
+    assert said in message
+
+
+def test_legacy_timestamps_are_refused() -> None:
+    """Spark writes them unless told otherwise; a footer has no bounds of them."""
+    values = column([NOON], US)
+
+    assert "is INT96, expected" in refused(a_target(TimestampType()), values, use_deprecated_int96_timestamps=True)[1]
+
+
+def test_a_list_with_names_of_its_own_is_refused() -> None:
+    """By its name mapping, Iceberg would not find the elements and read nulls."""
+    file = column([[1]], pa.list_(pa.int64()))
+
+    assert "three levels" in refused(a_target(LIST), file, use_compliant_nested_type=False)[1]
+
+
+def test_columns_are_those_of_the_table() -> None:
+    """An unknown column would come to life, with whatever it holds, once the table gets one of that name."""
+    extra = refused(a_target(LongType()), {"c": [1], "d": [1]})
+    lacking = refused(a_target(LongType()), {"batch_id": ["A"]})
+    required = refused(a_target(LongType(), required=True, may_lack=True), {"batch_id": ["A"]})
+
+    assert extra[1].startswith("the file has a column that the table does not have (number 2 of 3,")
+    assert lacking[1] == "column c (long) is missing; spec.schemaEvolution: AddColumns would read it as null"
+    assert required[1] == "column c (long) is missing; the table requires it"
+    assert judged(a_target(LongType(), may_lack=True), {"batch_id": ["A"]}).records == 1
+
+
+def test_nulls_are_refused_where_the_table_has_none() -> None:
+    target = a_target(LongType(), required=True)
+
+    assert judged(target, column([1], pa.int64())).records == 1
+    assert refused(target, column([1, None], pa.int64()))[1] == "column c holds nulls; the table requires values"
+    assert "does not count them" in refused(target, column([1], pa.int64()), write_statistics=["batch_id"])[1]
+
+
+def with_ids(batch: int | None, c: int | None) -> pa.Table:
+    def metadata(i: int | None) -> dict[bytes, bytes] | None:
+        return None if i is None else {b"PARQUET:field_id": str(i).encode()}
+
+    fields = [
+        pa.field("batch_id", pa.string(), metadata=metadata(batch)),
+        pa.field("c", pa.int64(), metadata=metadata(c)),
+    ]
+    return pa.table([["A"], [1]], schema=pa.schema(fields))
+
+
+def test_field_ids_are_those_of_the_table_or_none_at_all() -> None:
+    """Iceberg goes by ids as soon as a file has one."""
+    target = a_target(LongType())
+
+    assert judged(target, with_ids(1, 2)).records == 1
+    assert refused(target, with_ids(1, 7))[1].startswith("column c has the field id 7, in the table it has 2")
+    assert refused(target, with_ids(1, None))[1].startswith("column c has no field id and others have")
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        (["B"], "BatchIdMismatch"),
+        (["A", "B"], "BatchIdMismatch"),
+        (["A", None], "BatchIdMismatch"),
+        ([None], "BatchIdMismatch"),
+        (["A" * 2], "BatchIdMismatch"),
+    ],
+)
+def test_a_file_of_other_rows_than_its_batch_s_is_refused(ids: list[str | None], reason: str) -> None:
+    """A tombstone finds rows by this column alone."""
+    file = {"batch_id": pa.array(ids, pa.string())}
+
+    assert refused(a_target(), file)[0] == reason
+
+
+def test_a_file_that_does_not_prove_its_batch_is_refused() -> None:
+    assert (
+        refused(a_target(LongType()), {"c": [1], "batch_id": ["A"]}, write_statistics=["c"])[0] == "StatisticsMissing"
+    )
+    file = pa.table({"c": [1]})
+    out = io.BytesIO()
+    pq.write_table(file, out)
+    with pytest.raises(BadFile) as raised:
+        describe(pq.read_metadata(pa.BufferReader(out.getvalue())), "f", 1, "A", a_target(LongType()))
+    assert "batch_id, the batch column, is missing" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file", "values", "transform", "partition", "text"),
+    [
+        (IntegerType(), pa.int32(), [7, 7], "identity", 7, "3/[7]"),
+        (LongType(), pa.int32(), [7], "identity", 7, "3/[7]"),
+        (StringType(), pa.string(), ["é"], "identity", "é", '3/["é"]'),
+        (BooleanType(), pa.bool_(), [True], "identity", True, "3/[true]"),
+        (DateType(), pa.date32(), [DAY], "identity", "2020-02-03", "3/[18295]"),
+        (DateType(), pa.date32(), [date(2020, 2, 1), DAY], "month", 601, "3/[601]"),
+        (DateType(), pa.date32(), [date(2020, 12, 31), DAY], "year", 50, "3/[50]"),
+        (TimestampType(), US, [NOON, NOON.replace(hour=23)], "day", "2020-02-03", "3/[18295]"),
+        (TimestamptzType(), US_UTC, [NOON.replace(tzinfo=UTC)], "hour", 439092, "3/[439092]"),
+        (TimestampType(), US, [NOON.replace(1969, 12, 31)], "day", "1969-12-31", "3/[-1]"),
+        (TimestampType(), US, [NOON], "identity", "2020-02-03T12:30:00", "3/[1580733000000000]"),
+        (DecimalType(9, 2), pa.decimal128(9, 2), [Decimal("1.50")], "identity", "1.50", None),
+        (BinaryType(), pa.binary(), [b"\x01"], "identity", "01", None),
+        (StringType(), pa.string(), ["abcde", "abz"], "truncate[2]", "ab", '3/["ab"]'),
+        (IntegerType(), pa.int32(), [-1, -9], "truncate[10]", -10, "3/[-10]"),
+        (IntegerType(), pa.int32(), [34, 34], "bucket[100]", 79, "3/[79]"),
+        (LongType(), pa.int64(), [0], "bucket[100]", 76, "3/[76]"),
+        (StringType(), pa.string(), ["iceberg"], "bucket[100]", 89, "3/[89]"),
+        (StringType(), pa.string(), [None, None], "identity", None, "3/[null]"),
+        (IntegerType(), pa.int32(), [1, 2, None], "void", None, "3/[null]"),
+    ],
+)
+def test_the_partition_follows_from_the_bounds(
+    wanted: IcebergType, file: pa.DataType, values: list[Any], transform: str, partition: Any, text: str | None
+) -> None:
+    """In Iceberg's JSON, and as a ledger writes it."""
+    found = judged(a_target(wanted, partition_by=transform), column(values, file))
+
+    assert (json.loads(found.document)["partition"], found.partition) == ([partition], text)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file", "values", "transform", "said"),
+    [
+        (IntegerType(), pa.int32(), [1, 2], "identity", "are not of one partition; write one file for each"),
+        (IntegerType(), pa.int32(), [1, None], "identity", "some rows are null, and others are not"),
+        (DateType(), pa.date32(), [DAY, date(2020, 3, 1)], "month", "month of c: its least and its greatest"),
+        (TimestampType(), US, [NOON, NOON.replace(day=4)], "day", "day of c: its least and its greatest"),
+        (IntegerType(), pa.int32(), [34, 35], "bucket[1]", "only one value for all rows proves one bucket"),
+        (StringType(), pa.string(), ["ab", "b"], "truncate[1]", "truncate[1] of c"),
+        (StringType(), pa.string(), ["a" * 99, "b" * 99], "identity", "by c: its least"),
+    ],
+)
+def test_a_file_of_several_partitions_is_refused(
+    wanted: IcebergType, file: pa.DataType, values: list[Any], transform: str, said: str
+) -> None:
+    reason, message = refused(a_target(wanted, partition_by=transform), column(values, file))
+
+    assert reason == "SpansPartitions"
+    assert said in message
+    assert not {repr(str(v)) for v in values if v is not None} & set(message.split())
+
+
+def test_a_partition_that_the_footer_does_not_prove_is_refused() -> None:
+    target = a_target(IntegerType(), partition_by="identity")
+    nan = a_target(DoubleType(), partition_by="identity")
+
+    assert refused(target, column([1], pa.int32()), write_statistics=["batch_id"])[0] == "StatisticsMissing"
+    assert "NaN" in refused(nan, column([1.0], pa.float64()))[1]
+
+
+def test_a_column_that_a_file_lacks_is_null_in_its_partition() -> None:
+    found = judged(a_target(IntegerType(), partition_by="identity", may_lack=True), {"batch_id": ["A"]})
+
+    assert json.loads(found.document)["partition"] == [None]
+
+
+def test_what_a_manifest_says_of_a_file_is_what_its_footer_says() -> None:
+    rows = pa.table({"c": [5, None, 3, 4], "batch_id": ["A"] * 4})
+
+    found = json.loads(judged(a_target(LongType()), rows, row_group_size=2).document)
+
+    sizes = found.pop("column-sizes")
+    assert (sizes["keys"], len(found.pop("split-offsets")), found.pop("file-size-in-bytes") > 100) == ([2, 1], 2, True)
+    assert found == {
+        "spec-id": 3,
+        "content": "data",
+        "file-path": "s3://b/f",
+        "file-format": "parquet",
+        "partition": [],
+        "record-count": 4,
+        "value-counts": {"keys": [2, 1], "values": [4, 4]},
+        "null-value-counts": {"keys": [2, 1], "values": [1, 0]},
+        "lower-bounds": {"keys": [2, 1], "values": ["0300000000000000", "41"]},
+        "upper-bounds": {"keys": [2, 1], "values": ["0500000000000000", "41"]},
+    }
+
+
+def test_bounds_that_not_every_row_group_has_are_left_unsaid() -> None:
+    """Bounds of a part of the rows, taken for those of all, would hide the others."""
+    rows = pa.table({"c": [1.0, float("nan")], "batch_id": ["A", "A"]})
+
+    found = json.loads(judged(a_target(DoubleType()), rows, row_group_size=1).document)
+
+    assert (found["lower-bounds"]["keys"], found["upper-bounds"]["keys"]) == ([1], [1])
+
+
+def test_metrics_are_kept_as_the_table_wants_them() -> None:
+    """But those of the batch column are whole whatever the others are."""
+    properties = {"write.metadata.metrics.default": "none"}
+
+    found = json.loads(judged(a_target(LongType(), properties=properties), {"c": [1]}).document)
+
+    assert (found["lower-bounds"]["keys"], found["value-counts"]["keys"]) == ([1], [1])
+    assert found["column-sizes"]["keys"] == [2, 1]
+
+
+def test_a_file_without_rows_is_judged_and_not_registered() -> None:
+    """There would be no bounds to prove its batch by."""
+    assert judged(a_target(LongType()), column([], pa.int64())) == Described(0)
+    assert refused(a_target(LongType()), column([], pa.string()))[0] == "SchemaMismatch"
+
+
+@pytest.mark.parametrize("year", [0, 200000])
+def test_times_that_no_calendar_has_are_refused(year: int) -> None:
+    micros = (year - 1970) * 366 * 86_400_000_000
+
+    assert "outside the years 1 to 9999" in refused(a_target(TimestampType()), column([micros], US))[1]
