@@ -1,6 +1,6 @@
-"""Every reason of a condition or an event that the operator gives by itself, each with a line of meaning. Pure.
+"""The reasons that the operator sets in conditions and events, each with its meaning. Pure.
 
-Reasons of runs (from `lethe.base.errors`, such as ReplacementAlreadyPromoted) are passed on as they come.
+A reason that a run reports (from `lethe.base.errors`, such as ReplacementAlreadyPromoted) is copied unchanged.
 The reference docs print this list.
 """
 
@@ -19,168 +19,180 @@ class Reason(StrEnum):
         return member
 
     # --- a Dataset -------------------------------------------------------------------------------------------------
-    AVAILABLE = "Available", "The table, its ledger and the buffer can be read; runs start when they are due."
-    WAITING_FOR_FIRST_BATCH = "WaitingForFirstBatch", "The table is not there yet; the first consolidation creates it."
-    PAUSED = "Paused", "The annotation lethe.dev/paused is set: nothing is started, what runs goes on."
+    AVAILABLE = "Available", "The operator can read the table, its ledger and the buffer. Runs start when they are due."
+    WAITING_FOR_FIRST_BATCH = (
+        "WaitingForFirstBatch",
+        "The table does not exist yet. The first consolidation creates it.",
+    )
+    PAUSED = "Paused", "The annotation lethe.dev/paused is set. No run starts; active runs continue."
     NOT_PAUSED = "NotPaused", "The annotation lethe.dev/paused is not set."
-    NOT_SUPPORTED = "NotSupported", "A field asks for something that this version cannot do; the message names it."
-    INVALID_SPEC = "InvalidSpec", "The spec does not have the shape that the CRD asks for; the message names the field."
+    NOT_SUPPORTED = "NotSupported", "This version does not support the value of a field. The message names the field."
+    INVALID_SPEC = "InvalidSpec", "The spec does not match the schema of the CRD. The message names the field."
     OUTSIDE_BOUNDARY = (
         "OutsideBoundary",
         "The resource, or the table that it names, uses a catalog, table, URI, queue, size or operation that the chart's value "
-        "`boundaries` does not allow in its namespace; the message names the boundary and the value. Nothing outside is read.",
+        "`boundaries` does not allow in its namespace. The message names the boundary and the value. Nothing outside is read.",
     )
     INVALID_TABLE_DEFINITION = (
         "InvalidTableDefinition",
-        "No table can be made of spec.table.create; the message names the field.",
+        "spec.table.create does not define a valid table. The message names the field.",
     )
-    POD_TEMPLATE_NOT_ALLOWED = "PodTemplateNotAllowed", "runTemplate.podTemplate sets a field that it may not set."
-    UNKNOWN_CATALOG = "UnknownCatalog", "spec.table.catalog names no catalog of the chart's value `catalogs`."
+    POD_TEMPLATE_NOT_ALLOWED = (
+        "PodTemplateNotAllowed",
+        "runTemplate.podTemplate sets a field or value that the chart does not allow. The message names it.",
+    )
+    UNKNOWN_CATALOG = "UnknownCatalog", "spec.table.catalog is not a catalog of the chart's value `catalogs`."
     UNSUPPORTED_CATALOG = (
         "UnsupportedCatalog",
         "spec.table.catalog names a catalog that a Dataset cannot use, such as one of type hadoop, or Nessie's REST catalog, "
-        "which hides the history of tables; the message says which.",
+        "which hides the history of tables. The message says why.",
     )
-    CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer; it is asked again."
-    STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer; it is asked again."
+    CATALOG_UNAVAILABLE = "CatalogUnavailable", "The catalog does not answer. The operator retries."
+    STORAGE_UNAVAILABLE = "StorageUnavailable", "The object store or file system does not answer. The operator retries."
     TABLE_NOT_FOUND = (
         "TableNotFound",
-        "The table is not in the catalog and spec.table.create does not say how to make it.",
+        "The table does not exist, and spec.table.create is not set.",
     )
     BATCH_COLUMN_MISSING = "BatchColumnMissing", "The table has no column named spec.batchColumn."
-    TABLE_CLAIMED = "TableClaimed", "The table belongs to another Dataset."
+    TABLE_CLAIMED = "TableClaimed", "Another Dataset has claimed the table."
     TABLE_HOLDS_BATCHES = (
         "TableHoldsBatches",
-        "spec.table.name names the table that shows another one's batches, which Lethe writes itself.",
+        "spec.table.name is a table of batches, which Lethe itself writes for another table.",
     )
     TABLE_NOT_PREPARED = (
         "TableNotPrepared",
-        "An existing table lacks the sort order or the metrics mode, and spec.table.adopt is false.",
+        "The existing table lacks the required sort order or metrics mode, and spec.table.adopt is false.",
     )
     FORMAT_VERSION_MISMATCH = (
         "FormatVersionMismatch",
-        "spec.deletes asks for deletes that do not go with the table's Iceberg format version; the message says what to change.",
+        "The table's Iceberg format version does not support spec.deletes. The message says what to change.",
     )
     TABLE_ROLLED_BACK = (
         "TableRolledBack",
-        "The head that was seen last is no ancestor of the table's head. Everything stops until the annotation "
-        "lethe.dev/accept-head names the head, or the table is brought back.",
+        "The table was rolled back: the last head that the operator saw is not an ancestor of the current head. All runs stop"
+        " until the annotation lethe.dev/accept-head names the current head, or the table is rolled forward again.",
     )
     TABLE_REPLACED = (
         "TableReplaced",
-        "The table of this name is another one than the one seen before: it was dropped and created again, or renamed. "
-        "Everything stops until the annotation lethe.dev/accept-head names the table's UUID, or the other table is brought back.",
+        "The table has another UUID than before: it was dropped and created again, or renamed. All runs stop until the "
+        "annotation lethe.dev/accept-head names the new UUID, or the previous table is restored.",
     )
     TABLE_DROPPED = (
         "TableDropped",
-        "The table that was seen before is no longer in the catalog under this name. No new one is created until the annotation "
-        "lethe.dev/accept-head accepts that, or the table is brought back.",
+        "The table existed before and is no longer in the catalog under this name. Lethe does not create a new one until the "
+        "annotation lethe.dev/accept-head accepts the loss, or the table is restored.",
     )
     LEDGER_LOST = (
         "LedgerLost",
-        "The table's head leads to no ledger although the table had one: the table was replaced (CREATE OR REPLACE TABLE), or "
-        "snapshots were expired while the head was another writer's. Everything stops until the head is rolled back or accepted.",
+        "The table had a ledger, and its current head does not lead to one: the table was replaced (CREATE OR REPLACE TABLE),"
+        " or snapshots were expired while another writer's snapshot was the head. All runs stop until the head is rolled back"
+        " or accepted.",
     )
     HEAD_ACCEPTED = (
         "HeadAccepted",
-        "The annotation lethe.dev/accept-head was heard; work goes on from the head or the table that it names.",
+        "The operator accepted the annotation lethe.dev/accept-head. Work continues from the head or table that it names.",
     )
     BUFFER_OVERLAPS_TABLE = (
         "BufferOverlapsTable",
-        "The buffer lies inside the table's location, or the other way round.",
+        "The buffer is inside the table's location, or the table's location is inside the buffer.",
     )
     BUFFER_LOCAL = (
         "BufferLocal",
-        "spec.buffer.uri is a file: URI, and the catalog is not on the same machine. Nothing in it is read.",
+        "spec.buffer.uri is a file: URI, and the catalog is not local. Lethe reads nothing in it.",
     )
     BUFFER_HOLDS_TABLE = (
         "BufferHoldsTable",
         "The buffer is inside, equal to or above an Iceberg table or a catalog's warehouse, or holds files of a table. "
-        "Nothing in it is moved or deleted.",
+        "Lethe moves and deletes nothing in it.",
     )
     BUFFER_HOLDS_OTHER_OBJECTS = (
         "BufferHoldsOtherObjects",
-        "The buffer is not claimed yet and holds objects that are no batches; spec.buffer.adopt would claim it all the same.",
+        "The buffer is not claimed yet and contains objects that are not batches. Set spec.buffer.adopt: true to claim it "
+        "anyway.",
     )
     BUFFER_CLAIMED = (
         "BufferClaimed",
-        "The object _lethe.json in the buffer says that another Dataset owns it, of whatever namespace, release or cluster.",
+        "Another Dataset, in this or another namespace, release or cluster, has claimed the buffer (object _lethe.json).",
     )
     TABLE_IN_OTHER_TABLE = (
         "TableInOtherTable",
-        "The table keeps files in the folder of the table of an older Dataset, or the other way round.",
+        "The table's folders overlap those of an older Dataset's table.",
     )
-    BUFFER_SHARED = "BufferShared", "An older Dataset has the same buffer, or one that contains it or lies in it."
-    BUFFER_BEING_LISTED = "BufferBeingListed", "Which batches wait is told by a listing that is not done yet."
-    NOTHING_WAITS = "NothingWaits", "No batch of the buffer waits for promotion."
+    BUFFER_SHARED = "BufferShared", "The buffer is equal to, inside or above the buffer of an older Dataset."
+    BUFFER_BEING_LISTED = "BufferBeingListed", "Waiting for the first listing of the buffer to finish."
+    NOTHING_WAITS = "NothingWaits", "No batch in the buffer waits for promotion."
     ENOUGH_BATCHES = "EnoughBatches", "At least consolidation.minBatches batches wait."
     ENOUGH_BYTES = "EnoughBytes", "At least consolidation.minBytes wait."
-    OLD_ENOUGH = "OldEnough", "A batch waits for longer than consolidation.maxAgeSeconds."
-    PAUSE_AFTER_RUN = "PauseAfterRun", "A run ended without settling its batches; they are tried again after a pause."
+    OLD_ENOUGH = "OldEnough", "A batch has waited longer than consolidation.maxAgeSeconds."
+    PAUSE_AFTER_RUN = (
+        "PauseAfterRun",
+        "A run ended before it promoted or refused all its batches. Lethe retries them after a delay.",
+    )
     PAUSE_BETWEEN_COMMITS = (
         "PauseBetweenCommits",
-        "A run that commits has just ended; other writers of the table get a turn before the next one starts.",
+        "A run has just committed. The next one starts after a delay, so that other writers can commit too.",
     )
-    RUN_RETRYING = "RunRetrying", "A run failed for a reason that may pass; it is started again after a pause."
-    NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs belongs to somebody else."
+    RUN_RETRYING = "RunRetrying", "A run failed with a transient error. It is started again after a delay."
+    NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs exists and is not Lethe's."
 
     # --- the events of a buffer ------------------------------------------------------------------------------------
-    QUEUE_READ = "QueueRead", "The queue of spec.buffer.events answers; new batches are seen within a window."
+    QUEUE_READ = "QueueRead", "The operator reads the queue of spec.buffer.events. It finds new batches within seconds."
     QUEUE_NOT_ASKED = (
         "QueueNotAsked",
-        "The queue of spec.buffer.events has not answered yet since the operator started.",
+        "The operator has not read the queue of spec.buffer.events since it started.",
     )
     QUEUE_UNAVAILABLE = (
         "QueueUnavailable",
-        "The queue does not answer; it is asked again, the buffer is listed meanwhile.",
+        "The queue does not answer. The operator retries, and lists the buffer meanwhile.",
     )
-    QUEUE_NOT_FOUND = "QueueNotFound", "There is no queue of that URL; it is asked for again."
+    QUEUE_NOT_FOUND = "QueueNotFound", "There is no queue with this URL. The operator retries."
     QUEUE_ACCESS_DENIED = (
         "QueueAccessDenied",
-        "The operator's credentials may not read the queue, or not delete from it.",
+        "The operator's credentials do not allow it to receive or delete messages of the queue.",
     )
-    QUEUE_OVER_LIMIT = "QueueOverLimit", "Too many messages of the queue were received and not deleted; it waits."
-    QUEUE_SHARED = "QueueShared", "An older Dataset reads the same queue; this one leaves it alone."
+    QUEUE_OVER_LIMIT = "QueueOverLimit", "The queue has too many messages in flight. The operator waits."
+    QUEUE_SHARED = "QueueShared", "An older Dataset reads the same queue. This Dataset does not read it."
 
     # --- a run -----------------------------------------------------------------------------------------------------
-    RUN_STARTED = "RunStarted", "A Job was created for a run."
-    RUN_SUCCEEDED = "RunSucceeded", "A run ended well; the message says what it did."
+    RUN_STARTED = "RunStarted", "The operator created a Job for a run."
+    RUN_SUCCEEDED = "RunSucceeded", "A run succeeded. The message says what it did."
     HEAD_REANCHORED = (
         "HeadReanchored",
-        "Another writer had committed; a run gave the table's head a ledger of its own again.",
+        "Another writer had committed. A run attached the ledger to the new head.",
     )
-    RUN_FAILED = "RunFailed", "A run ended badly and said no reason of its own."
-    OOM_KILLED = "OOMKilled", "The driver went over its memory limit. Raise runTemplate.driver.memory."
+    RUN_FAILED = "RunFailed", "A run failed without a reason of its own."
+    OOM_KILLED = "OOMKilled", "The driver exceeded its memory limit. Increase runTemplate.driver.memory."
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
-        "A run took longer than a run may and was stopped; or a Restatement was not committed within spec.deadlineSeconds.",
+        "A run exceeded its time limit and was stopped, or a Restatement was not committed within spec.deadlineSeconds.",
     )
-    DRIVER_LOST = "DriverLost", "The driver's pod went away before it could say how it ended."
+    DRIVER_LOST = "DriverLost", "The driver's pod disappeared before it reported a result."
     SHARED_RUN_ENDED = (
         "SharedRunEnded",
-        "The driver that several Datasets share ended before it came to this one, which is tried again with one of its own.",
+        "A driver shared by several Datasets ended before the run of this Dataset started. The run is retried with its own "
+        "driver.",
     )
     COMMITTER_AWAY = (
         "CommitterAway",
-        "The committer of the namespace was asked for a run and went away; a Job carries it out instead.",
+        "The committer of the namespace became unavailable after it received a run. A Job carries out the run instead.",
     )
-    COMMIT_NOT_SEEN = "CommitNotSeen", "A run ended well, but the table does not know of it; it is started again."
-    POD_WAITING = "PodWaiting", "A run's pod does not start; the message says what Kubernetes says."
-    LAUNCH_FAILED = "LaunchFailed", "Kubernetes refused an object of a run; the message says why."
+    COMMIT_NOT_SEEN = "CommitNotSeen", "A run reported success, but the table has no commit of it. It is started again."
+    POD_WAITING = "PodWaiting", "A run's pod does not start. The message is that of Kubernetes."
+    LAUNCH_FAILED = "LaunchFailed", "Kubernetes rejected an object of a run. The message says why."
 
     # --- a Restatement ---------------------------------------------------------------------------------------------
-    SUCCEEDED = "Succeeded", "The request is part of the table's history."
-    PLANNED = "Planned", "It is a dry run, and status.plan says what would be done. Nothing was changed."
-    QUEUED = "Queued", "It waits for its turn: runs that commit to one table do so one after the other."
-    RUNNING = "Running", "Its run is under way."
+    SUCCEEDED = "Succeeded", "The restatement is committed to the table."
+    PLANNED = "Planned", "This is a dry run. status.plan says what would be done. Nothing was changed."
+    QUEUED = "Queued", "Waiting for its turn. Runs that commit to the same table start one after the other."
+    RUNNING = "Running", "The run is active."
     WAITING_FOR_RESTATEMENT = (
         "WaitingForRestatement",
-        "Another Restatement goes first: it makes a batch that this one restates, or came before and is about the same batch.",
+        "Waiting for another Restatement, which creates a batch that this one restates, or is older and names the same batch.",
     )
     WAITS_FOR_BATCHES = (
         "WaitsForBatches",
-        "An Erase by records, or a Replay with keyColumns, waits for the batches that lay in the buffer when it was created; "
-        "they are promoted at once.",
+        "An Erase by records, or a Replay with keyColumns, waits until the batches that were in the buffer when it was "
+        "created are promoted. Their promotion starts at once.",
     )
     SECRET_NOT_ALLOWED = (
         "SecretNotAllowed",
@@ -189,143 +201,153 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended", "spec.suspend is true."
     CANCELLING = (
         "Cancelling",
-        "spec.cancel is true, and whether it came too late is not known yet: its run is being stopped, goes on for others of its "
-        "group, or the table cannot be read.",
+        "spec.cancel is true. It is not known yet whether the restatement was committed before: its run is being stopped or "
+        "continues for other Restatements of its group, or the table cannot be read.",
     )
     CANCELLED = (
         "Cancelled",
-        "spec.cancel was set before it was committed; nothing was changed. Succeeded is False, and Ready True: what was "
-        "asked for last is so, and nobody has to act.",
+        "spec.cancel was set before the commit. Nothing was changed. Succeeded is False; Ready is True, because no action is "
+        "needed.",
     )
-    DATASET_NOT_FOUND = "DatasetNotFound", "There is no Dataset of that name in the namespace; it is waited for."
+    DATASET_NOT_FOUND = "DatasetNotFound", "The namespace has no Dataset of this name. The operator waits for it."
     ROLLED_BACK = (
         "RolledBack",
-        "The request was committed, and the table was rolled back to before it, or is another one now. The condition Succeeded "
-        "turns False, since what it promised is not true any more, and True again if the table is brought back.",
+        "The restatement was committed, and then the table was rolled back to an earlier snapshot or replaced. The condition "
+        "Succeeded becomes False, and True again if the table is restored.",
     )
     UNDONE_RESTATEMENT_NOT_FOUND = (
         "UndoneRestatementNotFound",
-        "spec.undoes names no Restatement of the same Dataset that is there; it is waited for.",
+        "spec.undoes is not a Restatement of the same Dataset. The operator waits for it.",
     )
     UNDONE_RESTATEMENT_NOT_COMMITTED = (
         "UndoneRestatementNotCommitted",
-        "The Restatement that spec.undoes names ended without a commit, so there is nothing to take back.",
+        "The Restatement that spec.undoes names ended without a commit, so there is nothing to undo.",
     )
     REPLACEMENT_IN_BUFFER = (
         "ReplacementInBuffer",
-        "The replacement lies in the buffer and would be loaded a second time.",
+        "The replacement is inside the buffer, so a consolidation would load it a second time.",
     )
     PLACE_IN_TABLE = (
         "PlaceInTable",
-        "spec.replacement.uri or spec.batchIdsFrom.uri is inside, equal to or above an Iceberg table. Nothing in it is read.",
+        "spec.replacement.uri or spec.batchIdsFrom.uri is inside, equal to or above an Iceberg table. Lethe reads nothing in "
+        "it.",
     )
     PLACE_LOCAL = (
         "PlaceLocal",
-        "spec.replacement.uri or spec.batchIdsFrom.uri is a file: URI, and the catalog is not on the same machine.",
+        "spec.replacement.uri or spec.batchIdsFrom.uri is a file: URI, and the catalog is not local.",
     )
     LIST_NOT_FOUND = (
         "ListNotFound",
-        "The ConfigMap, key or object that spec.batchIdsFrom names is not there; it is looked for again.",
+        "The ConfigMap, key or object that spec.batchIdsFrom names does not exist. The operator retries.",
     )
     LIST_NOT_ALLOWED = (
         "ListNotAllowed",
-        'The ConfigMap that spec.batchIdsFrom names has no label lethe.dev/batch-ids: "true"; it is looked at again.',
+        'The ConfigMap that spec.batchIdsFrom names does not have the label lethe.dev/batch-ids: "true". The operator retries.',
     )
     INVALID_ID_LIST = (
         "InvalidIdList",
-        "What spec.batchIdsFrom names is no list of batch ids; the message says in which line.",
+        "spec.batchIdsFrom does not name a valid list of batch ids. The message gives the line.",
     )
     LIST_CHANGED = (
         "ListChanged",
-        "The list that spec.batchIdsFrom names is another one than when it was first looked at; nothing was changed.",
+        "The list that spec.batchIdsFrom names has changed since the operator first read it. Nothing was committed.",
     )
     RECORD_NOT_SIGNED = (
         "RecordNotSigned",
-        "An event: the record of an erasure is not what the ledger says, or the storage did not answer, so the operator did not "
-        "sign it. Erased does not become True before it is signed.",
+        "The operator did not sign the record of an erasure, because the record differs from what the ledger says or the "
+        "storage did not answer. Erased stays False until the record is signed.",
     )
     VALUES_CHANGED = (
         "ValuesChanged",
-        "The values of spec.rows are others than when a Restatement of this name and spec was carried out; nothing was erased.",
+        "A Restatement of this name and spec was carried out with other values than those of spec.rows. Nothing was erased.",
     )
     VALUES_NOT_COMPARABLE = (
         "ValuesNotComparable",
-        "A Restatement of this name and spec was carried out, and whether its values were those of spec.rows is unknown; nothing "
-        "was erased.",
+        "A Restatement of this name and spec was carried out, and its values cannot be compared with those of spec.rows. "
+        "Nothing was erased.",
     )
     ERASED = (
         "Erased",
-        "The storage was seen to have none of the files that held its rows; status.erasure.record says how that was seen.",
+        "Verified: no file that held the rows is left in the storage. status.erasure.record names the evidence.",
     )
-    ROWS_IN_TABLE = "RowsInTable", "Data files of the table hold its rows until a vacuum purges them."
+    ROWS_IN_TABLE = "RowsInTable", "Data files of the table contain the rows until a vacuum purges them."
     ERASURE_BLOCKED = (
         "ErasureBlocked",
-        "Its rows left the table's data files; a tag, branch, snapshot or object lock holds them, which the message names.",
+        "The table's data files no longer contain the rows, but a tag, branch, snapshot or object lock keeps old files. The "
+        "message names it.",
     )
     ERASURE_NOT_VERIFIED = (
         "ErasureNotVerified",
-        "Its rows left the table's data files; that the storage has none of them is yet to be seen.",
+        "The table's data files no longer contain the rows. The storage has not been checked yet.",
     )
-    ERASURE_OVERDUE = "ErasureOverdue", "Rows were to be gone by now and are not; the message says what they wait for."
-    ERASURE_UNDONE = "ErasureUndone", "It was undone, so that its rows stay."
+    ERASURE_OVERDUE = (
+        "ErasureOverdue",
+        "The deadline has passed, and the rows are not erased. The message says what blocks it.",
+    )
+    ERASURE_UNDONE = "ErasureUndone", "The restatement was undone, so its rows are kept."
     ERASURE_NOT_WATCHED = (
         "ErasureNotWatched",
-        "It was committed by a version of Lethe that left no obligation; evictBy is kept with the tombstones.",
+        "The restatement was committed by a version of Lethe that did not track erasures. evictBy still applies to its "
+        "tombstones.",
     )
-    EXPIRED = "Expired", "ttlSecondsAfterFinished has passed; the resource is deleted, the table remembers the request."
+    EXPIRED = (
+        "Expired",
+        "ttlSecondsAfterFinished has passed. The resource is deleted; the table's ledger keeps the result.",
+    )
 
     # --- a VacuumPolicy --------------------------------------------------------------------------------------------
-    IN_FORCE = "InForce", "The policy decides for the Datasets that it selects."
-    INVALID_WINDOW = "InvalidWindow", "spec.window has a schedule or a time zone that cannot be understood."
+    IN_FORCE = "InForce", "The policy applies to the Datasets that it selects."
+    INVALID_WINDOW = "InvalidWindow", "spec.window has an invalid schedule or time zone."
     WINDOW_NEVER_OPENS = (
         "WindowNeverOpens",
-        "spec.window.schedule names a day that never comes; only an evictBy, or the annotation lethe.dev/vacuum-now, starts one.",
+        "spec.window.schedule never matches. Only an evictBy or the annotation lethe.dev/vacuum-now starts a vacuum.",
     )
     EVICT_BY_NEAR = (
         "EvictByNear",
-        "An evictBy is near: a vacuum has to start now to be done by then, or triggers.evictByLeadSeconds says so.",
+        "An evictBy is near: a vacuum must start now to finish in time, or triggers.evictByLeadSeconds has been reached.",
     )
     TOO_MANY_TOMBSTONES = "TooManyTombstones", "The table has at least triggers.activeTombstones active tombstones."
     TOO_MANY_HIDDEN_ROWS = (
         "TooManyHiddenRows",
-        "At least triggers.tombstonedRowsPercent of the table's rows are hidden by tombstones.",
+        "Tombstones hide at least triggers.tombstonedRowsPercent of the table's rows.",
     )
     TOMBSTONE_TOO_OLD = (
         "TombstoneTooOld",
         "The oldest active tombstone is older than triggers.oldestTombstoneAgeSeconds.",
     )
-    VACUUM_NOW = "VacuumNow", "The annotation lethe.dev/vacuum-now asks for a vacuum."
+    VACUUM_NOW = "VacuumNow", "The annotation lethe.dev/vacuum-now requests a vacuum."
     INVALID_VACUUM_NOW = (
         "InvalidVacuumNow",
-        "The value of the annotation lethe.dev/vacuum-now cannot be read; the message says why.",
+        "The value of the annotation lethe.dev/vacuum-now is invalid. The message says why.",
     )
-    WINDOW_CLOSED = "WindowClosed", "A vacuum is due and waits until the window of its VacuumPolicy opens."
+    WINDOW_CLOSED = "WindowClosed", "A vacuum is due and waits for the window of its VacuumPolicy."
     WAITS_FOR_OTHER_VACUUMS = (
         "WaitsForOtherVacuums",
-        "A vacuum is due and waits for those of other Datasets, since limits.concurrentRuns says how many may run at once.",
+        "A vacuum is due and waits for vacuums of other Datasets, because limits.concurrentRuns is reached.",
     )
     NEEDS_APPROVAL = (
         "NeedsApproval",
-        "A vacuum is due and planned; the message says how to approve the plan, after which it purges.",
+        "A vacuum is due and planned. The message says how to approve the plan; then the vacuum purges.",
     )
     BELOW_TRIGGERS = "BelowTriggers", "No trigger has fired."
     NOTHING_LEFT = (
         "NothingLeft",
-        "A vacuum of this very snapshot has ended, or the last one found nothing to purge; the message says when one follows.",
+        "A vacuum of the current snapshot has ended, or the last vacuum found nothing to purge. The message says when the "
+        "next starts.",
     )
-    LESS_SPECIFIC = "LessSpecific", "A policy with more matching labels decides for this Dataset."
-    TIE_LOST = "TieLost", "An equally specific, older policy decides for this Dataset."
-    TIE_WON = "TieWon", "Another policy is equally specific; this one is older and decides."
-    DATASET_NOT_READY = "DatasetNotReady", "The Dataset cannot be vacuumed now; its condition Ready says why."
+    LESS_SPECIFIC = "LessSpecific", "A policy with more matching labels applies to this Dataset."
+    TIE_LOST = "TieLost", "An equally specific, older policy applies to this Dataset."
+    TIE_WON = "TieWon", "Another policy is equally specific. This one is older and applies."
+    DATASET_NOT_READY = "DatasetNotReady", "The Dataset cannot be vacuumed now. Its condition Ready says why."
 
     # --- evictBy, of a Dataset -------------------------------------------------------------------------------------
-    ON_TIME = "OnTime", "A vacuum starts early enough for the first evictBy, as far as is known."
+    ON_TIME = "OnTime", "The next vacuum is expected to finish before the first evictBy."
     NO_VACUUM_POLICY = (
         "NoVacuumPolicy",
-        "Bytes must be gone by an evictBy, and no VacuumPolicy selects the Dataset, so that nobody purges them.",
+        "Rows have an evictBy, and no VacuumPolicy selects the Dataset, so no vacuum purges them.",
     )
     EVICT_BY_INFEASIBLE = (
         "EvictByInfeasible",
-        "By what earlier vacuums took, bytes cannot be gone by their evictBy any more.",
+        "Given the duration of earlier vacuums, the next one cannot finish before the evictBy.",
     )
-    EVICT_BY_MISSED = "EvictByMissed", "An evictBy has passed, and the bytes are not gone, as far as is known."
+    EVICT_BY_MISSED = "EvictByMissed", "An evictBy has passed, and the rows are not known to be gone."
