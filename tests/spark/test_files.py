@@ -60,7 +60,7 @@ def test_a_staged_snapshot_is_found_again_with_its_files_and_its_summary(flights
 
 
 def test_staged_files_are_published_by_a_commit_of_ours_after_others_have_moved_the_head(flights: Flights) -> None:
-    stage(flights.table, flights.written("A"), "run-1", {})
+    stage(flights.table, flights.written("A"), "run-1", {names.STAGE: "file:///list.json"})
     commit(flights.table, LedgerOnly(), {names.LEDGER: "L1"}, Expectation(None))
     found = find_staged(flights.handle(), "run-1")
     assert found is not None
@@ -76,11 +76,11 @@ def test_staged_files_are_published_by_a_commit_of_ours_after_others_have_moved_
 def test_expiry_takes_the_named_snapshots_and_the_files_that_only_they_reached(flights: Flights) -> None:
     """A staged snapshot, whose files were published since, takes none of them along."""
     table = flights.table
-    staged = stage(table, flights.written("A"), "run-1", {})
+    staged = stage(table, flights.written("A"), "run-1", {names.STAGE: "file:///list-1.json"})
     found = find_staged(table, "run-1")
     assert found is not None
     published = commit(table, Append(found.files), {names.LEDGER: "L1"}, Expectation(None))
-    abandoned = stage(table, flights.written("B", run_id="run-2"), "run-2", {})
+    abandoned = stage(table, flights.written("B", run_id="run-2"), "run-2", {names.STAGE: "file:///list-2.json"})
     gone = find_files(table, [f.path for f in flights.written_files(published)][:1], published)
     head = commit(table, DeleteFiles(gone), {names.LEDGER: "L2"}, Expectation("L1"))
     assert len(parquet_files(flights)) == 4

@@ -57,7 +57,7 @@ def test_a_batch_with_a_new_column_is_refused_by_default_and_the_table_stays(sto
     result = story.consolidate("A", "B")
 
     assert list(refusals(result)) == ["B"]
-    assert "column tail is not in the table" in refusals(result)["B"]
+    assert "a column that the table does not have (number 3 of 3)" in refusals(result)["B"]
     assert "spec.schemaEvolution: AddColumns would add it (string)" in refusals(result)["B"]
     assert list(types(story)) == ["v", "day", "batch_id"]
     story.check_reads(of_batches("A"))
@@ -129,7 +129,7 @@ def test_what_cannot_be_united_refuses_the_batch_alone_and_names_column_types_an
 
     assert result.batches_promoted == 2  # v is optional, so D's is null
     assert set(refusals(result)) == {"B", "C"}
-    assert "column x is string, and int32 in another batch" in refusals(result)["B"]
+    assert "a column that the table does not have is string, and int32 in another batch" in refusals(result)["B"]
     assert "column v is string, expected int64, which spec.schemaEvolution: AddColumns" in refusals(result)["C"]
     assert list(types(story)) == ["v", "day", "batch_id", "x"]
 

@@ -109,9 +109,9 @@ def test_an_increment_across_a_replacement_is_refused(spark: SparkSession, lake:
     since = story.head().snapshot_id
     by_sql(story)
 
-    with pytest.raises(lethe.errors.InputError):
+    with pytest.raises(lethe.InputError):
         lethe.scan(story.full_name, since=since).to_arrow()
-    with pytest.raises(lethe.errors.InputError):
+    with pytest.raises(lethe.InputError):
         lethe_spark.read(spark, story.full_name, since=since).collect()
 
 

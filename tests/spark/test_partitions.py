@@ -44,7 +44,7 @@ def test_the_driver_and_the_manifest_say_the_same_partition(
     ]
     frame = flights.spark.createDataFrame(rows, SCHEMA)
     files = write_uncommitted(flights.table, frame, "0" * 32)
-    stage(flights.table, files, "wap", {})
+    stage(flights.table, files, "wap", {names.STAGE: "file:///list.json"})
     staged = find_staged(flights.table, "wap")
     assert staged is not None
     committed = flights.written_files(flights.commit(files=files))

@@ -151,6 +151,8 @@ class Memory:
         self.active |= ids
         self.vacuumed[len(self.history)] = ids
         self.masked |= {b: len(self.rows_of(b)) for b in ids}
+        # A tombstone has one mask, the newest.
+        self.deleted = {b: rows for b, rows in self.deleted.items() if b not in ids}
         for n, rows in list(self.files.items()) if drop else ():
             if {b for b, _ in rows} <= ids:
                 del self.files[n]
