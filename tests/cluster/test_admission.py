@@ -54,7 +54,8 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
     name = f"admission-{uuid.uuid4().hex[:6]}"
     meta = {"name": name, "namespace": name}
     kinds = ["datasets", "restatements", "vacuumpolicies"]
-    cluster.apply(
+    inside = cluster.in_namespace(name)
+    inside.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -73,8 +74,7 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
         },
     )
     policies = rendered(cluster, name)
-    cluster.apply(*policies)
-    inside = cluster.in_namespace(name)
+    inside.apply(*policies)
     for user in (OFFICER, ENGINEER):
         As(user, inside).create(named(f"flights-{user}", a_dataset()))
     As(ENGINEER, inside).create(named("manual", a_policy(approval="Manual")))
