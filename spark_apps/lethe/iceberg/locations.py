@@ -82,18 +82,19 @@ def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterab
 
 def _state(io: FileIO, file: str) -> Location | None:
     """The location and the properties that a metadata file says; None: it is gone, or nobody can read it."""
-    found = _document(io, file)
+    found = metadata_document(io, file)
     if found is None or not isinstance(found.get("location"), str):
         return None
     return found["location"], {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
 
 
 def _uuid(io: FileIO, file: str) -> str | None:
-    found = _document(io, file)
+    found = metadata_document(io, file)
     return None if found is None else str(found.get("table-uuid"))
 
 
-def _document(io: FileIO, file: str) -> Mapping[str, Any] | None:
+def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
+    """The content of a metadata file; None: the file does not exist, or cannot be read."""
     try:
         with io.new_input(file).open() as stream:
             content = bytes(stream.read())

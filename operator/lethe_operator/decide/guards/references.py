@@ -6,7 +6,6 @@ The run asks again, and looks for the metadata of tables that the operator does 
 from collections.abc import Iterator
 
 from lethe.guards import rejections as guards
-from lethe.uri import is_local
 
 from lethe_operator.decide.guards.buffer import own_places, table_places, warehouses
 from lethe_operator.reasons import Reason
@@ -32,7 +31,7 @@ def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iter
         if not uri:
             continue
         where = f"Restatement {restatement.meta.name}: {field}"
-        local = guards.local(where, uri, catalog, known is None or known.is_local) if is_local(uri) else None
+        local = guards.local(where, uri, catalog, known is None or known.is_local)
         if local is not None:
             yield Reason.PLACE_LOCAL, f"{local} Nothing was read."
         found = guards.in_table(where, uri, tables) or guards.above_warehouse(where, uri, warehouses(dataset, world))

@@ -6,8 +6,6 @@ dropped. Files of metadata that nobody needs are deleted.
 What may tell something is decided in `lethe.erasure.metadata`. Each step may be repeated.
 """
 
-import gzip
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,11 +25,11 @@ from lethe.erasure.metadata import (
 from lethe.erasure.progress import Claim, claims
 from lethe.iceberg.delete_entries import added_by, dangling
 from lethe.iceberg.history import Manifests
+from lethe.iceberg.locations import metadata_document
 from lethe.ledger.erasure import Blocker, Holder
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied
 from lethe.uri import Place, place, without_values
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
@@ -142,7 +140,9 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
         return
     modified = {place(path): at for path, at in listed.items()}
     states = {
-        path: _document(base.iceberg.io, path) for path, r in there.items() if r.current and path.endswith(TABLE_FILES)
+        path: metadata_document(base.iceberg.io, path)
+        for path, r in there.items()
+        if r.current and path.endswith(TABLE_FILES)
     }
     look = _Look(base, seen, modified, states, frozenset(statistics))
     going: dict[str, set[str]] = {}
@@ -250,18 +250,6 @@ def _named(base: Base) -> set[Place]:
         found.add(place(snapshot.manifest_list))
         found |= {place(m.manifest_path) for m in snapshot.manifests(io)}
     return found
-
-
-def _document(io: FileIO, path: str) -> Mapping[str, Any] | None:
-    """A table's metadata; None: it is gone, or nobody can read it."""
-    try:
-        with io.new_input(path).open() as stream:
-            content = bytes(stream.read())
-        found = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    except Exception as e:
-        log.info("a metadata file cannot be read: %s", type(e).__name__)
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _unseen(error: VersionsDenied) -> Blocker:
