@@ -26,7 +26,7 @@ class _Watch:
 
 
 @dataclass
-class Health:
+class OperatorHealth:
     """`clock` counts seconds, from wherever."""
 
     clock: Callable[[], float]

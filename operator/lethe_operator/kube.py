@@ -26,7 +26,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-class ApiError(Exception):
+class KubeError(Exception):
     """The API server refused a request, or did not answer (`status` 0)."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -36,28 +36,28 @@ class ApiError(Exception):
         self.message = message
 
 
-class NotFound(ApiError):
+class NotFound(KubeError):
     """For a delete this means done."""
 
 
-class AlreadyExists(ApiError):
+class AlreadyExists(KubeError):
     """Look what is there: it may be our own, from before a crash."""
 
 
-class Conflict(ApiError):
+class Conflict(KubeError):
     """The object changed since it was read: read again."""
 
 
-class Refused(ApiError):
+class Refused(KubeError):
     """Rights, quota, admission or validation: trying the same again does not help soon."""
 
 
-class Away(ApiError):
+class Away(KubeError):
     """No answer, or one that asks for patience."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """Where objects of a kind live."""
 
     api: str  # "/api/v1" or "/apis/<group>/<version>"
@@ -76,18 +76,18 @@ class Kind:
         return self.path(namespace, name, subresource)
 
 
-DATASETS: Final = Kind("/apis/lethe.dev/v1alpha1", "datasets", "Dataset")
-RESTATEMENTS: Final = Kind("/apis/lethe.dev/v1alpha1", "restatements", "Restatement")
-VACUUM_POLICIES: Final = Kind("/apis/lethe.dev/v1alpha1", "vacuumpolicies", "VacuumPolicy")
-JOBS: Final = Kind("/apis/batch/v1", "jobs", "Job")
-PODS: Final = Kind("/api/v1", "pods", "Pod")
-CONFIG_MAPS: Final = Kind("/api/v1", "configmaps", "ConfigMap")
-SERVICE_ACCOUNTS: Final = Kind("/api/v1", "serviceaccounts", "ServiceAccount")
-ROLES: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "roles", "Role")
-ROLE_BINDINGS: Final = Kind("/apis/rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
-NAMESPACES: Final = Kind("/api/v1", "namespaces", "Namespace")
-LEASES: Final = Kind("/apis/coordination.k8s.io/v1", "leases", "Lease")
-EVENTS: Final = Kind("/apis/events.k8s.io/v1", "events", "Event")
+DATASETS: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "datasets", "Dataset")
+RESTATEMENTS: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "restatements", "Restatement")
+VACUUM_POLICIES: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "vacuumpolicies", "VacuumPolicy")
+JOBS: Final = ResourceKind("/apis/batch/v1", "jobs", "Job")
+PODS: Final = ResourceKind("/api/v1", "pods", "Pod")
+CONFIG_MAPS: Final = ResourceKind("/api/v1", "configmaps", "ConfigMap")
+SERVICE_ACCOUNTS: Final = ResourceKind("/api/v1", "serviceaccounts", "ServiceAccount")
+ROLES: Final = ResourceKind("/apis/rbac.authorization.k8s.io/v1", "roles", "Role")
+ROLE_BINDINGS: Final = ResourceKind("/apis/rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+NAMESPACES: Final = ResourceKind("/api/v1", "namespaces", "Namespace")
+LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
+EVENTS: Final = ResourceKind("/apis/events.k8s.io/v1", "events", "Event")
 BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS)}
 
 Document = dict[str, Any]
@@ -113,15 +113,15 @@ class Kube:
             retries=urllib3.Retry(total=2, connect=2, read=0, status=0, redirect=0, other=0, backoff_factor=0.2),
         )
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Document:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
         """Raises: NotFound, Refused, Away."""
         return self._request("GET", kind, kind.object_path(namespace, name))
 
-    def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
+    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
         """Every object of a kind. Raises: Refused, Away."""
         return [item for page in self.pages(kind, namespace, labels) for item in page]
 
-    def pages(self, kind: Kind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
+    def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
         """The same for more than one wants to hold at once. Raises: Refused, Away, at any page."""
         query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
         while True:
@@ -132,17 +132,19 @@ class Kube:
                 return
             query["continue"] = more
 
-    def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+    def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         """Raises: AlreadyExists, Refused, NotFound (the namespace), Away."""
         return self._request("POST", kind, kind.path(namespace), body=document)
 
-    def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
+    def patch(
+        self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> Document:
         """A merge patch: null removes, lists are replaced. Raises: NotFound, Conflict, Refused, Away."""
         return self._request(
             "PATCH", kind, kind.object_path(namespace, name, subresource), body=patch, content_type=MERGE_PATCH
         )
 
-    def delete(self, kind: Kind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
+    def delete(self, kind: ResourceKind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
         """Gone already is gone. With `uid`, only that very object goes. Raises: Conflict, Refused, Away."""
         options: Document = {"propagationPolicy": policy}
         if uid:
@@ -155,7 +157,7 @@ class Kube:
     def _request(
         self,
         method: str,
-        kind: Kind,
+        kind: ResourceKind,
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
@@ -187,7 +189,7 @@ class Kube:
         return ""
 
 
-def error_of(status: int, content: bytes, request: str) -> ApiError:
+def error_of(status: int, content: bytes, request: str) -> KubeError:
     """One of our errors from an answer that is no success."""
     try:
         document = json.loads(content)

@@ -18,11 +18,11 @@ from lethe_operator.apply.leases import Leases
 from lethe_operator.apply.offers import Offers
 from lethe_operator.handlers import resources, runs
 from lethe_operator.handlers.resync import resync
-from lethe_operator.health import Health
+from lethe_operator.health import OperatorHealth
 from lethe_operator.metrics import Metrics
 from lethe_operator.observe.cluster import cluster_id
-from lethe_operator.observe.restatements import Restatements
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import GROUP, VERSION
 from lethe_operator.settings import Settings, from_environment, with_files
@@ -41,11 +41,11 @@ class Runtime:
 
     settings: Settings
     kube: kubernetes.Kube
-    health: Health
+    health: OperatorHealth
     queue: WorkQueue
-    tables: Tables
+    tables: TableReader
     offers: Offers
-    restatements: Restatements
+    restatements: RestatementCache
     leases: Leases | None  # None: this operator is the only one, and takes none
     started: float
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -148,16 +148,16 @@ def runtime_of(settings: Settings) -> Runtime:
     kube.counted = metrics.api_request
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
-    tables = Tables()
+    tables = TableReader()
     tables.events.counted = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
     offers = Offers()
-    restatements = Restatements()
+    restatements = RestatementCache()
     leases = Leases(kube, settings.watch_namespaces, settings.operator, metrics.acts_in) if settings.operator else None
     reconcile = Reconciler(kube, tables, settings, metrics, offers, restatements)
     if leases is not None:
         reconcile = replace(reconcile, acts_in=leases.acts_in)
     queue = WorkQueue(reconcile, max_seconds=max(4 * settings.resync_seconds, 30))
-    health = Health(time.monotonic, settings.resync_seconds)
+    health = OperatorHealth(time.monotonic, settings.resync_seconds)
     return Runtime(settings, kube, health, queue, tables, offers, restatements, leases, time.monotonic())
 
 

@@ -26,15 +26,15 @@ from lethe_operator.kube import (
     DATASETS,
     RESTATEMENTS,
     VACUUM_POLICIES,
-    Kind,
     Kube,
     NotFound,
+    ResourceKind,
 )
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.restatements import Restatements
+from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.shared import shared_jobs
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.vacuums import vacuum_jobs
 from lethe_operator.observe.world import Observed, observe
 from lethe_operator.reasons import Reason
@@ -47,7 +47,7 @@ from lethe_operator.work_queue import SHARED_RUNS, Key
 
 log = logging.getLogger(__name__)
 
-_KINDS: dict[str, Kind] = {k.name: k for k in (DATASETS, RESTATEMENTS, VACUUM_POLICIES)}
+_KINDS: dict[str, ResourceKind] = {k.name: k for k in (DATASETS, RESTATEMENTS, VACUUM_POLICIES)}
 
 
 def always(_namespace: str) -> bool:
@@ -64,18 +64,18 @@ class Reconciler:
     """Nothing is remembered between two calls but what saves reading: a restarted operator goes on as if it had not."""
 
     kube: Kube
-    tables: Tables
+    tables: TableReader
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
     offers: Offers = field(default_factory=Offers)
-    restatements: Restatements = field(default_factory=Restatements)
+    restatements: RestatementCache = field(default_factory=RestatementCache)
     lists: IdLists = field(default_factory=IdLists)
     places: Places = field(default_factory=lambda: Places(vacuum_jobs))
     clock: Callable[[], datetime] = utc_now
     acts_in: Callable[[str], bool] = always  # whether this operator may act in a namespace, and no other one does
 
     def __call__(self, key: Key) -> datetime | None:
-        """Reconcile; returns when to look again. Raises: ApiError and others, for the queue to pause and repeat."""
+        """Reconcile; returns when to look again. Raises: KubeError and others, for the queue to pause and repeat."""
         if not self.acts_in(key.namespace):
             self._leave(key)
             return None

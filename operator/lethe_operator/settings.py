@@ -36,7 +36,7 @@ class SharedRuns(Spec):
     max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)  # a run that reads more gets a driver of its own
 
 
-class Committer(Spec):
+class CommitterSettings(Spec):
     """The process of each watched namespace that carries out what changes metadata alone. `name`: of its ServiceAccount, its
     Lease and the ConfigMap through which it is asked."""
 
@@ -88,7 +88,7 @@ class Settings:
     run_template: RunTemplate = field(default_factory=RunTemplate)
     run_limits: RunLimits = field(default_factory=RunLimits)
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
-    committer: Committer = field(default_factory=Committer)
+    committer: CommitterSettings = field(default_factory=CommitterSettings)
     allowed_secrets: tuple[str, ...] = ()
     pod_template: PodTemplateAllowed = field(default_factory=PodTemplateAllowed)
     erase_secrets: tuple[str, ...] = ("erase-*",)
@@ -131,7 +131,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
     limits = _document(RunLimits, env, "LETHE_RUN_LIMITS", "the chart's value runLimits")
     shared_runs = _document(SharedRuns, env, "LETHE_SHARED_RUNS", "the chart's value sharedRuns")
-    committer = _document(Committer, env, "LETHE_COMMITTER", "the chart's value committer")
+    committer = _document(CommitterSettings, env, "LETHE_COMMITTER", "the chart's value committer")
     allowed = _document(PodTemplateAllowed, env, "LETHE_POD_TEMPLATE_ALLOWED", "the chart's value podTemplate.allowed")
     default = Settings()
     return Settings(

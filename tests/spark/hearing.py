@@ -11,7 +11,7 @@ from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe_operator.metrics import Metrics
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings
@@ -39,7 +39,7 @@ class Air:
     bucket: str
     table: Table
     cluster: Cluster
-    operators: list[Tables] = field(default_factory=list)
+    operators: list[TableReader] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
 
     @property
@@ -59,7 +59,7 @@ class Air:
 
     def operator(self) -> Callable[[], None]:
         """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""
-        tables = Tables()
+        tables = TableReader()
         self.operators.append(tables)
         tables.events.counted = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
         reconcile = Reconciler(self.cluster, tables, Settings(), self.metrics)  # type: ignore[arg-type]

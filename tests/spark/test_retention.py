@@ -7,7 +7,7 @@ import pytest
 from lethe.base import names
 from lethe.contract.run import BufferRef
 from lethe_operator.kube import DATASETS
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
@@ -33,7 +33,7 @@ def reconcile(story: Story, layout: str = "Directory") -> list[str]:
     }
     meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
     server = Cluster((DATASETS, {"metadata": meta, "spec": spec}))
-    Reconciler(server, Tables(), Settings())(Key("Dataset", "air", story.name))  # type: ignore[arg-type]
+    Reconciler(server, TableReader(), Settings())(Key("Dataset", "air", story.name))  # type: ignore[arg-type]
     told = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
     return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in told)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from lethe.contract.run import RunSpec, parse_run
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings
@@ -41,7 +41,7 @@ def server_of(story: Story) -> Cluster:
 
 def operator(client: Client) -> Reconciler:
     """As another process has it: nothing is shared but the server."""
-    return Reconciler(client, Tables(), Settings())  # type: ignore[arg-type]
+    return Reconciler(client, TableReader(), Settings())  # type: ignore[arg-type]
 
 
 def runs_of(server: Cluster) -> list[RunSpec]:

@@ -32,9 +32,9 @@ from lethe_operator.kube import (
     JOBS,
     RESTATEMENTS,
     VACUUM_POLICIES,
-    ApiError,
     Document,
     Kube,
+    KubeError,
     NotFound,
 )
 from lethe_operator.reasons import Reason
@@ -69,7 +69,7 @@ def carry_out(
         places: Where a vacuum takes one.
         written: Hears of each Restatement whose status was written, as it is then.
     Returns: When to decide anew, since somebody else was faster; None: whenever something happens.
-    Raises: the first ApiError, after all else was tried, so that the reconcile is repeated with a pause.
+    Raises: the first KubeError, after all else was tried, so that the reconcile is repeated with a pause.
     """
     unshown: list[Exception] = []
     namespace, name = dataset.meta.namespace, dataset.meta.name
@@ -79,7 +79,7 @@ def carry_out(
     def attempt(act: Callable[[], Any], failures: list[Exception]) -> None:
         try:
             act()
-        except ApiError as e:
+        except KubeError as e:
             log.warning("%s/%s: %s", namespace, name, e)
             failures.append(e)
 
@@ -156,7 +156,7 @@ def _start(
         except (NameTaken, NoPlaceForRun) as e:
             told.append(Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True))
             failures.append(e)
-        except ApiError as e:
+        except KubeError as e:
             told.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
             failures.append(e)
         except Exception as e:  # the storage, say: what is known of others is told all the same
@@ -172,7 +172,7 @@ def write_statuses(
     restatements: Iterable[Restatement],
     actions: Actions,
     written: Callable[[Document], None],
-) -> ApiError | None:
+) -> KubeError | None:
     """The statuses of Restatements; the first error, after the others were tried."""
     old = {r.meta.name: r.status for r in restatements}
 

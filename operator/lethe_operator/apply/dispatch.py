@@ -23,7 +23,7 @@ def dispatch(
 ) -> Launched:
     """Store what is asked for, and that it is; then tell the committer. After a crash in between, `remind` does the rest.
 
-    Raises: NameTaken, NoPlaceForRun, ApiError.
+    Raises: NameTaken, NoPlaceForRun, KubeError.
     """
     run = wanted.run
     ensure_dataset_objects(kube, run.dataset, settings)
@@ -40,13 +40,13 @@ def dispatch(
 
 
 def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:
-    """Put into the mailbox once more what a crash may have kept out. Raises: ApiError."""
+    """Put into the mailbox once more what a crash may have kept out. Raises: KubeError."""
     found = (mailbox.entry(dataset, a.run_id, a.kind, a.number, a.created) for a in attempts)
     _tell(kube, dataset.namespace, {e.prefix: e for e in found}, settings)
 
 
 def withdraw(kube: Kube, namespace: str, keys: Iterable[str], settings: Settings) -> None:
-    """Take out of the mailbox what nobody is there to do. Raises: ApiError."""
+    """Take out of the mailbox what nobody is there to do. Raises: KubeError."""
     _tell(kube, namespace, dict.fromkeys(keys), settings)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lethe_operator.decide.actions import Event
-from lethe_operator.kube import EVENTS, ApiError, Kube
+from lethe_operator.kube import EVENTS, Kube, KubeError
 from lethe_operator.resources.common import API_VERSION
 
 log = logging.getLogger(__name__)
@@ -52,5 +52,5 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
         )
         try:
             kube.create(EVENTS, namespace, document)
-        except ApiError as e:
+        except KubeError as e:
             log.warning("an event could not be posted: %s", e)

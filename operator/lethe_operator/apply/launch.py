@@ -60,7 +60,7 @@ class Prepared:
 def prepare(
     kube: Kube, dataset: Dataset, wanted: Launch, table: TableView | NoTable | Unavailable, settings: Settings
 ) -> Prepared:
-    """Let rights and intent of a run be there; safe to repeat. Raises: NameTaken, NoPlaceForRun, ApiError."""
+    """Let rights and intent of a run be there; safe to repeat. Raises: NameTaken, NoPlaceForRun, KubeError."""
     run = wanted.run
     asked = merged(settings.run_template, dataset.spec.run_template)
     template = within(asked, settings.boundaries.of(dataset.meta.namespace))
@@ -71,7 +71,7 @@ def prepare(
 
 
 def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
-    """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, ApiError."""
+    """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, KubeError."""
     wanted, run = prepared.wanted, prepared.wanted.run
     template = prepared.template.pod_template
     document = build.job(
@@ -118,7 +118,7 @@ def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetR
 def delete_shared(kube: Kube, namespace: str, job: str) -> None:
     """Delete a Job that several Datasets shared. Its driver's rights go first, so that none are left when this is cut off.
 
-    Raises: ApiError.
+    Raises: KubeError.
     """
     for kind in (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS):
         kube.delete(kind, namespace, job)
@@ -128,7 +128,7 @@ def delete_shared(kube: Kube, namespace: str, job: str) -> None:
 def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings, with_executors: bool = False) -> None:
     """ConfigMap, ServiceAccounts, Roles and RoleBindings of a Dataset, each made once and put right when it was changed.
 
-    Raises: NameTaken, ApiError.
+    Raises: NameTaken, KubeError.
     """
     _ensure(kube, dataset_objects(dataset, settings.committer, with_executors, _marks(dataset, settings)), [dataset])
 

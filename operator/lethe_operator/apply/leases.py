@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 
 from lethe_operator.decide import leadership
 from lethe_operator.decide.leadership import LEASE, RENEW_EVERY_SECONDS, RENEW_WITHIN_SECONDS, Turn
-from lethe_operator.kube import LEASES, AlreadyExists, ApiError, Conflict, Document, Kube, NotFound
+from lethe_operator.kube import LEASES, AlreadyExists, Conflict, Document, Kube, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Seen:
+class _LeaseState:
     """What this operator knows of the Lease of a namespace."""
 
     version: str = ""  # of the Lease, as it was read last
@@ -37,7 +37,7 @@ class Leases:
     own: str
     shown: Callable[[str, bool], None] = lambda _namespace, _acts: None
     monotonic: Callable[[], float] = time.monotonic
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _seen: dict[str, _LeaseState] = field(default_factory=dict)
 
     def acts_in(self, namespace: str) -> bool:
         """Whether this operator may act there now. Any thread may ask."""
@@ -55,12 +55,12 @@ class Leases:
         """Renew or take the Lease of each namespace. Never raises: what cannot be renewed expires."""
         for namespace in self.namespaces:
             try:
-                self._renew(namespace, self._seen.setdefault(namespace, _Seen()))
-            except ApiError as e:
+                self._renew(namespace, self._seen.setdefault(namespace, _LeaseState()))
+            except KubeError as e:
                 log.warning("Lease %s/%s: %s", namespace, LEASE, e)
             self.shown(namespace, self.acts_in(namespace))
 
-    def _renew(self, namespace: str, seen: _Seen) -> None:
+    def _renew(self, namespace: str, seen: _LeaseState) -> None:
         began = self.monotonic()
         try:
             lease = self.kube.get(LEASES, namespace, LEASE)
@@ -100,7 +100,7 @@ class Leases:
         version = lease["metadata"]["resourceVersion"]
         return self.kube.patch(LEASES, namespace, LEASE, {"metadata": {"resourceVersion": version}, "spec": spec})
 
-    def _say(self, namespace: str, seen: _Seen, holder: str) -> None:
+    def _say(self, namespace: str, seen: _LeaseState, holder: str) -> None:
         if holder == seen.holder:
             return
         seen.holder = holder

@@ -24,7 +24,7 @@ class Places:
     @contextmanager
     def taking(self, kube: Kube, namespace: str, place: Place | None, uid: str) -> Iterator[bool]:
         """Whether the Dataset of this UID may start its vacuum; until the end nobody else of the namespace starts one that needs
-        a place. Raises: ApiError."""
+        a place. Raises: KubeError."""
         if place is None:
             yield True
             return

@@ -8,7 +8,7 @@ from lethe_operator.apply import events
 from lethe_operator.apply.launch import Launched, NameTaken, launch, launch_shared
 from lethe_operator.apply.offers import Offer, Offers
 from lethe_operator.decide.actions import Event
-from lethe_operator.kube import ApiError, Kube
+from lethe_operator.kube import Kube, KubeError
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.members import SharedJob
 from lethe_operator.settings import Settings
@@ -23,7 +23,7 @@ def start_gathered(
 
     Args:
         there: The shared Jobs of the namespace. An answer that was lost may hide that one of them carries a run out already.
-    Raises: the first NameTaken or ApiError, after all else was tried.
+    Raises: the first NameTaken or KubeError, after all else was tried.
     """
     failures: list[Exception] = []
     started = {(m.uid, m.run_id, m.attempt) for job in there for m in job.members if m.uid in job.needed_by}
@@ -33,7 +33,7 @@ def start_gathered(
             group = [o for o in group if not _is_in(o, started)]
             try:
                 launched = _start(kube, group, settings) if group else None
-            except (NameTaken, ApiError) as e:
+            except (NameTaken, KubeError) as e:
                 reason = Reason.NAME_TAKEN if isinstance(e, NameTaken) else Reason.LAUNCH_FAILED
                 _tell(kube, namespace, group, reason, str(e), warning=True)
                 failures.append(e)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lethe_operator.apply.merge_patch import merge_patch
-from lethe_operator.kube import Conflict, Document, Kind, Kube, NotFound
+from lethe_operator.kube import Conflict, Document, Kube, NotFound, ResourceKind
 
 log = logging.getLogger(__name__)
 
@@ -13,7 +13,7 @@ TRIES: Final = 5
 Status = Mapping[str, Any]
 
 
-def write(kube: Kube, kind: Kind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
+def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
     """Make the status `new`; the object as it is then, None when nothing was written.
 
     Only one reconcile writes this status, so that no version is compared. An object that was deleted meanwhile is fine.
@@ -28,7 +28,7 @@ def write(kube: Kube, kind: Kind, namespace: str, name: str, old: Status, new: S
         return None
 
 
-def change(kube: Kube, kind: Kind, namespace: str, name: str, transaction: Callable[[Status], Status]) -> bool:
+def change(kube: Kube, kind: ResourceKind, namespace: str, name: str, transaction: Callable[[Status], Status]) -> bool:
     """Change a status that several reconciles write: read, compute, write only if nobody wrote meanwhile, else again.
 
     Args:

@@ -7,24 +7,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from lethe_operator.kube import ApiError, Away
+from lethe_operator.kube import Away, KubeError
 
 THREADS: Final = 8
 ONE_BY_ONE: Final = 16
 Write = Callable[[], object]
 
 
-def write_all(writes: Sequence[Write]) -> ApiError | None:
+def write_all(writes: Sequence[Write]) -> KubeError | None:
     """Do all of them, in no order; the first error, after all others were tried. When the API server does not answer, the rest
     is left for the next time."""
-    failures: list[ApiError] = []
+    failures: list[KubeError] = []
 
     def attempt(write: Write) -> None:
         if any(isinstance(e, Away) for e in failures):
             return
         try:
             write()
-        except ApiError as e:
+        except KubeError as e:
             failures.append(e)
 
     if len(writes) <= ONE_BY_ONE:

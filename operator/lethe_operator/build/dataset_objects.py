@@ -12,7 +12,7 @@ from lethe.contract.run import DatasetRef, RunSpec
 from lethe_operator.build import names
 from lethe_operator.resources.boundaries import AccountMarks, ServiceAccountMarks
 from lethe_operator.resources.common import ANNOTATION_MARKS
-from lethe_operator.settings import Committer
+from lethe_operator.settings import CommitterSettings
 
 _RBAC = "rbac.authorization.k8s.io"
 # The chart makes it in each watched namespace: pods of executors, and the Secret by which they and their driver know each other.
@@ -22,7 +22,7 @@ NO_MARKS: Final = ServiceAccountMarks()
 
 
 def dataset_objects(
-    dataset: DatasetRef, committer: Committer, with_executors: bool, marks: ServiceAccountMarks = NO_MARKS
+    dataset: DatasetRef, committer: CommitterSettings, with_executors: bool, marks: ServiceAccountMarks = NO_MARKS
 ) -> tuple[dict[str, Any], ...]:
     """In the order in which they are needed.
 

@@ -18,10 +18,14 @@ from lethe.contract.run import RunKind
 from lethe_operator.decide import conditions, dataset_status
 from lethe_operator.decide.actions import Actions, Event, Launch, earliest
 from lethe_operator.decide.consolidation.reanchor import decide_reanchor
-from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, Outcome, decide_consolidation
+from lethe_operator.decide.consolidation.trigger import (
+    ConsolidationDecision,
+    ConsolidationVerdict,
+    decide_consolidation,
+)
 from lethe_operator.decide.erasure.check import ErasuresVerdict, decide_erasures
 from lethe_operator.decide.guards import buffer as buffer_guard
-from lethe_operator.decide.guards.preconditions import Blocker, blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
 from lethe_operator.decide.restatement import cancellation as withdrawn
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import stand
@@ -60,7 +64,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     """Say everything that is to be done for one Dataset now. Same arguments, same answer."""
     stops = blocker(dataset, world, settings)
     paused = (
-        Blocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
+        RunBlocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
     )
     held = stops or paused
     trials = Trials(dataset, world.runs, settings)
@@ -210,7 +214,7 @@ def _within(launch: Launch, settings: Settings) -> Launch:
     return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
 
 
-def _may_accept(dataset: Dataset, world: World, stops: Blocker | None) -> bool:
+def _may_accept(dataset: Dataset, world: World, stops: RunBlocker | None) -> bool:
     """Whether nothing but a lost ledger is in the way."""
     lost = isinstance(world.table, LostLedger) and stops is not None and stops.reason == Reason.LEDGER_LOST
     return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
@@ -245,7 +249,7 @@ def _commit_ended(world: World) -> datetime | None:
     return max((at for at in ends if at is not None), default=None)
 
 
-def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> Outcome | None:
+def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> ConsolidationDecision | None:
     """The decision about consolidation in words; one that would start also says when others go first."""
     outcome, launch = consolidation.outcome, consolidation.launch
     if (

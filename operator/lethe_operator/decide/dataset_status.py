@@ -11,10 +11,10 @@ from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
 from lethe_operator.decide import conditions
 from lethe_operator.decide.conditions import Condition, timestamp
-from lethe_operator.decide.consolidation.trigger import Outcome
+from lethe_operator.decide.consolidation.trigger import ConsolidationDecision
 from lethe_operator.decide.erasure import status as erasure_status
 from lethe_operator.decide.guards import rollback
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.guards.table_identity import another_table, is_accepted
 from lethe_operator.decide.runs.retry import Again, GivenUp, Going, Verdict
 from lethe_operator.decide.vacuum.decide import VacuumVerdict
@@ -31,9 +31,9 @@ _REASON: Final = re.compile(r"^([A-Z][A-Za-z]+): ")
 def status(
     dataset: Dataset,
     world: World,
-    blocker: Blocker | None,
+    blocker: RunBlocker | None,
     latest: Sequence[Verdict | None],
-    consolidation: Outcome | None,
+    consolidation: ConsolidationDecision | None,
     runs: Sequence[Any],
     now: datetime,
     vacuum: VacuumVerdict,
@@ -91,7 +91,7 @@ def status(
 def _conditions(
     dataset: Dataset,
     world: World,
-    blocker: Blocker | None,
+    blocker: RunBlocker | None,
     latest: Sequence[Verdict | None],
     vacuum: VacuumVerdict,
 ) -> list[Condition]:
@@ -129,7 +129,7 @@ def _events(events: EventsView | None) -> tuple[Condition, ...]:
 def _main(
     dataset: Dataset,
     world: World,
-    blocker: Blocker | None,
+    blocker: RunBlocker | None,
     runs: Sequence[Verdict | None],
     vacuum: VacuumVerdict,
 ) -> tuple[Condition, ...]:

@@ -1,1 +1,1 @@
-"""From a cause to a key in the queue, a few lines each. No finalizers, nothing stored: only `kopf.on.event`."""
+"""Each handler turns a watch event into a key of the queue. There are no finalizers and no stored state: only `kopf.on.event`."""

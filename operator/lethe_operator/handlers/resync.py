@@ -1,4 +1,4 @@
-"""The queue's own pulse: everything is listed and reconciled from time to time, whatever the watches told. I/O."""
+"""Lists and reconciles everything periodically, whatever the watches reported. I/O."""
 
 import asyncio
 import logging
@@ -7,34 +7,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from lethe_operator.health import RESTATEMENTS, Health
-from lethe_operator.kube import DATASETS, VACUUM_POLICIES, ApiError, Kube
+from lethe_operator.health import RESTATEMENTS, OperatorHealth
+from lethe_operator.kube import DATASETS, VACUUM_POLICIES, Kube, KubeError
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
-# There may be tens of thousands of them. Their watch tells of each change; a listing finds what it forgot.
+# There may be tens of thousands of Restatements. The watch reports each change; a listing finds what the watch missed.
 RESTATEMENTS_LISTED_EVERY_SECONDS: Final = 300.0
 
 
-class Restatements(Protocol):
-    """Whoever keeps what is told of them."""
+class RestatementLister(Protocol):
+    """Lists the Restatements of a namespace and keeps them."""
 
     def list(self, kube: Kube, namespace: str) -> Mapping[str, str]:
-        """Look at all of them; their versions by UID."""
+        """List all; return their versions by UID."""
 
     def datasets(self, namespace: str) -> Iterable[str]:
-        """The Datasets that they name."""
+        """Names of the Datasets that the Restatements of a namespace refer to."""
 
 
 @dataclass(frozen=True)
-class Listing:
-    keys: tuple[Key, ...]
+class ResyncListing:
+    keys: tuple[Key, ...]  # to reconcile
     objects: tuple[tuple[str, str], ...]  # UID and version
 
 
-def list_everything(kube: Kube, known: Restatements, namespaces: Sequence[str]) -> Listing:
-    """All but Restatements, which are known. Raises: ApiError."""
+def list_everything(kube: Kube, known: RestatementLister, namespaces: Sequence[str]) -> ResyncListing:
+    """List everything except Restatements, which `known` holds. Raises: KubeError."""
     keys: dict[Key, None] = {}
     objects: list[tuple[str, str]] = []
     for namespace in namespaces:
@@ -46,13 +46,18 @@ def list_everything(kube: Kube, known: Restatements, namespaces: Sequence[str]) 
                 keys[Key(kind.name, namespace, metadata["name"])] = None
         for name in known.datasets(namespace):
             keys[Key("Dataset", namespace, name)] = None
-    return Listing(tuple(keys), tuple(objects))
+    return ResyncListing(tuple(keys), tuple(objects))
 
 
 async def resync(
-    queue: WorkQueue, health: Health, kube: Kube, known: Restatements, namespaces: Sequence[str], seconds: float
+    queue: WorkQueue,
+    health: OperatorHealth,
+    kube: Kube,
+    known: RestatementLister,
+    namespaces: Sequence[str],
+    seconds: float,
 ) -> None:
-    """Until cancelled."""
+    """Run until cancelled."""
     listed: float | None = None
     while True:
         try:
@@ -61,7 +66,7 @@ async def resync(
                 health.listed(versions.items(), RESTATEMENTS)
                 listed = time.monotonic()
             found = await asyncio.to_thread(list_everything, kube, known, namespaces)
-        except ApiError as e:
+        except KubeError as e:
             log.warning("resync: %s", e)
         else:
             health.listed(found.objects)
@@ -70,5 +75,5 @@ async def resync(
         await asyncio.sleep(seconds)
 
 
-def _list_restatements(kube: Kube, known: Restatements, namespaces: Sequence[str]) -> dict[str, str]:
+def _list_restatements(kube: Kube, known: RestatementLister, namespaces: Sequence[str]) -> dict[str, str]:
     return {uid: version for n in namespaces for uid, version in known.list(kube, n).items()}

@@ -1,4 +1,4 @@
-"""Events of what runs are made of: Jobs, driver pods, the ConfigMap into which drivers report."""
+"""Watch events of a run's objects: Jobs, driver pods, and the ConfigMap into which drivers report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ def part_of_a_run(queue: WorkQueue, body: Mapping[str, Any]) -> None:
 
 
 def datasets_of(body: Mapping[str, Any]) -> frozenset[str]:
-    """The Datasets that an object belongs to; empty when it tells of none."""
+    """The names of the Datasets that an object belongs to; empty if it names none."""
     metadata = body["metadata"]
     owners = [o for o in metadata.get("ownerReferences") or () if o.get("kind") == "Dataset"]
     if owners:

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from lethe_operator.kube import NAMESPACES, ApiError, Kube
+from lethe_operator.kube import NAMESPACES, Kube, KubeError
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
     cluster's certificate authority; "" where neither can be had."""
     try:
         return str(kube.get(NAMESPACES, "", "kube-system")["metadata"]["uid"])
-    except ApiError as e:
+    except KubeError as e:
         log.info("the UID of the namespace kube-system: %s", e)
     try:
         return f"ca-{hashlib.sha256(authority.read_bytes()).hexdigest()[:32]}"

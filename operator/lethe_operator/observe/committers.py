@@ -10,7 +10,7 @@ from lethe_operator.resources.observed import CommitterView
 
 def committer(kube: Kube, namespace: str, name: str, now: datetime) -> CommitterView:
     """Its Lease, then its mailbox: whoever reads a Dataset's ConfigMap afterwards finds the result of whatever is not in the
-    mailbox any more. Raises: ApiError."""
+    mailbox any more. Raises: KubeError."""
     try:
         lease = kube.get(LEASES, namespace, name)
         mailbox = kube.get(CONFIG_MAPS, namespace, name)

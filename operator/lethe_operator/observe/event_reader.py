@@ -60,7 +60,7 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ReaderContext:
     """What all readers share. `clock` counts seconds; `told` hears of a Dataset of which there are news; `counted` of messages:
     the Dataset, what became of them, how many. Both are called in a reader's thread."""
 
@@ -71,12 +71,12 @@ class Surroundings:
     counted: Callable[[Meta, str, int], None]
 
 
-class Reader:
+class EventReader:
     """Reads the queue of one Dataset until it is stopped."""
 
     def __init__(
         self,
-        around: Surroundings,
+        around: ReaderContext,
         dataset: Dataset,
         entries: Mapping[str, BatchEntry],
         properties: Mapping[str, str],

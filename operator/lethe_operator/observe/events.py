@@ -9,7 +9,7 @@ from lethe.ledger.ledger import BatchEntry
 from lethe.storage.queue import Queue
 from lethe.uri import is_s3
 
-from lethe_operator.observe.event_reader import Reader, Surroundings
+from lethe_operator.observe.event_reader import EventReader, ReaderContext
 from lethe_operator.observe.listing import Listings
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import Meta
@@ -36,7 +36,7 @@ class EventSources:
         self.told: Callable[[Meta], None] = lambda _: None
         self.counted: Callable[[Meta, str, int], None] = lambda *_: None
         self._lock = threading.Lock()
-        self._readers: dict[str, tuple[Any, Reader]] = {}
+        self._readers: dict[str, tuple[Any, EventReader]] = {}
 
     def view(
         self,
@@ -69,8 +69,8 @@ class EventSources:
             if known is None:
                 if entries is None:
                     return EventsView()
-                around = Surroundings(self.listings, self._clock, self._open_queue, self._tell, self._count)
-                reader = Reader(around, dataset, entries, properties)
+                around = ReaderContext(self.listings, self._clock, self._open_queue, self._tell, self._count)
+                reader = EventReader(around, dataset, entries, properties)
                 self._readers[name] = known = (identity, reader)
                 threading.Thread(target=reader.run, name=f"events {name}", daemon=True).start()
         reader = known[1]

@@ -45,7 +45,7 @@ class IdLists:
     def attached(
         self, kube: Kube, namespace: str, dataset: str, restatements: Iterable[Restatement], now: datetime
     ) -> tuple[Restatement, ...]:
-        """The Restatements of a Dataset, those that have not ended with the list that they refer to. Raises: ApiError."""
+        """The Restatements of a Dataset, those that have not ended with the list that they refer to. Raises: KubeError."""
         every = tuple(restatements)
         listed_ones = [(r, key) for r in every if (key := _key(r)) is not None and finished_before(r) is None]
         wanted = sorted(listed_ones, key=lambda pair: (pair[0].created, pair[0].meta.name))

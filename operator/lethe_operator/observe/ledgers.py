@@ -19,7 +19,7 @@ E = TypeVar("E")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LedgerKeys:
     """Keys that a decision may look up."""
 
     batch_ids: frozenset[str] = frozenset()
@@ -28,7 +28,7 @@ class Asked:
 
 def asked_by(
     restatements: Collection[Restatement], runs: Collection[Run], buffer: BufferDigest | NotListed | Unavailable
-) -> Asked:
+) -> LedgerKeys:
     """What the decision about these may look up: every batch that a run may take, that is to be deleted from the buffer,
     told of, restated or to be promoted; every request."""
     batch_ids: set[str] = set()
@@ -41,7 +41,7 @@ def asked_by(
     for run in runs:
         batch_ids |= set(run.intent.consolidation.batch_ids if run.intent and run.intent.consolidation else ())
         keys |= {request.key for request in run.requests}
-    return Asked(frozenset(batch_ids), frozenset(keys))
+    return LedgerKeys(frozenset(batch_ids), frozenset(keys))
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Lookup:
     batches: dict[str, BatchEntry | None] = field(default_factory=dict)
     requests: dict[str, RequestEntry | None] = field(default_factory=dict)
 
-    def known(self, ledger: Ledger, asked: Asked) -> Ledger:
+    def known(self, ledger: Ledger, asked: LedgerKeys) -> Ledger:
         """The ledger with just those of its batches and requests, and the statistics of all.
 
         Raises: LedgerError; what the store raises.

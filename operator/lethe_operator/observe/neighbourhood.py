@@ -30,7 +30,7 @@ class Neighbourhood:
         self._known: dict[str, tuple[float, tuple[Dataset, ...]]] = {}
 
     def elsewhere(self, kube: Kube, namespaces: Sequence[str], own: str) -> tuple[Dataset, ...]:
-        """The Datasets of the watched namespaces but one. Raises: ApiError."""
+        """The Datasets of the watched namespaces but one. Raises: KubeError."""
         return tuple(d for n in namespaces if n != own for d in self._of(kube, n))
 
     def _of(self, kube: Kube, namespace: str) -> tuple[Dataset, ...]:
@@ -44,7 +44,7 @@ class Neighbourhood:
 
 
 def parsed(kube: Kube, namespace: str) -> Sequence[Dataset]:
-    """The Datasets of a namespace whose specs can be read. Raises: ApiError."""
+    """The Datasets of a namespace whose specs can be read. Raises: KubeError."""
     found: list[Dataset] = []
     for body in kube.list(DATASETS, namespace):
         try:

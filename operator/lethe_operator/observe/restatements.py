@@ -28,7 +28,7 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
+class RestatementsOfDataset:
     """What a decision about one Dataset may look at: those that have not succeeded, those that one of them names, and as many of
     those whose time to live is over as are deleted at once. `next_expiry`: when the time of another one is over."""
 
@@ -65,7 +65,7 @@ class _Dataset:
     open: dict[str, Restatement | Invalid] = field(default_factory=dict)
 
 
-class Restatements:
+class RestatementCache:
     """One per operator, shared by its threads."""
 
     def __init__(self) -> None:
@@ -94,12 +94,12 @@ class Restatements:
                 self._put(body)
 
     def list(self, kube: Kube, namespace: str) -> dict[str, str]:
-        """Look at all of a namespace, and forget those that are gone. Their versions by UID. Raises: ApiError."""
+        """Look at all of a namespace, and forget those that are gone. Their versions by UID. Raises: KubeError."""
         with self._listing:
             return self._list(kube, namespace)
 
-    def of(self, kube: Kube, namespace: str, dataset: str, now: datetime) -> Found:
-        """Those of a Dataset that a decision may look at. The first time, all of the namespace are listed. Raises: ApiError."""
+    def of(self, kube: Kube, namespace: str, dataset: str, now: datetime) -> RestatementsOfDataset:
+        """Those of a Dataset that a decision may look at. The first time, all of the namespace are listed. Raises: KubeError."""
         if namespace not in self._listed:
             with self._listing:
                 if namespace not in self._listed:  # else somebody has just listed it
@@ -114,7 +114,9 @@ class Restatements:
             named |= {name for _, name in over}
             done = [known.done[name] for name in sorted(named) if name in known.done]
         found += [d.restatement for d in done]
-        return Found(tuple(found), invalid, min((at for at in times.values() if at > now), default=None))
+        return RestatementsOfDataset(
+            tuple(found), invalid, min((at for at in times.values() if at > now), default=None)
+        )
 
     def done(self, namespace: str, dataset: str) -> tuple[Restatement, ...]:
         """Those of a Dataset that have succeeded."""

@@ -7,7 +7,7 @@ from lethe_operator.resources.observed import AttemptState
 
 
 def shared_jobs(kube: Kube, namespace: str) -> tuple[SharedJob, ...]:
-    """Raises: ApiError."""
+    """Raises: KubeError."""
     return tuple(
         SharedJob(
             name=job["metadata"]["name"],

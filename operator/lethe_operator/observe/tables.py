@@ -31,7 +31,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.failures import scrubbed, unavailable
-from lethe_operator.observe.ledgers import Asked, Lookup
+from lethe_operator.observe.ledgers import LedgerKeys, Lookup
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.neighbourhood import Neighbourhood
 from lethe_operator.observe.time_limit import Limiter
@@ -45,7 +45,7 @@ TABLE_SECONDS: Final = 25.0
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _CachedTable:
     """A table as it was at one metadata location, and what was looked up in its ledger since. `for_listings`: the batches
     of the ledger, for the thread that lists the buffer; `for_events`: for the one that reads its notifications."""
 
@@ -56,7 +56,7 @@ class _Seen:
     lookup: Lookup = field(default_factory=Lookup)
 
 
-class Tables:
+class TableReader:
     """Reads tables and buffers. One per operator, shared by its threads."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Tables:
         self._limiter = limiter or Limiter()
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
-        self._views: dict[str, _Seen] = {}
+        self._views: dict[str, _CachedTable] = {}
         # What the table of batches shows, with the table's UUID, head and ledger version that it was right for.
         self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
         self.listings = listings or Listings()
@@ -88,7 +88,7 @@ class Tables:
             self._forget(spec.catalog)
             return unavailable(e, f"Table {spec.name} of catalog {spec.catalog}", properties, storage=False)
 
-    def known(self, dataset: Dataset, view: TableView, asked: Asked) -> TableView | Unavailable:
+    def known(self, dataset: Dataset, view: TableView, asked: LedgerKeys) -> TableView | Unavailable:
         """The table with those entries of its ledger that may be asked for. Never raises."""
         spec = dataset.spec.table
         seen = self._views.get(dataset.meta.full_name)
@@ -211,7 +211,9 @@ class Tables:
             if e.reason != Reason.LEDGER_LOST:
                 raise
             return _lost(dataset, seen, scrubbed(e.message, properties))
-        self._views[dataset.meta.full_name] = _Seen(found, view, apart(view.ledger.batches), apart(view.ledger.batches))
+        self._views[dataset.meta.full_name] = _CachedTable(
+            found, view, apart(view.ledger.batches), apart(view.ledger.batches)
+        )
         return view
 
     def _catalog(self, name: str, properties: dict[str, str]) -> Catalog:

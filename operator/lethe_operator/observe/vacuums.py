@@ -15,7 +15,7 @@ from lethe_operator.resources.observed import AttemptState, VacuumJob
 
 
 def vacuum_jobs(kube: Kube, namespace: str) -> tuple[VacuumJob, ...]:
-    """Those that purge: a run that only looks at erasures takes nobody's place. Raises: ApiError."""
+    """Those that purge: a run that only looks at erasures takes nobody's place. Raises: KubeError."""
     found = []
     for job in kube.list(JOBS, namespace, f"{LABEL_KIND}={RunKind.VACUUM.value}"):
         metadata = job["metadata"]

@@ -34,9 +34,9 @@ from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.neighbourhood import catalog_places, parsed
-from lethe_operator.observe.restatements import Restatements
+from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.runs import runs_of
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.vacuums import vacuum_jobs
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
@@ -72,8 +72,8 @@ class Observed:
 
 def observe(
     kube: Kube,
-    tables: Tables,
-    store: Restatements,
+    tables: TableReader,
+    store: RestatementCache,
     lists: IdLists,
     namespace: str,
     name: str,
@@ -82,7 +82,7 @@ def observe(
 ) -> Observed:
     """Of a Dataset outside its namespace's boundary neither table nor buffer nor queue is looked at.
 
-    Raises: ApiError, when the API server cannot be asked; nothing is known then.
+    Raises: KubeError, when the API server cannot be asked; nothing is known then.
     """
     known = store.of(kube, namespace, name, now)
     restatements, invalid = known.restatements, list(known.invalid)
@@ -206,7 +206,9 @@ def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], lis
     return tuple(found), invalid
 
 
-def _runs(kube: Kube, tables: Tables, dataset: Dataset, quick: CommitterView | None) -> tuple[Run, ...] | Unavailable:
+def _runs(
+    kube: Kube, tables: TableReader, dataset: Dataset, quick: CommitterView | None
+) -> tuple[Run, ...] | Unavailable:
     namespace, uid = dataset.meta.namespace, dataset.meta.uid
     selectors = (f"{LABEL_DATASET_UID}={uid}", member_label(uid))  # its own, and those that it shares
     jobs = [job for s in selectors for job in kube.list(JOBS, namespace, s)]

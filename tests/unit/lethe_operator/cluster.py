@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lethe_operator.kube import AlreadyExists, Conflict, Document, Kind, NotFound
+from lethe_operator.kube import AlreadyExists, Conflict, Document, NotFound, ResourceKind
 
 from tests.builders import NOW
 
@@ -14,27 +14,27 @@ from tests.builders import NOW
 class Cluster:
     """Speaks as lethe_operator.kube.Kube does."""
 
-    def __init__(self, *objects: tuple[Kind, Document]) -> None:
+    def __init__(self, *objects: tuple[ResourceKind, Document]) -> None:
         self.objects: dict[tuple[str, str, str], Document] = {}
         self.version = 1  # that of the builders' objects
         for kind, document in objects:
             self.create(kind, document["metadata"]["namespace"], document)
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Document:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
         try:
             return _copy(self.objects[kind.name, namespace, name])
         except KeyError:
             raise NotFound(404, "NotFound", f"{kind.name} {namespace}/{name}") from None
 
-    def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
+    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
         found = [o for (k, n, _), o in self.objects.items() if (k, n) == (kind.name, namespace)]
         return [_copy(o) for o in found if _selects(labels, o["metadata"].get("labels") or {})]
 
-    def pages(self, kind: Kind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
+    def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
         found = self.list(kind, namespace, labels)
         yield from (found[n : n + 500] for n in range(0, len(found), 500))
 
-    def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+    def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         key = (kind.name, namespace, document["metadata"]["name"])
         if key in self.objects:
             raise AlreadyExists(409, "AlreadyExists", str(key))
@@ -43,7 +43,9 @@ class Cluster:
         self.objects[key] = _copy({**document, "metadata": {**defaults, **document["metadata"]}})
         return _copy(self.objects[key])
 
-    def patch(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Document:
+    def patch(
+        self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+    ) -> Document:
         assert subresource in ("", "status")
         old = self.get(kind, namespace, name)
         version = (patch.get("metadata") or {}).get("resourceVersion")
@@ -54,7 +56,7 @@ class Cluster:
         self.objects[kind.name, namespace, name] = new
         return self.get(kind, namespace, name)
 
-    def delete(self, kind: Kind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
+    def delete(self, kind: ResourceKind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
         assert policy in ("Background", "Foreground")
         assert not uid or self.get(kind, namespace, name)["metadata"]["uid"] == uid
         self.objects.pop((kind.name, namespace, name), None)
@@ -87,25 +89,25 @@ class Client:
     after: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
-    def get(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def get(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("get", kind, *args, **kwargs)
 
-    def list(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def list(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("list", kind, *args, **kwargs)
 
-    def pages(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def pages(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return iter([self._ask("list", kind, *args, **kwargs)])
 
-    def create(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def create(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("create", kind, *args, **kwargs)
 
-    def patch(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def patch(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("patch", kind, *args, **kwargs)
 
-    def delete(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def delete(self, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         return self._ask("delete", kind, *args, **kwargs)
 
-    def _ask(self, verb: str, kind: Kind, *args: Any, **kwargs: Any) -> Any:
+    def _ask(self, verb: str, kind: ResourceKind, *args: Any, **kwargs: Any) -> Any:
         number = len(self.requests)
         self.requests.append(f"{verb} {kind.name}")
         self.before.get(number, lambda: None)()

@@ -18,7 +18,7 @@ from lethe.ledger.ledger import BatchEntry, Delta, Ledger
 from lethe.ledger_store import store as ledger_store
 from lethe_operator.build.names import shared
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Document
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH, LABEL_RUN_ID, RESULT_KEY, RUN_KEY
 from lethe_operator.settings import Settings
@@ -112,7 +112,7 @@ class SmallLake:
 
     def operator(self, client: Client | None = None, clock: Callable[[], datetime] = utc_now) -> Reconciler:
         """One that has just been started: it remembers nothing."""
-        return Reconciler(client or self.cluster, Tables(), Settings(), clock=clock)  # type: ignore[arg-type]
+        return Reconciler(client or self.cluster, TableReader(), Settings(), clock=clock)  # type: ignore[arg-type]
 
     def jobs(self) -> list[Document]:
         return self.cluster.list(JOBS, "ns")

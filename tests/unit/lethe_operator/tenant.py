@@ -10,9 +10,9 @@ from lethe.base import names
 from lethe.contract.result import Phase, Progress, RunResult
 from lethe.contract.run import RunSpec, parse_run
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, RESTATEMENTS, Away, Document, Kind, Refused
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, EVENTS, JOBS, RESTATEMENTS, Away, Document, Refused, ResourceKind
 from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings, SharedRuns
@@ -33,7 +33,7 @@ class Unreliable(Cluster):
     refuses = 0
     loses = 0
 
-    def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+    def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         if kind is JOBS and self.refuses:
             self.refuses -= 1
             raise Refused(403, "Forbidden", "exceeded quota")
@@ -58,7 +58,7 @@ class Tenant:
 
     def start_operator(self) -> None:
         """A new one, which remembers nothing."""
-        tables = Tables(listings=Listings(clock=lambda: self.now.timestamp()))
+        tables = TableReader(listings=Listings(clock=lambda: self.now.timestamp()))
         self.reconcile = Reconciler(self.cluster, tables, SETTINGS, clock=lambda: self.now)  # type: ignore[arg-type]
 
     def dataset(self, name: str, *batches: str, **spec: Any) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from lethe_operator.handlers import resources
 from lethe_operator.handlers import resync as pulse
-from lethe_operator.health import Health
+from lethe_operator.health import OperatorHealth
 from lethe_operator.kube import DATASETS, RESTATEMENTS
-from lethe_operator.observe.restatements import Restatements
+from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
 from tests.unit.lethe_operator.builders import a_dataset_body, a_restatement_body
@@ -34,8 +34,8 @@ def a_server(**spec: Any) -> Cluster:
 
 def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wrote_it_itself() -> None:
     """Each of thousands of statuses would be one more look at thousands of Restatements."""
-    server, known, queue = a_server(), Restatements(), Keys()
-    health = Health(lambda: 0.0, 15)
+    server, known, queue = a_server(), RestatementCache(), Keys()
+    health = OperatorHealth(lambda: 0.0, 15)
 
     def told(body: Any, deleted: bool = False) -> int:
         before = len(queue.added)
@@ -53,7 +53,7 @@ def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wro
 
 def test_what_is_listed_every_time_leaves_restatements_out_and_finds_their_datasets() -> None:
     """One that is not there as well: they are told so."""
-    client, known = Client(a_server(datasetRef={"name": "nobody"})), Restatements()
+    client, known = Client(a_server(datasetRef={"name": "nobody"})), RestatementCache()
     known.list(client, "ns")  # type: ignore[arg-type]
     client.requests.clear()
 
@@ -67,12 +67,12 @@ def test_what_is_listed_every_time_leaves_restatements_out_and_finds_their_datas
 def test_restatements_are_listed_when_their_time_has_come(
     monkeypatch: pytest.MonkeyPatch, every_seconds: float
 ) -> None:
-    client, queue, known = Client(a_server()), Keys(), Restatements()
+    client, queue, known = Client(a_server()), Keys(), RestatementCache()
     monkeypatch.setattr(pulse, "RESTATEMENTS_LISTED_EVERY_SECONDS", every_seconds)
 
     async def three_rounds() -> None:
         task = asyncio.create_task(
-            pulse.resync(queue, Health(lambda: 0.0, 15), client, known, ["ns"], 0.0)  # type: ignore[arg-type]
+            pulse.resync(queue, OperatorHealth(lambda: 0.0, 15), client, known, ["ns"], 0.0)  # type: ignore[arg-type]
         )
         while queue.added.count(FLIGHTS) < 3:
             await asyncio.sleep(0.001)

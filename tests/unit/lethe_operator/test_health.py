@@ -1,6 +1,6 @@
 """When the operator is no longer called alive."""
 
-from lethe_operator.health import Health
+from lethe_operator.health import OperatorHealth
 
 
 class Clock:
@@ -11,9 +11,9 @@ class Clock:
         return self.now
 
 
-def a_health() -> tuple[Health, Clock]:
+def a_health() -> tuple[OperatorHealth, Clock]:
     clock = Clock()
-    return Health(clock, resync_seconds=15), clock
+    return OperatorHealth(clock, resync_seconds=15), clock
 
 
 def test_a_watch_that_tells_of_every_change_is_alive() -> None:

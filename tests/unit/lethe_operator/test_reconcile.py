@@ -13,11 +13,11 @@ from lethe.ledger.ledger import BatchState
 from lethe_operator.apply import launch, status_pool
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assessment import Standing
-from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, Kind
+from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.restatements import Restatements
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import observe
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
@@ -46,8 +46,8 @@ def lake(bare: SmallLake) -> SmallLake:
     return bare
 
 
-def seen(lake: SmallLake, tables: Tables) -> World:
-    found = observe(lake.cluster, tables, Restatements(), IdLists(), "ns", "flights", utc_now(), Settings())  # type: ignore[arg-type]
+def seen(lake: SmallLake, tables: TableReader) -> World:
+    found = observe(lake.cluster, tables, RestatementCache(), IdLists(), "ns", "flights", utc_now(), Settings())  # type: ignore[arg-type]
     return found.world
 
 
@@ -60,7 +60,7 @@ def told(world: World) -> tuple[list[str], int, list[str]]:
 
 def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(lake: SmallLake) -> None:
     lake.commit(lake.promoted("A"))
-    tables = Tables()
+    tables = TableReader()
 
     first, second = seen(lake, tables), seen(lake, tables)
 
@@ -71,7 +71,7 @@ def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(lake: SmallLak
 
 def test_a_commit_since_the_listing_is_heeded_without_another(lake: SmallLake) -> None:
     """A batch is not proposed again while its buffer rests."""
-    tables = Tables(listings=Listings(clock=lambda: 1000.0))  # no time passes, so that it is listed once
+    tables = TableReader(listings=Listings(clock=lambda: 1000.0))  # no time passes, so that it is listed once
     lake.commit(a_batch("X", BatchState.REVERTED))
     assert told(seen(lake, tables))[0] == ["A", "B"]
 
@@ -83,7 +83,7 @@ def test_a_commit_since_the_listing_is_heeded_without_another(lake: SmallLake) -
 
 
 def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
-    world = seen(bare, Tables())
+    world = seen(bare, TableReader())
 
     assert isinstance(world.table, NoTable)
     assert told(world) == (["A", "B"], 0, [])
@@ -91,7 +91,7 @@ def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
 
 def test_nothing_is_listed_while_nobody_knows_what_is_promoted(lake: SmallLake, tmp_path: Path) -> None:
     """Every batch would seem to wait. What was listed before is still told."""
-    fresh, tables = Tables(), Tables()
+    fresh, tables = TableReader(), TableReader()
     lake.commit(lake.promoted("A"))
     seen(lake, tables)
     (tmp_path / "c.db").rename(tmp_path / "away.db")
@@ -104,7 +104,7 @@ def test_nothing_is_listed_while_nobody_knows_what_is_promoted(lake: SmallLake, 
 
 
 def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(lake: SmallLake) -> None:
-    tables = Tables()
+    tables = TableReader()
     lake.commit(lake.promoted("A"))
     seen(lake, tables)
     assert tables.listings.taken("ns/flights") is not None
@@ -302,7 +302,7 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
     answers = iter([True] * 40)
     asked: list[str] = []
 
-    def written(kind: Kind, namespace: str, name: str, *args: Any) -> Any:
+    def written(kind: ResourceKind, namespace: str, name: str, *args: Any) -> Any:
         if kind is not RESTATEMENTS:
             return patch(kind, namespace, name, *args)
         with lock:

@@ -11,7 +11,7 @@ from lethe.ledger.ledger import EMPTY, Ledger
 
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.conditions import timestamp
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement.row_search_gate import waits_for_batches
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.failures import back_off_seconds
@@ -29,7 +29,7 @@ RUNNING: Final = "Running"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConsolidationDecision:
     """The decision in words: Due, Later or Running. `next_time`: when that changes by itself, as far as is known. The same
     as long as nothing changes, since it is part of the status."""
 
@@ -55,34 +55,36 @@ class ConsolidationVerdict:
     latest_run: Run | None = None
     look_again: datetime | None = None
     abandoned: tuple[str, ...] = ()
-    outcome: Outcome | None = None
+    outcome: ConsolidationDecision | None = None
 
 
 def ledger_of(world: World) -> Ledger:
     return world.table.ledger if isinstance(world.table, TableView) else EMPTY
 
 
-def triggered(buffer: BufferDigest, spec: ConsolidationSpec, now: datetime) -> Outcome:
+def triggered(buffer: BufferDigest, spec: ConsolidationSpec, now: datetime) -> ConsolidationDecision:
     """Whether a run is due by what waits: batches, bytes or age."""
     count, size = buffer.batches, buffer.bytes
     if not count:
-        return Outcome(LATER, Reason.NOTHING_WAITS, "No batch waits.")
+        return ConsolidationDecision(LATER, Reason.NOTHING_WAITS, "No batch waits.")
     if not buffer.oldest:
-        return Outcome(
+        return ConsolidationDecision(
             LATER, Reason.BUFFER_BEING_LISTED, f"{count} batches wait; the next listing tells which go first."
         )
     since = buffer.oldest[0].oldest_time
     ripe = since + timedelta(seconds=spec.max_age_seconds)
     if count >= spec.min_batches:
-        return Outcome(DUE, Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}.")
+        return ConsolidationDecision(
+            DUE, Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}."
+        )
     if size >= spec.min_bytes:
         text = f"{written(size)} wait, minBytes is {written(spec.min_bytes)}."
-        return Outcome(DUE, Reason.ENOUGH_BYTES, text)
+        return ConsolidationDecision(DUE, Reason.ENOUGH_BYTES, text)
     if ripe <= now:
         text = f"The oldest batch waits since {timestamp(since)}, maxAgeSeconds is {spec.max_age_seconds}."
-        return Outcome(DUE, Reason.OLD_ENOUGH, text)
+        return ConsolidationDecision(DUE, Reason.OLD_ENOUGH, text)
     text = f"{count} of {spec.min_batches} batches, {written(size)} of {written(spec.min_bytes)}; due by age at "
-    return Outcome(LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
+    return ConsolidationDecision(LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
 
 
 def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSpec) -> tuple[WaitingBatch, ...]:
@@ -98,7 +100,7 @@ def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSpec) -> tuple[Wai
 
 
 def decide_consolidation(
-    dataset: Dataset, world: World, held: Blocker | None, now: datetime, settings: Settings
+    dataset: Dataset, world: World, held: RunBlocker | None, now: datetime, settings: Settings
 ) -> ConsolidationVerdict:
     """Say which consolidation is to start, or when to look again.
 
@@ -111,7 +113,7 @@ def decide_consolidation(
     if held is None or isinstance(verdict.latest, Going):
         return verdict
     text = "Nothing is started; the conditions Ready and Paused say why."
-    return replace(verdict, outcome=Outcome(LATER, Reason.DATASET_NOT_READY, text))
+    return replace(verdict, outcome=ConsolidationDecision(LATER, Reason.DATASET_NOT_READY, text))
 
 
 def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
@@ -121,7 +123,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     latest = runs[-1] if runs else None
     stands = judge(latest, generation, settings) if latest else None
     if isinstance(stands, Going):
-        outcome = Outcome(RUNNING, Reason.RUNNING, f"{stands.attempt.job} is under way.")
+        outcome = ConsolidationDecision(RUNNING, Reason.RUNNING, f"{stands.attempt.job} is under way.")
         return ConsolidationVerdict(None, stands, latest, outcome=outcome)
     if not isinstance(world.buffer, BufferDigest):
         return ConsolidationVerdict(None, stands, latest, outcome=_unlisted(world.buffer))
@@ -136,7 +138,7 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     outcome = triggered(world.buffer, spec, now)
     if outcome.decision != DUE and waits_for_batches(world):
         text = "A Restatement that finds rows by their values waits for batches that came before it."
-        outcome = Outcome(DUE, Reason.WAITS_FOR_BATCHES, text)
+        outcome = ConsolidationDecision(DUE, Reason.WAITS_FOR_BATCHES, text)
     if spec.suspend:
         outcome = _suspended(outcome.message)
     if outcome.decision != DUE:
@@ -158,25 +160,25 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     return ConsolidationVerdict(launch, stands, latest, None, abandoned, outcome)
 
 
-def _unlisted(buffer: NotListed | Unavailable) -> Outcome:
+def _unlisted(buffer: NotListed | Unavailable) -> ConsolidationDecision:
     if isinstance(buffer, Unavailable):
-        return Outcome(LATER, buffer.reason, "The buffer cannot be listed; the condition Ready says why.")
-    return Outcome(LATER, Reason.BUFFER_BEING_LISTED, "The buffer is being listed for the first time.")
+        return ConsolidationDecision(LATER, buffer.reason, "The buffer cannot be listed; the condition Ready says why.")
+    return ConsolidationDecision(LATER, Reason.BUFFER_BEING_LISTED, "The buffer is being listed for the first time.")
 
 
-def _suspended(message: str) -> Outcome:
-    return Outcome(LATER, Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
+def _suspended(message: str) -> ConsolidationDecision:
+    return ConsolidationDecision(LATER, Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
 
 
-def _paused(stands: Verdict | None, not_before: datetime | None) -> Outcome:
+def _paused(stands: Verdict | None, not_before: datetime | None) -> ConsolidationDecision:
     if not isinstance(stands, GivenUp):
         text = "The last run ended without settling these batches; they are tried again after a pause."
-        return Outcome(LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
+        return ConsolidationDecision(LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
     if not_before is None:
         text = "The run over these batches failed for good; it is tried again when the Dataset or its batches change."
     else:
         text = "The last run failed for good; other batches are tried after a pause."
-    return Outcome(LATER, stands.reason, text, not_before)
+    return ConsolidationDecision(LATER, stands.reason, text, not_before)
 
 
 def _unfinished(
@@ -195,7 +197,7 @@ def _unfinished(
         outcome = _suspended(f"A run over {len(left)} batches is not done yet.")
         return ConsolidationVerdict(None, stands, run, at if at > now else None, outcome=outcome)
     if at > now:
-        outcome = Outcome(DUE, reason, f"{text} Attempt {stands.number} follows at {timestamp(at)}.", at)
+        outcome = ConsolidationDecision(DUE, reason, f"{text} Attempt {stands.number} follows at {timestamp(at)}.", at)
         return ConsolidationVerdict(None, stands, run, at, outcome=outcome)
     launch = Launch(
         intent.model_copy(update={"attempt": stands.number}),
@@ -203,7 +205,7 @@ def _unfinished(
         generation=dataset.meta.generation,
         why=f"attempt {stands.number} over {len(left)} batches",
     )
-    outcome = Outcome(DUE, reason, f"Attempt {stands.number} over {len(left)} batches is being started.")
+    outcome = ConsolidationDecision(DUE, reason, f"Attempt {stands.number} over {len(left)} batches is being started.")
     return ConsolidationVerdict(launch, stands, run, outcome=outcome)
 
 

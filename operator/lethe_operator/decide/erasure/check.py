@@ -13,7 +13,7 @@ from lethe.contract.run import RunKind
 from lethe.ledger.erasure import Blocker, Erasure, Holder
 
 from lethe_operator.decide.actions import Launch, earliest
-from lethe_operator.decide.guards.preconditions import Blocker as Stop
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.retry import Again, Ended, GivenUp, Going, Verdict, judge
@@ -36,7 +36,7 @@ class ErasuresVerdict:
 
 
 def decide_erasures(
-    dataset: Dataset, world: World, stops: Stop | None, now: datetime, settings: Settings
+    dataset: Dataset, world: World, stops: RunBlocker | None, now: datetime, settings: Settings
 ) -> ErasuresVerdict:
     """Say whether a run is to look at the erasures now, or when to ask again. It never runs beside a vacuum."""
     runs = [r for r in world.runs if r.kind is RunKind.VACUUM and r.for_erasures]

@@ -10,7 +10,7 @@ from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.conditions import UNKNOWN
 from lethe_operator.decide.erasure import status as erasure_status
 from lethe_operator.decide.guards import boundaries
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.guards.references import misplaced
 from lethe_operator.decide.restatement import id_list as id_lists
 from lethe_operator.decide.restatement import row_search_gate as erasure
@@ -37,7 +37,7 @@ def stand(
     restatement: Restatement,
     dataset: Dataset,
     world: World,
-    blocker: Blocker | None,
+    blocker: RunBlocker | None,
     trial: Trial,
     now: datetime,
     settings: Settings,
@@ -68,7 +68,7 @@ def _wanted(
     restatement: Restatement,
     dataset: Dataset,
     world: World,
-    blocker: Blocker | None,
+    blocker: RunBlocker | None,
     trial: Trial,
     now: datetime,
     settings: Settings,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe_operator.decide.vacuum.history import Memory, Plan
+from lethe_operator.decide.vacuum.history import Plan, VacuumHistory
 from lethe_operator.resources.common import APPROVE
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.quantity import written
@@ -31,7 +31,9 @@ class PlanFirst:
     """There is no plan, or it is too old."""
 
 
-def approval(dataset: Dataset, memory: Memory, state: str, used: bool, now: datetime) -> Approved | Ask | PlanFirst:
+def approval(
+    dataset: Dataset, memory: VacuumHistory, state: str, used: bool, now: datetime
+) -> Approved | Ask | PlanFirst:
     """How a vacuum stands that would be made for `state`, see `vacuum_memory.state_of`.
 
     Args:

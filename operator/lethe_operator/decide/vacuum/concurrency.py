@@ -22,7 +22,7 @@ NAMED_AT_MOST: Final = 3
 
 
 @dataclass(frozen=True)
-class Candidate:
+class WaitingVacuum:
     """A Dataset that only waits for a place; `urgent`: its evictBy is due."""
 
     dataset: str
@@ -44,7 +44,7 @@ def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> Pla
     )
 
 
-def waits_for(place: Place, me: Candidate, dataset: Dataset, world: World, now: datetime) -> str:
+def waits_for(place: Place, me: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> str:
     """Whom it waits for, as a sentence; "": nobody."""
     running = place.taken(world.vacuums, dataset.meta.uid)
     free = place.at_most - len(running)
@@ -62,13 +62,13 @@ def waits_for(place: Place, me: Candidate, dataset: Dataset, world: World, now: 
     return f"Under VacuumPolicy {place.policy} it is the turn of {_named(names)} first."
 
 
-def _candidates(place: Place, world: World) -> list[Candidate]:
+def _candidates(place: Place, world: World) -> list[WaitingVacuum]:
     found = []
     for other in world.neighbours:
         told = other.status.get("vacuum") or {}
         since = parsed_time(told.get("waitingSince"))
         if since is not None and other.meta.uid in place.uids and not other.paused:
-            found.append(Candidate(other.meta.name, since, told.get("dueReason") == Reason.EVICT_BY_NEAR))
+            found.append(WaitingVacuum(other.meta.name, since, told.get("dueReason") == Reason.EVICT_BY_NEAR))
     return found
 
 

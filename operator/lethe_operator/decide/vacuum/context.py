@@ -9,7 +9,7 @@ from lethe.contract.run import Maintenance, VacuumSpec
 
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.vacuum.deadline import Deadline, deadline, first_evict_by
-from lethe_operator.decide.vacuum.history import PLANNED, Memory, state_of
+from lethe_operator.decide.vacuum.history import PLANNED, VacuumHistory, state_of
 from lethe_operator.decide.vacuum.triggers import NotYet, fired
 from lethe_operator.decide.vacuum.window import Hours, hours
 from lethe_operator.reasons import Reason
@@ -50,14 +50,14 @@ class Later:
 
 
 @dataclass(frozen=True)
-class Case:
+class VacuumContext:
     """`runs`: all vacuums that are known, the oldest first."""
 
     dataset: Dataset
     policy: VacuumPolicy | None
     view: TableView
     runs: tuple[Run, ...]
-    memory: Memory
+    memory: VacuumHistory
     now: datetime
 
     @property

@@ -14,16 +14,16 @@ from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 from lethe_operator.decide.actions import Launch, earliest
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.guards import boundaries
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.policy_match import Match, match
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.approval import Approved, Ask, approval, request
-from lethe_operator.decide.vacuum.concurrency import Candidate, place_of, waits_for
-from lethe_operator.decide.vacuum.context import Case, Due, Later, asked_key
-from lethe_operator.decide.vacuum.history import Memory, remembered
-from lethe_operator.decide.vacuum.status import DUE, LATER, NEEDS_APPROVAL, RUNNING, Answer
+from lethe_operator.decide.vacuum.concurrency import WaitingVacuum, place_of, waits_for
+from lethe_operator.decide.vacuum.context import Due, Later, VacuumContext, asked_key
+from lethe_operator.decide.vacuum.history import VacuumHistory, remembered
+from lethe_operator.decide.vacuum.status import DUE, LATER, NEEDS_APPROVAL, RUNNING, VacuumDecision
 from lethe_operator.decide.vacuum.window import Unusable, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
@@ -52,7 +52,7 @@ class VacuumVerdict:
 
 
 def decide_vacuum(
-    dataset: Dataset, world: World, blocker: Blocker | None, now: datetime, settings: Settings
+    dataset: Dataset, world: World, blocker: RunBlocker | None, now: datetime, settings: Settings
 ) -> VacuumVerdict:
     """Say whether a vacuum is to start. It may run beside runs that commit, but never beside another one of the same table."""
     found = match(world.policies, dataset.meta.labels)
@@ -61,20 +61,22 @@ def decide_vacuum(
     verdict = judge(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None
     memory = remembered(dataset.status.get("vacuum") or {}, runs, view)
-    case = Case(dataset, found.decides, view, runs, memory, now) if view is not None else None
+    case = VacuumContext(dataset, found.decides, view, runs, memory, now) if view is not None else None
     deciding = _Deciding(case, world, settings) if case is not None else None
     if isinstance(verdict, Going):
-        answer = Answer(RUNNING, Reason.RUNNING, f"{verdict.attempt.job} is under way.")
+        answer = VacuumDecision(RUNNING, Reason.RUNNING, f"{verdict.attempt.job} is under way.")
     elif blocker is not None or deciding is None:
-        answer = Answer(LATER, Reason.DATASET_NOT_READY, blocker.message if blocker else "The table is not there yet.")
+        answer = VacuumDecision(
+            LATER, Reason.DATASET_NOT_READY, blocker.message if blocker else "The table is not there yet."
+        )
     elif outside := boundaries.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
-        answer = Answer(LATER, Reason.OUTSIDE_BOUNDARY, outside)
+        answer = VacuumDecision(LATER, Reason.OUTSIDE_BOUNDARY, outside)
     elif latest is not None and latest.intent is not None and isinstance(verdict, Fresh | Again):
         tried = deciding.retry(latest, latest.intent, verdict)
         answer = tried if tried is not None else replace(deciding.new(), abandoned=(latest.run_id,))
         verdict = verdict if tried is not None else None
     elif isinstance(verdict, GivenUp) and (pause := _pause(verdict, settings)) > now:
-        answer = Answer(LATER, verdict.reason, verdict.message, look_again=pause)
+        answer = VacuumDecision(LATER, verdict.reason, verdict.message, look_again=pause)
     else:
         answer = deciding.new()
     return _verdict(dataset, found, case, memory, answer, verdict, runs, now)
@@ -82,20 +84,20 @@ def decide_vacuum(
 
 @dataclass(frozen=True)
 class _Deciding:
-    case: Case
+    case: VacuumContext
     world: World
     settings: Settings
 
-    def new(self) -> Answer:
+    def new(self) -> VacuumDecision:
         """Whether a run that was not thought of before starts."""
         wanted = self.case.question()
         if isinstance(wanted, Later):
-            return Answer(LATER, wanted.reason, wanted.message, look_again=wanted.look_again)
+            return VacuumDecision(LATER, wanted.reason, wanted.message, look_again=wanted.look_again)
         if self.case.is_manual:
             return self._with_approval(wanted)
         return self._start(wanted, run_specs.vacuum(self.case.dataset, wanted.key, self.case.spec(wanted)))
 
-    def _with_approval(self, due: Due) -> Answer:
+    def _with_approval(self, due: Due) -> VacuumDecision:
         case = self.case
         key = due.key if due.asked else case.next_key(f"{APPROVE}\n{case.approved}")
         state, again = case.state(due.batch_ids), self._again(key)
@@ -109,12 +111,14 @@ class _Deciding:
             text = f"{_sentence(due.message)} {request(case.dataset, stands.plan)}"
             if stands.renewed is not None:
                 text = f"{text} Tombstones have changed since; it is planned anew at {stands.renewed:%H:%MZ}."
-            return Answer(
+            return VacuumDecision(
                 NEEDS_APPROVAL, Reason.NEEDS_APPROVAL, text, look_again=stands.renewed, due_reason=str(due.reason)
             )
         plan_key = f"plan\n{case.view.head_id}\n{state}"
         if case.is_known(plan_key):
-            return Answer(LATER, Reason.NOTHING_LEFT, f"A plan for snapshot {case.view.head_id} was made already.")
+            return VacuumDecision(
+                LATER, Reason.NOTHING_LEFT, f"A plan for snapshot {case.view.head_id} was made already."
+            )
         planning = replace(due, message=f"{due.message}; it is planned for approval")
         return self._start(planning, run_specs.vacuum(case.dataset, plan_key, case.spec(due, plan_only=True)))
 
@@ -125,7 +129,7 @@ class _Deciding:
         committed = run is not None and self.case.view.has_committed(run)
         return verdict.number if isinstance(verdict, Again) and not committed else None
 
-    def retry(self, run: Run, intent: RunSpec, verdict: Fresh | Again) -> Answer | None:
+    def retry(self, run: Run, intent: RunSpec, verdict: Fresh | Again) -> VacuumDecision | None:
         """What becomes of a run that was started before, under what the policy says now; None: nothing, since it has done
         something, or is not wanted so any more."""
         case, spec = self.case, intent.vacuum
@@ -133,7 +137,7 @@ class _Deciding:
             return None
         if isinstance(verdict, Again) and verdict.at > case.now:
             text = f"{verdict.message} Attempt {verdict.number} follows at {verdict.at:%H:%M:%SZ}."
-            return Answer(DUE, verdict.reason, text, look_again=verdict.at)
+            return VacuumDecision(DUE, verdict.reason, text, look_again=verdict.at)
         reason = verdict.reason if isinstance(verdict, Again) else Reason.QUEUED
         urgent = case.deadline is not None and case.deadline.starts_by <= case.now
         asked = self._was_asked_for(run)
@@ -157,7 +161,7 @@ class _Deciding:
 
     # --- what may still keep it --------------------------------------------------------------------------------------
 
-    def _start(self, due: Due, run: RunSpec) -> Answer:
+    def _start(self, due: Due, run: RunSpec) -> VacuumDecision:
         """The run, unless the window is closed or others go first."""
         case, spec = self.case, run.vacuum
         assert spec is not None
@@ -166,18 +170,18 @@ class _Deciding:
         if case.rules.window is not None and not due.overrides_window and not spec.plan_only:
             window = hours(case.rules.window, case.now)
             if isinstance(window, Unusable):
-                return Answer(DUE, window.reason, f"{said} {window.message}", due_reason=reason)
+                return VacuumDecision(DUE, window.reason, f"{said} {window.message}", due_reason=reason)
             if window.closes is None:
                 text = f"{said} The window opens at {timestamp(window.opens)}."
-                return Answer(
+                return VacuumDecision(
                     DUE, Reason.WINDOW_CLOSED, text, look_again=window.opens, next_time=window.opens, due_reason=reason
                 )
             closes = window.closes
         place = place_of(case.dataset, case.policy, self.world)
         if place is not None:
-            me = Candidate(case.dataset.meta.name, case.memory.waiting_since or case.now, due.urgent)
+            me = WaitingVacuum(case.dataset.meta.name, case.memory.waiting_since or case.now, due.urgent)
             if others := waits_for(place, me, case.dataset, self.world, case.now):
-                return Answer(
+                return VacuumDecision(
                     DUE,
                     Reason.WAITS_FOR_OTHER_VACUUMS,
                     f"{said} {others}",
@@ -187,7 +191,7 @@ class _Deciding:
                 )
         timed = run.model_copy(update={"vacuum": self._timed(spec, closes)})
         launch = Launch(timed, case.view.total_bytes, case.dataset.meta.generation, due.message, place=place)
-        return Answer(DUE, due.reason, said, launch, due_reason=reason)
+        return VacuumDecision(DUE, due.reason, said, launch, due_reason=reason)
 
     def _timed(self, spec: VacuumSpec, closes: datetime | None) -> VacuumSpec:
         """With when it has to end."""
@@ -201,9 +205,9 @@ class _Deciding:
 def _verdict(
     dataset: Dataset,
     found: Match,
-    case: Case | None,
-    memory: Memory,
-    answer: Answer,
+    case: VacuumContext | None,
+    memory: VacuumHistory,
+    answer: VacuumDecision,
     verdict: Verdict | None,
     runs: tuple[Run, ...],
     now: datetime,
@@ -227,7 +231,7 @@ def _verdict(
     )
 
 
-def _needed(dataset: Dataset, case: Case | None) -> frozenset[str]:
+def _needed(dataset: Dataset, case: VacuumContext | None) -> frozenset[str]:
     """As long as an annotation stands, the runs that it led to say that it was heard."""
     if case is None:
         return frozenset()

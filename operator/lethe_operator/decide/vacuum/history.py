@@ -55,7 +55,7 @@ class LastRun:
 
 
 @dataclass(frozen=True)
-class Memory:
+class VacuumHistory:
     """`waiting_since`: since when it only waits for a place among the vacuums of its policy."""
 
     measured: Measured = UNMEASURED
@@ -86,7 +86,7 @@ def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | N
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
-def remembered(status: Mapping[str, Any], runs: Iterable[Run], view: TableView | None) -> Memory:
+def remembered(status: Mapping[str, Any], runs: Iterable[Run], view: TableView | None) -> VacuumHistory:
     """What `status.vacuum` says, and the run that has ended since. That is looked at once there is a table to compare with."""
     known = _of_status(status)
     ended = [(r, a) for r in runs for a in r.attempts if a.state is AttemptState.SUCCEEDED and a.finished is not None]
@@ -100,7 +100,7 @@ def remembered(status: Mapping[str, Any], runs: Iterable[Run], view: TableView |
     return _after(known, run, attempt, view)
 
 
-def _after(known: Memory, run: Run, attempt: Attempt, view: TableView) -> Memory:
+def _after(known: VacuumHistory, run: Run, attempt: Attempt, view: TableView) -> VacuumHistory:
     result, spec = attempt.result, run.intent.vacuum if run.intent else None
     assert attempt.finished is not None
     if result is not None and result.plan is not None and _is_another_plan(result, spec):
@@ -176,9 +176,9 @@ def _plan_as_status(plan: Plan) -> dict[str, Any]:
     return document
 
 
-def _of_status(status: Mapping[str, Any]) -> Memory:
+def _of_status(status: Mapping[str, Any]) -> VacuumHistory:
     last, plan = status.get("lastRun"), status.get("plan")
-    return Memory(
+    return VacuumHistory(
         measured=Measured.of_status(status.get("measured") or {}),
         last=_last_of_status(last) if last else None,
         plan=_plan_of_status(plan) if plan else None,

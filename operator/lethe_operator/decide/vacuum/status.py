@@ -11,9 +11,9 @@ from lethe_operator.decide.erasure.status import overdue
 from lethe_operator.decide.policy_match import Match
 from lethe_operator.decide.runs.failures import failure
 from lethe_operator.decide.runs.history import MESSAGE_AT_MOST, outcome
-from lethe_operator.decide.vacuum.context import Case, asked_key
+from lethe_operator.decide.vacuum.context import VacuumContext, asked_key
 from lethe_operator.decide.vacuum.deadline import Deadline
-from lethe_operator.decide.vacuum.history import Memory
+from lethe_operator.decide.vacuum.history import VacuumHistory
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
@@ -39,7 +39,7 @@ _TOLD: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Answer:
+class VacuumDecision:
     """The decision in words, and what comes of it. `next_time`: when that changes by itself, as far as it is shown;
     `waiting_since`: it only waits for a place; `due_reason`: why one is wanted that does not start."""
 
@@ -57,9 +57,9 @@ class Answer:
 def status(
     dataset: Dataset,
     policy: VacuumPolicy | None,
-    case: Case | None,
-    memory: Memory,
-    answer: Answer,
+    case: VacuumContext | None,
+    memory: VacuumHistory,
+    answer: VacuumDecision,
     runs: Sequence[Run],
 ) -> dict[str, Any]:
     """`status.vacuum` of a Dataset. The same as long as nothing changes."""
@@ -88,7 +88,7 @@ def status(
     return document
 
 
-def _requested(dataset: Dataset, case: Case | None, runs: Sequence[Run]) -> dict[str, Any]:
+def _requested(dataset: Dataset, case: VacuumContext | None, runs: Sequence[Run]) -> dict[str, Any]:
     """What became of the annotation that asks for a vacuum."""
     value = dataset.meta.annotations.get(VACUUM_NOW, "")
     if not value.strip():
@@ -114,7 +114,7 @@ def _requested(dataset: Dataset, case: Case | None, runs: Sequence[Run]) -> dict
 
 
 def entries(
-    dataset: Dataset, found: Match, case: Case | None, memory: Memory, answer: Answer
+    dataset: Dataset, found: Match, case: VacuumContext | None, memory: VacuumHistory, answer: VacuumDecision
 ) -> dict[str, dict[str, Any]]:
     """The Dataset's entry in the status of each policy that selects it, by the policy's name."""
 
@@ -158,7 +158,9 @@ def entries(
     return told
 
 
-def on_time(dataset: Dataset, policy: VacuumPolicy | None, case: Case, answer: Answer) -> Condition | None:
+def on_time(
+    dataset: Dataset, policy: VacuumPolicy | None, case: VacuumContext, answer: VacuumDecision
+) -> Condition | None:
     """Whether bytes will be gone, and seen to be, by the first evictBy, as far as is known: told when it can still be helped.
     None: nothing has an evictBy."""
     ledger = case.view.ledger
@@ -174,7 +176,7 @@ def on_time(dataset: Dataset, policy: VacuumPolicy | None, case: Case, answer: A
 
 
 def _purged_on_time(
-    dataset: Dataset, policy: VacuumPolicy | None, due: Deadline, answer: Answer, now: datetime
+    dataset: Dataset, policy: VacuumPolicy | None, due: Deadline, answer: VacuumDecision, now: datetime
 ) -> Condition:
     by = f"Dataset {dataset.meta.name}: bytes must be gone by {timestamp(due.evict_by)}"
 

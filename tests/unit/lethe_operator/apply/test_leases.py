@@ -9,7 +9,7 @@ from lethe_operator.apply.leases import Leases
 from lethe_operator.decide.leadership import LEASE, LEASE_SECONDS, RENEW_EVERY_SECONDS, RENEW_WITHIN_SECONDS
 from lethe_operator.kube import DATASETS, LEASES, Away, Refused
 from lethe_operator.metrics import Metrics
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
@@ -140,7 +140,7 @@ def test_an_operator_that_does_not_act_starts_no_run_and_writes_no_status(
     idle = Client(lake.cluster)
 
     def reconciler(kube: Any, leases: Leases) -> Reconciler:
-        return Reconciler(kube, Tables(), Settings(), acts_in=leases.acts_in)
+        return Reconciler(kube, TableReader(), Settings(), acts_in=leases.acts_in)
 
     assert reconciler(idle, second)(key) is None
     assert idle.requests == []

@@ -16,7 +16,7 @@ from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta
 from lethe.restatement.record import recalled
 from lethe_operator.kube import EVENTS, RESTATEMENTS
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import InvalidSettings, Settings, with_files
@@ -74,7 +74,7 @@ def close(lake: SmallLake, made: Record, folder: str = "_erasures") -> Path:
 
 
 def reconcile(lake: SmallLake, signer: Signer | None = SIGNER) -> None:
-    Reconciler(lake.cluster, Tables(), Settings(signer=signer))(FLIGHTS)  # type: ignore[arg-type]
+    Reconciler(lake.cluster, TableReader(), Settings(signer=signer))(FLIGHTS)  # type: ignore[arg-type]
 
 
 def status(lake: SmallLake) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lethe_operator.build.job import job
 from lethe_operator.build.sizing import Size, size
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
-from lethe_operator.settings import Committer, RunLimits, Settings
+from lethe_operator.settings import CommitterSettings, RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from lethe_spark.run import rpc_secret
 
@@ -227,7 +227,7 @@ def bindings(objects: tuple[dict[str, Any], ...]) -> dict[str, list[str]]:
 
 
 def test_a_driver_without_executors_may_touch_its_own_config_map_and_no_pod() -> None:
-    objects = dataset_objects(DATASET, Committer(), with_executors=False)
+    objects = dataset_objects(DATASET, CommitterSettings(), with_executors=False)
 
     assert [o["kind"] for o in objects] == ["ConfigMap", "ServiceAccount", "Role", "RoleBinding"]
     assert {"flights-runs"} == {o["metadata"]["name"] for o in objects}
@@ -237,7 +237,7 @@ def test_a_driver_without_executors_may_touch_its_own_config_map_and_no_pod() ->
 
 
 def test_a_driver_with_executors_has_an_account_of_its_own() -> None:
-    objects = dataset_objects(DATASET, Committer(), with_executors=True)
+    objects = dataset_objects(DATASET, CommitterSettings(), with_executors=True)
 
     assert bindings(objects) == {
         "flights-runs": ["flights-runs"],
@@ -248,7 +248,7 @@ def test_a_driver_with_executors_has_an_account_of_its_own() -> None:
 
 
 def test_the_committer_may_report_and_nothing_else() -> None:
-    objects = dataset_objects(DATASET, Committer(enabled=True), with_executors=False)
+    objects = dataset_objects(DATASET, CommitterSettings(enabled=True), with_executors=False)
 
     assert bindings(objects)["lethe-committer"] == ["flights-reports"]
     assert [o["rules"] for o in objects if o["kind"] == "Role"] == [[ITS_CONFIG_MAP]] * 2
@@ -256,7 +256,7 @@ def test_the_committer_may_report_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("chosen", [ALONE, WIDE], ids=["alone", "with executors"])
 def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
-    accounts = [o for o in dataset_objects(DATASET, Committer(), True) if o["kind"] == "ServiceAccount"]
+    accounts = [o for o in dataset_objects(DATASET, CommitterSettings(), True) if o["kind"] == "ServiceAccount"]
 
     assert [a["automountServiceAccountToken"] for a in accounts] == [False] * 3
     assert True is a_job(chosen)["spec"]["template"]["spec"]["automountServiceAccountToken"]

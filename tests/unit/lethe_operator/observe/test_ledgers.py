@@ -7,7 +7,7 @@ from typing import Any
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe.ledger.parts import Interval
 from lethe_operator.decide.dataset import decide
-from lethe_operator.observe.ledgers import Asked, Lookup, asked_by
+from lethe_operator.observe.ledgers import LedgerKeys, Lookup, asked_by
 
 from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.unit.lethe_operator.builders import (
@@ -98,7 +98,7 @@ def test_the_same_ledger_is_asked_for_a_key_once() -> None:
     ledger, lookup = in_files(a_ledger(batches=[a_batch("A")])), Lookup()
 
     for keys in ({"A", "B"}, {"A", "B"}, {"B", "C"}):
-        found = lookup.known(ledger, Asked(frozenset(keys)))
+        found = lookup.known(ledger, LedgerKeys(frozenset(keys)))
 
     assert sorted(ledger.batches.asked) == ["A", "B", "C"]  # type: ignore[attr-defined]
     assert set(found.batches) == set()

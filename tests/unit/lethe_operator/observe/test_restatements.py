@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assessment import Standing
-from lethe_operator.kube import RESTATEMENTS, Document, Kind
-from lethe_operator.observe.restatements import Found, Restatements
+from lethe_operator.kube import RESTATEMENTS, Document, ResourceKind
+from lethe_operator.observe.restatements import RestatementCache, RestatementsOfDataset
 from lethe_operator.resources.common import is_newer
 from lethe_operator.resources.restatement import parse_restatement
 
@@ -32,7 +32,7 @@ def version(number: int, **meta: Any) -> dict[str, Any]:
     return {"resourceVersion": str(number), **meta}
 
 
-def names(found: Found) -> list[str]:
+def names(found: RestatementsOfDataset) -> list[str]:
     return [r.meta.name for r in found.restatements]
 
 
@@ -42,7 +42,7 @@ class Story:
     def __init__(self, *names: str) -> None:
         self.server = Cluster()
         self.client = Client(self.server)
-        self.known = Restatements()
+        self.known = RestatementCache()
         for name in names:
             self.create(name)
 
@@ -57,7 +57,7 @@ class Story:
     def tell(self, body: Document, deleted: bool = False) -> bool:
         return self.known.heard(deleted, body)
 
-    def found(self, dataset: str = "flights") -> Found:
+    def found(self, dataset: str = "flights") -> RestatementsOfDataset:
         return self.known.of(self.client, "ns", dataset, NOW)  # type: ignore[arg-type]
 
     def list(self) -> dict[str, str]:
@@ -169,7 +169,7 @@ def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatc
     story = Story("a", "b")
     story.found()
 
-    def pages(kind: Kind, namespace: str) -> Iterator[Sequence[Document]]:
+    def pages(kind: ResourceKind, namespace: str) -> Iterator[Sequence[Document]]:
         page = story.server.list(kind, namespace)
         story.tell(story.server.get(kind, namespace, "a"), deleted=True)
         story.tell(story.server.patch(kind, namespace, "b", {"spec": {"suspend": True}}))
@@ -259,7 +259,7 @@ def test_one_whose_time_to_live_is_over_is_looked_at_and_until_then_its_end_is_t
 
 def test_those_that_are_done_take_little_memory_and_no_time() -> None:
     """Whole, each takes 8 kB, and parsing it at each look 0.1 ms: 20,000 would take 160 MB and two seconds."""
-    count, known = 4000, Restatements()
+    count, known = 4000, RestatementCache()
     known.list(Cluster(), "ns")  # type: ignore[arg-type]
     tracemalloc.start()
     try:
@@ -283,7 +283,7 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
 
 def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
-    count, known = 1000, Restatements()
+    count, known = 1000, RestatementCache()
     known.list(Cluster(), "ns")  # type: ignore[arg-type]
     waits = restatement_status.status(a_restatement(), Standing("Queued", "Unknown", "Queued", "It waits."), NOW)
     sent = [
@@ -346,7 +346,7 @@ def test_thousands_that_have_succeeded_are_not_unpacked_to_see_how_their_erasure
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither those whose rows need not go, nor those that say what there is to say."""
-    known = Restatements()
+    known = RestatementCache()
     told = {}
     for n in range(2000):
         body = a_restatement_body(f"r{n}", status=owed("RowsInTable") if n % 2 else ENDED)

@@ -9,8 +9,8 @@ from lethe.iceberg.facts import TableFacts
 from lethe.ledger.ledger import EMPTY, BatchState
 from lethe.ledger.lineage import Resolution
 from lethe.ledger_store.store import Loaded, write
-from lethe_operator.observe.ledgers import Asked, Lookup
-from lethe_operator.observe.tables import Tables, view_of
+from lethe_operator.observe.ledgers import LedgerKeys, Lookup
+from lethe_operator.observe.tables import TableReader, view_of
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import Unavailable
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -81,7 +81,7 @@ def test_since_when_the_head_is_bare(table: TableFacts, head: int | None, since:
 def test_entries_are_read_from_the_ledgers_files_by_key_and_counts_without_them(table: TableFacts) -> None:
     ledger = view_of(table, IO).ledger
 
-    known = Lookup().known(ledger, Asked(frozenset({"A", "Z"}), frozenset({"k", "none"})))
+    known = Lookup().known(ledger, LedgerKeys(frozenset({"A", "Z"}), frozenset({"k", "none"})))
 
     assert (set(known.batches), set(known.requests)) == ({"A"}, {"k"})
     assert dict(known.states) == {"promoted": 1, "refused": 1}
@@ -95,7 +95,7 @@ def test_a_part_of_the_ledger_that_is_gone_is_told_when_it_is_asked(table: Table
         file.unlink()
 
     with pytest.raises(LedgerError, match="LedgerMissing"):
-        Lookup().known(view.ledger, Asked(frozenset({"A"})))
+        Lookup().known(view.ledger, LedgerKeys(frozenset({"A"})))
 
 
 def test_a_dataset_on_a_catalog_of_type_hadoop_is_refused_for_good(
@@ -105,7 +105,7 @@ def test_a_dataset_on_a_catalog_of_type_hadoop_is_refused_for_good(
     (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  main: {{type: hadoop, warehouse: 'file://{tmp_path}'}}\n")
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
 
-    found = Tables().view(a_dataset())
+    found = TableReader().view(a_dataset())
 
     assert isinstance(found, Unavailable)
     assert (found.reason, found.transient) == (Reason.UNSUPPORTED_CATALOG, False)

@@ -11,7 +11,7 @@ from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, chosen, decide_consolidation, triggered
 from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.runs.retry import GivenUp
 from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Unavailable, World
@@ -231,7 +231,7 @@ def test_runs_show_in_the_decision() -> None:
 
 
 def test_what_holds_everything_up_holds_the_decision_but_not_what_runs() -> None:
-    held = Blocker("Paused", "The annotation is set.", transient=True)
+    held = RunBlocker("Paused", "The annotation is set.", transient=True)
     running = a_world(A, runs=(a_run(a_consolidation(A), an_attempt(a_consolidation(A))),))
 
     waits = decide_consolidation(a_dataset(**EAGER), a_world(A), held, NOW, SETTINGS)

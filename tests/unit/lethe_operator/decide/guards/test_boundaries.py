@@ -9,8 +9,8 @@ from lethe_operator.build.sizing import within
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import blocker
 from lethe_operator.observe.id_lists import IdLists
-from lethe_operator.observe.restatements import Restatements
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.restatements import RestatementCache
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.world import observe
 from lethe_operator.reconcile import utc_now
 from lethe_operator.resources.boundaries import Boundaries, Boundary
@@ -251,7 +251,14 @@ def test_nothing_of_a_dataset_outside_is_looked_at(tmp_path: Path, monkeypatch: 
     asked = settings(uris=["s3://lake"])
 
     found = observe(
-        cast(Any, lake.cluster), cast(Tables, tables), Restatements(), IdLists(), "ns", "flights", utc_now(), asked
+        cast(Any, lake.cluster),
+        cast(TableReader, tables),
+        RestatementCache(),
+        IdLists(),
+        "ns",
+        "flights",
+        utc_now(),
+        asked,
     )
 
     assert isinstance(found.world.table, Unavailable)

@@ -6,7 +6,7 @@ import pytest
 from lethe.contract.result import Phase, Progress, RequestResult
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.dataset import decide
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import stand
 from lethe_operator.decide.restatement.assessment import Standing
@@ -38,7 +38,7 @@ def standing(
     r: Restatement = REVERT,
     run: Run | None = None,
     table: TableView | NoTable | Unavailable | None = None,
-    blocker: Blocker | None = None,
+    blocker: RunBlocker | None = None,
 ) -> Standing:
     world = a_world(table=table or a_table(), restatements=(r,))
     trials = Trials(a_dataset(), [run] if run else [], SETTINGS)
@@ -143,8 +143,8 @@ def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
 
 
 def test_it_waits_for_a_dataset_that_cannot_run_now() -> None:
-    away = Blocker("StorageUnavailable", "S3 is away.", transient=True)
-    stuck = Blocker("TableClaimed", "It belongs to ns/other.", transient=False)
+    away = RunBlocker("StorageUnavailable", "S3 is away.", transient=True)
+    stuck = RunBlocker("TableClaimed", "It belongs to ns/other.", transient=False)
 
     assert _told(standing(blocker=away)) == ("Pending", "StorageUnavailable", False)
     assert _told(standing(blocker=stuck)) == ("Pending", "TableClaimed", True)

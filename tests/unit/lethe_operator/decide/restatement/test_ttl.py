@@ -8,7 +8,7 @@ from lethe_operator.decide.dataset import without_dataset
 from lethe_operator.decide.restatement.assessment import Standing
 from lethe_operator.decide.restatement.ttl import DELETED_AT_ONCE, Expired, expired, expires
 from lethe_operator.kube import RESTATEMENTS
-from lethe_operator.observe.restatements import Restatements
+from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.resources.restatement import Restatement
 
 from tests.builders import NOW, a_ledger, a_request_entry, ago
@@ -72,7 +72,7 @@ def test_it_is_looked_at_when_the_next_ones_time_is_over() -> None:
 
 def test_no_more_are_unpacked_at_one_look_than_are_deleted() -> None:
     """Of a hundred thousand that have succeeded, what is kept of each is small because it is packed."""
-    server, known = Cluster(), Restatements()
+    server, known = Cluster(), RestatementCache()
     for n in range(DELETED_AT_ONCE + 50):
         server.create(
             RESTATEMENTS, "ns", a_restatement_body(f"r{n:04}", status=status(n + 1), ttlSecondsAfterFinished=0)

@@ -15,7 +15,7 @@ from lethe_operator.observe.committers import committer
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Run
-from lethe_operator.settings import Committer, Settings
+from lethe_operator.settings import CommitterSettings, Settings
 
 from tests.builders import NOW, a_ledger, a_request_entry, ago
 from tests.unit.lethe_operator.builders import (
@@ -38,7 +38,7 @@ from tests.unit.lethe_operator.queueing import R, members
 
 ALIVE = CommitterView(alive=True)
 AWAY = CommitterView(alive=False)
-WITH_ONE = replace(SETTINGS, committer=Committer(enabled=True))
+WITH_ONE = replace(SETTINGS, committer=CommitterSettings(enabled=True))
 
 
 def decided(*restatements: Any, runs: tuple[Run, ...] = (), **world: Any) -> Actions:

@@ -15,8 +15,8 @@ from lethe_operator.kube import (
     SERVICE_ACCOUNTS,
     Away,
     Document,
-    Kind,
     Refused,
+    ResourceKind,
 )
 from lethe_operator.resources.members import ANNOTATION_MEMBERS, member_label, members_of, needed_by
 from pyiceberg.catalog import Catalog
@@ -163,7 +163,7 @@ def test_a_run_does_not_start_beside_one_that_is_just_being_decided(two: Tenant)
     two.revert("a", "X")
     decided = two.cluster.get
 
-    def while_it_looks(kind: Kind, namespace: str, name: str) -> Document:
+    def while_it_looks(kind: ResourceKind, namespace: str, name: str) -> Document:
         found = decided(kind, namespace, name)
         if (kind, name) == (CONFIG_MAPS, "a-runs"):
             two.gather(after_seconds=10)
@@ -295,7 +295,7 @@ def test_one_that_the_driver_never_came_to_says_so(sharing: Tenant) -> None:
     pod = {"name": "spark", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     labels = {**job["labels"], "job-name": job["name"]}
     sharing.cluster.create(
-        Kind("/api/v1", "pods", "Pod"),
+        ResourceKind("/api/v1", "pods", "Pod"),
         "ns",
         {
             "metadata": {"name": "p", "namespace": "ns", "labels": labels},

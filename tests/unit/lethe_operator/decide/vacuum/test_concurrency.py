@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe_operator.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, Kind, Refused
+from lethe_operator.kube import DATASETS, EVENTS, JOBS, VACUUM_POLICIES, Document, Refused, ResourceKind
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -193,13 +193,13 @@ class Together(Unreliable):
     def meet(self, party: int) -> None:
         self._all_there, self._all_create = threading.Barrier(party), threading.Barrier(party)
 
-    def create(self, kind: Kind, namespace: str, document: Mapping[str, Any]) -> Document:
+    def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Document:
         if kind is JOBS:
             with suppress(threading.BrokenBarrierError):  # as it should be: no other one comes
                 self._all_create.wait(timeout=1)
         return super().create(kind, namespace, document)
 
-    def list(self, kind: Kind, namespace: str, labels: str = "") -> list[Document]:
+    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
         found = super().list(kind, namespace, labels)
         if kind is JOBS and labels == "lethe.dev/kind=Vacuum" and not getattr(self._seen, "once", False):
             self._seen.once = True

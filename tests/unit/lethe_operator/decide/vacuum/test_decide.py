@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from lethe_operator.decide.guards.preconditions import Blocker
+from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.resources.dataset import Dataset
@@ -30,7 +30,7 @@ def decided(
     *policies: VacuumPolicy,
     table: TableView = FOUR,
     dataset: Dataset | None = None,
-    blocker: Blocker | None = None,
+    blocker: RunBlocker | None = None,
     **world: Any,
 ) -> VacuumVerdict:
     seen: World = a_world(table=table, policies=policies, **world)
@@ -101,7 +101,7 @@ def test_a_tie_is_told_to_both() -> None:
 
 
 def test_a_dataset_that_cannot_run_is_not_vacuumed() -> None:
-    verdict = decided(a_policy(), blocker=Blocker("TableClaimed", "It belongs to ns/other.", transient=False))
+    verdict = decided(a_policy(), blocker=RunBlocker("TableClaimed", "It belongs to ns/other.", transient=False))
 
     assert (told(verdict), verdict.launch) == (("Later", "DatasetNotReady"), None)
 

@@ -9,7 +9,7 @@ import yaml
 from lethe.contract.run import Maintenance
 from lethe_operator.decide.vacuum import policy_status
 from lethe_operator.kube import DATASETS, EVENTS, VACUUM_POLICIES
-from lethe_operator.observe.tables import Tables
+from lethe_operator.observe.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
@@ -97,7 +97,7 @@ def test_the_operator_looks_at_it_again_when_the_window_opens(reconciler: Any) -
 @pytest.fixture
 def reconciler() -> Any:
     cluster = Cluster()
-    return cluster, Reconciler(cluster, Tables(), Settings(), clock=lambda: NOW)  # type: ignore[arg-type]
+    return cluster, Reconciler(cluster, TableReader(), Settings(), clock=lambda: NOW)  # type: ignore[arg-type]
 
 
 # --- what a run is told --------------------------------------------------------------------------------------------------
