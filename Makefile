@@ -67,7 +67,7 @@ jars: venv
 	@$(BIN)/python spark_apps/archive_classes.py
 
 ##@ Check it
-.PHONY: lint test test-unit test-spark test-cluster test-model test-all test-up format docs
+.PHONY: lint test test-fast test-spark test-cluster test-model test-all test-up format docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## write the formatting that lint asks for
@@ -76,7 +76,7 @@ test: ## lint, then all tests but the long ones
 	@dev/test.sh 'not long' $(TESTS)
 test-all: ## lint, then all tests
 	@dev/test.sh '' $(TESTS)
-test-unit: ## tests without Spark or a cluster
+test-fast: ## tests without Spark or a cluster, no lint: while you work
 	@LINT=0 dev/test.sh 'not long' tests/unit
 test-spark: ## tests of the Spark applications on local files
 	@LINT=0 dev/test.sh 'not long' tests/spark

@@ -2,7 +2,7 @@
 # Lint, then run the tests of some folders with everything they need: test.sh MARKERS FOLDER...
 #
 # MARKERS is what pytest's -m takes, '' for all tests. LINT=0 leaves the linters out. Tests that need a cluster get one of their
-# own, which is left up for the next time; they go after the others and one at a time, for it has room for one story.
+# own, which is left up for the next time; they run beside the others, one at a time: it has room for the runs of one test.
 export CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 # before lib.sh, which derives places from them
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
@@ -25,17 +25,13 @@ cluster=() local=()
 for folder; do
   if [[ $folder == tests/cluster* ]]; then cluster+=("$folder"); else local+=("$folder"); fi
 done
-tests=0
-run() { "$BIN/python" -m pytest -p no:cacheprovider -m "$markers" "$@" || tests=$?; }
+on_cluster=0 tests=0
+logs=$LETHE_STATE/log
+color=$([ -t 1 ] && echo yes || echo no) # the output goes through pipes and files
+run() { "$BIN/python" -m pytest -p no:cacheprovider "--color=$color" -m "$markers" "$@"; }
 
-if [ ${#local[@]} -gt 0 ]; then
-  say "tests: ${local[*]}"
-  # A worker has a Spark session of its own, 2 GiB with what it starts.
-  run -n auto --maxprocesses 4 --dist worksteal "${local[@]}"
-fi
-if [ ${#cluster[@]} -gt 0 ]; then
-  say "the tests' cluster:"
-  dev/stack.sh up
+on_cluster() {
+  dev/stack.sh up || return
   LETHE_TEST_KUBECONFIG=$(dev/stack.sh kubeconfig)
   LETHE_TEST_ENV=$(dev/stack.sh env)
   export LETHE_TEST_KUBECONFIG LETHE_TEST_ENV
@@ -43,8 +39,28 @@ if [ ${#cluster[@]} -gt 0 ]; then
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED"
   set +a
-  say "tests: ${cluster[*]}"
   run "${cluster[@]}"
+}
+
+# Tests on the cluster wait for pods most of the time, so they run beside the others. Their output comes after that of the others.
+if [ ${#cluster[@]} -gt 0 ]; then
+  say "tests on a cluster: ${cluster[*]}, output in $logs/tests-cluster.log"
+  set -m # a process group of its own, to be stopped as a whole
+  on_cluster > "$logs/tests-cluster.log" 2>&1 < /dev/null &
+  beside=$!
+  set +m
+  trap 'kill -- "-$beside" 2> /dev/null || true' EXIT
+fi
+if [ ${#local[@]} -gt 0 ]; then
+  say "tests: ${local[*]}"
+  # A worker has a Spark session of its own, 2 GiB with what it starts.
+  run -n auto --maxprocesses 4 --dist worksteal "${local[@]}" | tee "$logs/tests.log" || tests=$?
+fi
+if [ ${#cluster[@]} -gt 0 ]; then
+  tail -n +1 -f --pid="$beside" "$logs/tests-cluster.log"
+  wait "$beside" || on_cluster=$?
 fi
 [ $lint = 0 ] || say "lint FAILED, see above"
-[ $lint = 0 ] && [ $tests = 0 ]
+# The last lines name what failed: pytest's summary of the tests without a cluster once more, if some of them did.
+[ $tests = 0 ] || sed -n '/short test summary info/,$p' "$logs/tests.log"
+[ $lint = 0 ] && [ $tests = 0 ] && [ $on_cluster = 0 ]
