@@ -112,11 +112,17 @@ class Model:
                 withheld = [i for i in ids if i in self.taken_back]
                 return Outcome(bool(promoted), promoted=len(promoted), withheld=len(withheld))
             case Group(requests):
-                return deepcopy(self)._carry_out_each(requests)
+                return self._next_turn()._carry_out_each(requests)
             case Vacuum():
                 return Outcome(bool(self.tombstones))
             case _:
-                return deepcopy(self)._carry_out_each((job,))
+                return self._next_turn()._carry_out_each((job,))
+
+    def _next_turn(self) -> "Model":
+        """A copy that is one commit ahead: its requests come after those that were carried out before."""
+        ahead = deepcopy(self)
+        ahead.turn += 1
+        return ahead
 
     def carry_out(self, job: Job) -> None:
         """The run has landed: what it came to. A vacuum changes no row that anybody sees: see `vacuumed`."""

@@ -112,6 +112,7 @@ def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
         ForeignAppend(("A", None, "B", "x"), day=3),
         Undo(Revert(("B", "Y"))),
         EraseRows(("B~66000", "A~65001")),
+        Group((Revert(("Z",)), Undo(Revert(("Z",))))),  # both after the Erase, in one commit
         Change((("U", 66001), ("D", 67000)), "K"),
         Erase(("C",)),
         Vacuum(keep=1),
