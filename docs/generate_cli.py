@@ -1,6 +1,6 @@
-"""Write docs/cli.md from what the commands say of themselves.
+"""Writes docs/cli.md from the help texts of the commands.
 
-Run `python docs/generate_cli.py` after changing a command; a test fails while the page differs. The rendering is pure.
+Run `python docs/generate_cli.py` after changing a command: a test fails until the page is current. The rendering is pure.
 """
 
 from collections.abc import Iterator
@@ -15,20 +15,19 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 
 # The command line
 
-`pip install lethe` brings `lethe`: it looks into tables, needs neither Spark nor Kubernetes, and changes none of
-them; `lethe track` writes the table of batches beside one.
-Catalogs are those of PyIceberg's `.pyiceberg.yaml`.
+`pip install lethe` installs the command `lethe`. It inspects tables, and needs neither Spark nor Kubernetes. It changes no table;
+`lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
 
 | Exit code | Meaning |
 |---|---|
-| 0 | done, nothing wrong |
-| 1 | `ledger verify`, `erasures verify` or `doctor` found something |
+| 0 | done, no problem found |
+| 1 | `ledger verify`, `erasures verify` or `doctor` found a problem |
 | 2 | wrong arguments |
-| 10 | the input, the table or its ledger has to be changed first: the line on stderr says how |
-| 20 | the catalog or the storage is away: try later |
+| 10 | change the input, the table or its ledger first: the line on stderr says how |
+| 20 | the catalog or the storage is unavailable: try again later |
 
-An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never holds rows or credentials. Lists are for people, or
-`--json` for programs. On a terminal, what takes longer shows its progress on stderr.
+An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never contains rows or credentials. Lists are for people;
+`--json` prints them for programs. On a terminal, longer commands show their progress on stderr.
 """
 
 

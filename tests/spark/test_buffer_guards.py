@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
-from lethe.cli.set_aside import moved_files
+from lethe.cli import moved_files
 from lethe.contract.run import BufferRef, Replacement, RunBoundary
 from lethe.guards.claim import Claim, Owner
 from lethe.iceberg import catalogs
@@ -220,7 +220,7 @@ def test_table_files_on_s3_that_an_earlier_version_set_aside_are_found_and_can_b
         s3.put(bucket, f"{location}/metadata/_refused/{name}/0123456789ab/{name}", b"content")
         s3.client.delete_object(Bucket=bucket, Key=key)
 
-    moved = moved_files(f"s3://{bucket}/{location}", s3.properties())
+    moved = moved_files.find(f"s3://{bucket}/{location}", s3.properties())
 
     for one in moved:
         program, _, _, source, target = shlex.split(one.command)

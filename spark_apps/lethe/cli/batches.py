@@ -1,4 +1,4 @@
-"""`lethe batches`: what the table remembers of each batch; `lethe track`: let its table of batches say so."""
+"""`lethe batches` lists the batches of a table; `lethe track` updates its table of batches."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from lethe.batches_table.read import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow, row_of
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import moment, number, print_json, print_pairs, print_table, working
+from lethe.cli.output import number_text, print_json, print_pairs, print_table, time_text, working
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
@@ -19,9 +19,11 @@ from lethe.ledger.parts import get_many
 
 @click.command()
 @table_argument
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these.")
-@click.option("--id", "ids", multiple=True, help="Only this batch; may be given several times.")
-@click.option("--snapshot", "snapshot_id", type=int, help="As of this snapshot instead of the head.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only batches in this state. Repeatable."
+)
+@click.option("--id", "ids", multiple=True, help="Only this batch. Repeatable.")
+@click.option("--snapshot", "snapshot_id", type=int, help="At this snapshot instead of the head.")
 @json_option
 @batch_column_option
 def batches(
@@ -32,10 +34,10 @@ def batches(
     as_json: bool,
     batch_column: str,
 ) -> None:
-    """List the batches that a table knows, by the time of their last change.
+    """List the batches of a table, by the time of their last change.
 
-    Reads the table of batches beside it when that shows the ledger of the head, else the ledger itself, which does not know
-    what waits in the buffer.
+    Reads the table of batches if it shows the ledger of the head. Otherwise reads the ledger, which does not contain the batches
+    that wait in the buffer.
     """
     opened = open_table(table, batch_column)
     with working("loading the batches"):
@@ -44,7 +46,7 @@ def batches(
         if found is None:
             found = select(known, states, ids)
         if missing := sorted(frozenset(ids) - _known(found, known, ids)):
-            raise InputError("UnknownBatch", f"the ledger of {table} does not know {', '.join(map(repr, missing))}.")
+            raise InputError("UnknownBatch", f"the ledger of {table} has no batch {', '.join(map(repr, missing))}.")
         hidden = _tombstoned(known, opened.facts.batch_field_id, found)
     if as_json:
         print_json([_document(b, hidden) for b in found])
@@ -55,9 +57,9 @@ def batches(
             (
                 b.batch_id,
                 b.state,
-                number(b.rows),
-                moment(b.state_time),
-                number(b.snapshot_id),
+                number_text(b.rows),
+                time_text(b.state_time),
+                number_text(b.snapshot_id),
                 "yes" if b.batch_id in hidden else "no",
                 _by(b),
             )
@@ -69,16 +71,16 @@ def batches(
 
 @click.command()
 @table_argument
-@click.option("--rebuild", is_flag=True, help="Make all of it anew, whatever it shows.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the whole table from the ledger, even if it is current.")
 @batch_column_option
 def track(table: str, rebuild: bool, batch_column: str) -> None:
-    """Let the table of batches beside a table show its ledger; make it if it is not there.
+    """Update the table of batches from the ledger of a table, or create it.
 
-    A Dataset's runs do so by themselves. The table itself is not touched.
+    The runs of a Dataset do this automatically. The table itself does not change.
     """
     opened = open_table(table, batch_column)
     catalog, _, name = table.partition(".")
-    with working(f"bringing {tracking.name_of(table)} up to date"):
+    with working(f"updating {tracking.name_of(table)}"):
         done = tracking.bring_up_to_date(catalogs.load(catalog), name, batch_column, create=True, anew=rebuild)
     assert done is not None
     totals = done.shown.totals
@@ -87,20 +89,20 @@ def track(table: str, rebuild: bool, batch_column: str) -> None:
             ("table", tracking.name_of(opened.name)),
             ("ledger", f"version {done.shown.version}"),
             ("batches", ", ".join(f"{totals[s].batches} {s}" for s in STATES if totals[s].batches) or "none"),
-            ("changed", "no" if done.snapshot_id is None else "all of it" if done.rebuilt else "what was behind"),
+            ("changed", "no" if done.snapshot_id is None else "rebuilt" if done.rebuilt else "updated"),
         )
     )
 
 
 def select(known: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[BatchRow]:
-    """The ledger's entries of these ids, or all; of these states, or any. Oldest change first."""
+    """The ledger's batches with these ids and states, ordered by their last change. Empty means all."""
     wanted, asked = frozenset(states), list(dict.fromkeys(ids))
     entries = get_many(known.batches, asked).values() if asked else known.batches.values()
     return sorted((row_of(b) for b in entries if not wanted or b.state.value in wanted), key=_by_time)
 
 
 def _tracked(opened: Opened, known: Ledger, states: Collection[str], ids: Collection[str]) -> list[BatchRow] | None:
-    """The same out of the table of batches; None when that is not there, or is of another ledger than the head's."""
+    """The same from the table of batches. None: it does not exist, or does not show the ledger of the head."""
     catalog, _, name = opened.name.partition(".")
     try:
         table = tracking.find(catalogs.load(catalog), name)
@@ -112,8 +114,8 @@ def _tracked(opened: Opened, known: Ledger, states: Collection[str], ids: Collec
         return None
     if (shown.table_uuid, shown.ledger) != (opened.facts.uuid, opened.load_ledger().resolution.pointer or ""):
         click.echo(
-            f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, which is at {known.version}: "
-            f"this is the ledger. `lethe track {opened.name}` brings it up to date.",
+            f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, whose current version is "
+            f"{known.version}. This list is from the ledger. To update the table of batches, run `lethe track {opened.name}`.",
             err=True,
         )
         return None
@@ -139,11 +141,11 @@ def _refusal(b: BatchRow) -> str:
 
 
 def _by(b: BatchRow) -> str:
-    """Who or what set the state: a restatement, the batch that replaces it, or why it was refused."""
+    """What set the state: a Restatement, a run, the batch that replaces it, or the reason for its refusal."""
     if refusal := _refusal(b):
         return refusal
     if b.run_id is None:
-        return "its producer"
+        return "producer"
     who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run_id[:12]}"
     return f"{who}, replaced by {b.replaced_by}" if b.replaced_by else who
 

@@ -1,4 +1,4 @@
-"""What is wrong with a table, from what was seen of it, and what to do. Pure: facts in, findings out."""
+"""Decides what is wrong with a table, and what to do about it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,90 +11,77 @@ from lethe.files.bounds import FileBounds
 from lethe.ledger.lineage import Snapshot
 
 MANY_SNAPSHOTS: Final = 1000
-DEFAULT_METRICS: Final = "truncate(16)"  # Iceberg's, where a table says nothing
-NAMED_AT_MOST: Final = 5
+DEFAULT_METRICS: Final = "truncate(16)"  # Iceberg's default
+MAX_NAMED_FILES: Final = 5
 
 
 class Level(StrEnum):
-    ERROR = "error"  # reads refuse, or would be wrong
-    WARNING = "warning"  # right, but slower, larger or in danger
+    ERROR = "error"  # reads fail, or would be wrong
+    WARNING = "warning"  # reads are right; the table is slower or larger than needed, or at risk
     NOTE = "note"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`code` is a CamelCase word; `what` is true of the table now, `do` what mends it (empty: nothing to do)."""
+    """One problem or note."""
 
     level: Level
-    code: str
-    what: str
-    do: str = ""
+    code: str  # CamelCase
+    what: str  # what is true of the table now
+    do: str = ""  # what repairs it; empty: nothing to do
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file in the folder of ledgers, by its name there."""
+    """A file in the ledger folder."""
 
-    name: str
+    name: str  # without the folder
     modified: datetime
 
 
 @dataclass(frozen=True)
 class ExaminedBatches:
-    """The table of batches beside it. `taken`: what is wrong when it is somebody else's table, "" otherwise; `current`:
-    whether it shows the ledger of the head; `version`: of the ledger that it shows, None when it says nothing."""
+    """The table of batches of the examined table."""
 
     name: str
-    taken: str = ""
-    current: bool = False
-    version: int | None = None
-    agrees: bool = True  # its counts with those of the ledger
+    conflict: str = ""  # why a table of this name is not Lethe's; empty: it is Lethe's
+    current: bool = False  # whether it shows the ledger of the head
+    version: int | None = None  # of the ledger that it shows; None: its head does not say
+    agrees: bool = True  # whether its counts are those of the ledger
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A table as it was seen.
+    """What was read of a table."""
 
-    Args:
-        remembered_field_id: The batch column's field id by table property; None when no property says.
-        batch_field_id, column: The batch column found, and its name of today; None when there is none.
-        metrics_mode: Of the batch column.
-        files: The head's data files; `unsorted` names the paths of those not written in the table's sort order.
-        known_bounds: Those of the files' bounds that are ids of batches which the ledger knows.
-        lost: Snapshot id -> why its ledger cannot be told.
-        unreadable: What is wrong with ledger files that could not be read.
-        needed: Names of the ledger files that retained snapshots need; `listed` those that are there.
-        batches: The table of its batches, None when there is none.
-    """
-
-    table: str
+    table: str  # catalog.namespace.table
     location: str
     format_version: int
-    head_id: int | None
-    snapshots: Mapping[int, Snapshot]
-    wanted_column: str
-    remembered_field_id: int | None
-    batch_field_id: int | None
-    column: str | None
-    sorted_by_batch: bool
-    metrics_mode: str
-    claim: str | None
-    ledger_since: int | None
-    files: tuple[FileBounds, ...] = ()
-    unsorted: frozenset[str] = frozenset()
-    known_bounds: frozenset[str] = frozenset()
-    lost: Mapping[int, str] | None = None
-    unreadable: tuple[str, ...] = ()
-    needed: frozenset[str] = frozenset()
-    listed: tuple[ListedFile, ...] = ()
-    batches: ExaminedBatches | None = None
+    head_id: int | None  # None: the table is empty
+    snapshots: Mapping[int, Snapshot]  # by id
+    wanted_column: str  # the batch column that the user named, or the default
+    remembered_field_id: int | None  # of the batch column, by table property; None: no property names it
+    batch_field_id: int | None  # None: there is no batch column
+    column: str | None  # the current name of the batch column; None: there is none
+    sorted_by_batch: bool  # whether the table's sort order begins with the batch column
+    metrics_mode: str  # of the batch column
+    claim: str | None  # the Dataset that claims the table; None: no Dataset does
+    ledger_since: int | None  # sequence number of the first ledger; None: unknown
+    files: tuple[FileBounds, ...] = ()  # the head's data files
+    unsorted: frozenset[str] = frozenset()  # paths of data files not written in the table's sort order
+    known_bounds: frozenset[str] = frozenset()  # those bounds of files that are ids of batches in the ledger
+    lost: Mapping[int, str] | None = None  # snapshot id -> why its ledger is unknown
+    unreadable: tuple[str, ...] = ()  # what is wrong with unreadable ledger files
+    needed: frozenset[str] = frozenset()  # names of the ledger files that retained snapshots need
+    listed: tuple[ListedFile, ...] = ()  # the ledger files that exist
+    batches: ExaminedBatches | None = None  # None: there is no table of batches
 
 
 def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, ...]:
-    """Findings, the gravest first.
+    """Return the findings, errors first.
 
     Args:
-        grace: A ledger file that nothing needs counts as orphaned only when it is older: a commit may be under way.
+        grace: An unneeded ledger file counts as orphaned only if it is older. A younger one may belong to a running commit.
     """
     found = [
         *_format(seen),
@@ -120,7 +107,7 @@ def _format(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR,
             "FormatVersionTooOld",
-            "the table has Iceberg format version 1, which does not number its commits.",
+            "the table has Iceberg format version 1, which has no sequence numbers.",
             "Set the table property format-version to 2.",
         )
 
@@ -131,23 +118,23 @@ def _batch_column(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR,
             "BatchColumnDropped",
-            f"the batch column (table property {names.BATCH_COLUMN}: field {remembered}) was dropped: tombstones cannot be "
-            "matched with rows, and reads refuse.",
-            "Make a schema that has it the table's current one again; a new column cannot stand in for it, whatever its name.",
+            f"the batch column (table property {names.BATCH_COLUMN}: field {remembered}) was dropped. Lethe cannot match "
+            "tombstones with rows, so reads fail.",
+            "Make a schema with that field the table's current schema again. A new column cannot replace it, whatever its name.",
         )
     elif seen.batch_field_id is None:
         yield Finding(
             Level.ERROR,
             "BatchColumnMissing",
-            f"the table has no column {seen.wanted_column}: its rows cannot be told apart by batch.",
+            f"the table has no column {seen.wanted_column}, so Lethe cannot tell which batch a row belongs to.",
             f"Add a string column {seen.wanted_column}, or name another one with --batch-column.",
         )
     elif remembered is not None and seen.column != seen.wanted_column:
         yield Finding(
             Level.NOTE,
             "BatchColumnRenamed",
-            f"the batch column is called {seen.column} now, not {seen.wanted_column}. Its field id ({remembered}) is what "
-            "counts: reads and commits go on.",
+            f"the batch column is now called {seen.column}, not {seen.wanted_column}. Reads and commits work: they use its field "
+            f"id ({remembered}).",
         )
 
 
@@ -158,30 +145,30 @@ def _ledgers(seen: Examined) -> Iterator[Finding]:
             Level.ERROR,
             "LedgerLost",
             f"snapshot {snapshot_id}: {why}",
-            "Expire the snapshot if nobody needs it; if it is the head, roll back to one that has a ledger.",
+            "Expire the snapshot if you do not need it. If it is the head, roll back to a snapshot that has a ledger.",
         )
     head = seen.snapshots.get(seen.head_id) if seen.head_id is not None else None
     if not carried:
         if not seen.lost:
             yield Finding(
-                Level.NOTE, "NoLedger", "no retained snapshot has a ledger: nothing was ever deleted by Lethe."
+                Level.NOTE, "NoLedger", "no retained snapshot has a ledger: Lethe has deleted no rows of this table."
             )
     elif head is not None and head.ledger is None:
-        above = _bare_above(seen.snapshots, head)
+        bare = _count_bare(seen.snapshots, head)
         yield Finding(
             Level.WARNING,
             "BareHead",
-            f"the newest {_count(above, 'snapshot was', 'snapshots were')} committed by another writer and carr"
-            f"{'ies' if above == 1 else 'y'} no ledger. Reads find it further back, as long as that snapshot is retained.",
-            "Let Lethe commit once more (the operator's next run, or any lethe_spark.write or revert); expire no "
-            "snapshots before.",
+            f"another writer committed the newest {_count(bare, 'snapshot', 'snapshots')}, without a ledger. Reads use the "
+            "ledger of an older snapshot, which must not expire.",
+            "Let Lethe commit: wait for the operator's next run, or use lethe_spark.write or revert. Expire no snapshots "
+            "before that.",
         )
     if len(seen.snapshots) > MANY_SNAPSHOTS:
         yield Finding(
             Level.WARNING,
             "ManySnapshots",
-            f"{len(seen.snapshots)} snapshots are retained; each commit writes all of them anew.",
-            "Expire some: spec.snapshots of the Dataset, or Iceberg's expire_snapshots while the head has a ledger.",
+            f"{len(seen.snapshots)} snapshots are retained. Each commit writes all of them again.",
+            "Expire some: set spec.snapshots of the Dataset, or call Iceberg's expire_snapshots while the head has a ledger.",
         )
     else:
         yield Finding(
@@ -195,17 +182,18 @@ def _ledger_files(seen: Examined, now: datetime, grace: timedelta) -> Iterator[F
             Level.ERROR,
             "LedgerUnreadable",
             problem,
-            "Restore the file from a backup, or roll back to a snapshot before it. `lethe ledger verify` says what it holds up.",
+            "Restore the file from a backup, or roll back to an older snapshot. `lethe ledger verify` lists the snapshots that "
+            "need it.",
         )
     there = frozenset(f.name for f in seen.listed)
     if missing := sorted(seen.needed - there):
         yield Finding(
             Level.ERROR,
             "LedgerFileMissing",
-            f"{_count(len(missing), 'ledger file is', 'ledger files are')} not there: {_some(missing)}. Reads of the "
-            "snapshots that need them refuse.",
-            "Restore them from a backup (nothing but Lethe's own vacuum may delete in "
-            f"{names.LEDGER_FOLDER}/), or roll back.",
+            f"{_count(len(missing), 'ledger file is', 'ledger files are')} missing: {_some(missing)}. Reads of the "
+            "snapshots that need them fail.",
+            "Restore them from a backup, or roll back. Only Lethe's vacuum may delete files in "
+            f"{names.LEDGER_FOLDER}/.",
         )
     old = sorted(f.name for f in seen.listed if f.name not in seen.needed and f.modified < now - grace)
     if old and not seen.unreadable:
@@ -214,7 +202,7 @@ def _ledger_files(seen: Examined, now: datetime, grace: timedelta) -> Iterator[F
             "LedgerFileOrphaned",
             f"no retained snapshot needs {_count(len(old), 'file', 'files')} in {names.LEDGER_FOLDER}/, older than "
             f"{grace.total_seconds() / 3600:g} hours: {_some(old)}.",
-            "Nothing is wrong with reads. The operator's next vacuum removes them; they come from commits that lost a race.",
+            "Reads are right. The files come from commits that lost a race. The operator's next vacuum deletes them.",
         )
 
 
@@ -223,9 +211,9 @@ def _location(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "LocationEndsInSlash",
-            f"the table's location ends in a slash ({seen.location}): Iceberg's remove_orphan_files with prefix_listing would "
-            f"not see that {names.LEDGER_FOLDER}/ is hidden, and delete every ledger file.",
-            "ALTER TABLE … SET LOCATION without the slash: it names the same folder.",
+            f"the table's location ends in a slash ({seen.location}). Iceberg's remove_orphan_files with prefix_listing then "
+            f"does not recognise {names.LEDGER_FOLDER}/ as a hidden folder, and deletes every ledger file.",
+            "Run ALTER TABLE … SET LOCATION without the slash: it names the same folder.",
         )
 
 
@@ -237,8 +225,8 @@ def _layout(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "NotSorted",
-            f"the table's sort order does not begin with {seen.column}: each file holds many batches, and reads and vacuums "
-            "look into more files than they need.",
+            f"the table's sort order does not begin with {seen.column}. Each file holds many batches, so reads and vacuums open "
+            "more files than necessary.",
             prepare,
         )
     elif seen.unsorted:
@@ -247,15 +235,15 @@ def _layout(seen: Examined) -> Iterator[Finding]:
             "UnsortedFiles",
             f"{len(seen.unsorted)} of {len(seen.files)} data files were not written in the table's sort order: "
             f"{_some(sorted(seen.unsorted))}.",
-            "Reads stay right. Iceberg's rewrite_data_files with strategy => 'sort' mends it; ask their writers to write in "
-            "the table's order.",
+            "Reads are right. Run Iceberg's rewrite_data_files with strategy => 'sort', and let the writers of these files use "
+            "the table's sort order.",
         )
     if seen.metrics_mode != "full":
         yield Finding(
             Level.WARNING,
             "MetricsTruncated",
-            f"metrics of {seen.column} are {seen.metrics_mode}: bounds cannot tell long batch ids apart.",
-            f"{prepare} A file written before keeps its old bounds until it is rewritten.",
+            f"the metrics mode of {seen.column} is {seen.metrics_mode}: bounds cannot tell long batch ids apart.",
+            f"{prepare} Existing files keep their bounds until they are rewritten.",
         )
 
 
@@ -270,37 +258,37 @@ def _bounds(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "BoundsMissing",
-            f"{len(without)} of {total} data files have no bounds of {seen.column}: every read that meets a tombstone reads "
-            f"them: {_some(sorted(f.path for f in without))}.",
-            "Iceberg's rewrite_data_files writes them anew, with bounds, once the metrics mode is full.",
+            f"{len(without)} of {total} data files have no bounds of {seen.column}, so every read of a table with tombstones "
+            f"has to filter them: {_some(sorted(f.path for f in without))}.",
+            "Set the metrics mode to full. Then run Iceberg's rewrite_data_files, which writes files with bounds.",
         )
-    if cut := [f for f in seen.files if _cut(f, seen.known_bounds)]:
+    if cut := [f for f in seen.files if _is_cut(f, seen.known_bounds)]:
         yield Finding(
             Level.WARNING,
             "BoundsTruncated",
             f"{len(cut)} of {total} data files have bounds of {seen.column} that were cut to 16 characters, so that they "
             f"cannot tell longer batch ids apart: {_some(sorted(f.path for f in cut))}.",
-            "Reads stay right. Iceberg's rewrite_data_files writes them anew once the metrics mode is full.",
+            "Reads are right. Set the metrics mode to full. Then run Iceberg's rewrite_data_files, which writes full bounds.",
         )
 
 
-def _cut(file: FileBounds, known: frozenset[str]) -> bool:
-    """Whether a bound looks like the first 16 characters of something longer: so long, and no batch of that name."""
+def _is_cut(file: FileBounds, known: frozenset[str]) -> bool:
+    """Whether a bound has 16 characters and is not the id of a known batch: it was probably cut."""
     return any(b is not None and len(b) == 16 and b not in known for b in (file.lower, file.upper))
 
 
 def _ownership(seen: Examined) -> Iterator[Finding]:
     if seen.claim is None:
-        yield Finding(Level.NOTE, "Unclaimed", "no Dataset claims the table: no operator keeps it.")
+        yield Finding(Level.NOTE, "Unclaimed", "no Dataset claims the table, so no operator keeps it.")
     else:
         yield Finding(Level.NOTE, "Claimed", f"the table belongs to Dataset {seen.claim}.")
     if seen.ledger_since is None and seen.batch_field_id is not None and any(s.ledger for s in seen.snapshots.values()):
         yield Finding(
             Level.WARNING,
             "LedgerStartUnknown",
-            f"table property {names.LEDGER_SINCE} is not set: a snapshot from before the first ledger cannot be told from "
-            "one whose ledger is lost once its ancestors expire.",
-            "The operator's next run sets it; so does a write with lethe_spark.write(…, prepare=True).",
+            f"table property {names.LEDGER_SINCE} is not set. When ancestors of a snapshot expire, Lethe cannot tell whether it "
+            "is from before the first ledger or its ledger is lost.",
+            "Wait for the operator's next run, or use lethe_spark.write(…, prepare=True): both set the property.",
         )
 
 
@@ -311,47 +299,47 @@ def _batches(seen: Examined) -> Iterator[Finding]:
             yield Finding(
                 Level.NOTE,
                 "NoBatchesTable",
-                "no table shows its batches to other engines.",
-                f"The next run makes one, unless spec.batchTracking.enabled is false; so does {track}.",
+                "there is no table of batches for other engines.",
+                f"The operator's next run makes it, unless spec.batchTracking.enabled is false. Or run {track}.",
             )
-    elif found.taken:
-        yield Finding(Level.WARNING, "BatchesTableTaken", found.taken)
+    elif found.conflict:
+        yield Finding(Level.WARNING, "BatchesTableTaken", found.conflict)
     elif found.version is None:
         yield Finding(
             Level.WARNING,
             "BatchesTableForeign",
-            f"the newest snapshot of {found.name} is not Lethe's: somebody else wrote to it, or it was never filled.",
-            f"The next run makes it anew from the ledger; so does {track}. Nobody else should write to it.",
+            f"Lethe did not write the newest snapshot of {found.name}: another writer did, or the table was never filled.",
+            f"Stop other writers. The operator's next run rebuilds the table from the ledger. Or run {track}.",
         )
     elif not found.current:
         yield Finding(
             Level.WARNING,
             "BatchesTableBehind",
-            f"{found.name} shows version {found.version} of a ledger that the table's head does not have.",
-            f"The next run brings it up to date; so does {track}.",
+            f"{found.name} shows version {found.version} of a ledger, which is not the ledger of the table's head.",
+            f"The operator's next run updates it. Or run {track}.",
         )
     elif not found.agrees:
         yield Finding(
             Level.WARNING,
             "BatchesTableWrong",
-            f"{found.name} counts other batches than the ledger that it shows.",
-            f"`lethe track {seen.table} --rebuild` makes it anew from the ledger.",
+            f"the counts of {found.name} differ from those of the ledger that it shows.",
+            f"Run `lethe track {seen.table} --rebuild`, which rebuilds it from the ledger.",
         )
 
 
-def _bare_above(snapshots: Mapping[int, Snapshot], head: Snapshot) -> int:
-    above, current = 0, head
+def _count_bare(snapshots: Mapping[int, Snapshot], head: Snapshot) -> int:
+    bare, current = 0, head
     while current.ledger is None:
-        above += 1
+        bare += 1
         if current.parent_id is None or current.parent_id not in snapshots:
             break
         current = snapshots[current.parent_id]
-    return above
+    return bare
 
 
 def _some(values: list[str]) -> str:
-    more = len(values) - NAMED_AT_MOST
-    return ", ".join(values[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    more = len(values) - MAX_NAMED_FILES
+    return ", ".join(values[:MAX_NAMED_FILES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _count(n: int, one: str, many: str) -> str:

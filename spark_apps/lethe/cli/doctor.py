@@ -1,11 +1,11 @@
-"""`lethe doctor`: what is wrong with a table, and what to do."""
+"""`lethe doctor` reports what is wrong with a table, and what to do."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 import click
 
-from lethe.cli import set_aside
+from lethe.cli import moved_files
 from lethe.cli.diagnosis import Finding, Level, diagnose, is_healthy
 from lethe.cli.examination import examine
 from lethe.cli.opening import open_table
@@ -21,18 +21,17 @@ from lethe.iceberg import catalogs
     type=click.FloatRange(min=0),
     default=24,
     show_default=True,
-    help="A ledger file that nothing needs is orphaned when it is older; a younger one may belong to a commit under way.",
+    help="Report a ledger file that no snapshot needs only if it is older. A younger file may belong to a running commit.",
 )
 @json_option
 @batch_column_option
 @click.pass_context
 def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool, batch_column: str) -> None:
-    """Examine a table. Exit code 1 when there is an error or a warning.
+    """Examine a table, and say what to do about each problem. Exit code 1 if there is an error or a warning.
 
-    Looks for bare heads, lost ledgers, missing and orphaned ledger files, a batch column that was dropped or renamed,
-    files out of order or without exact bounds, and too many snapshots; and says what to do. `lethe ledger verify` reads
-    the ledgers themselves. Files of the table that an earlier version moved to `_refused/` are found, too, with the commands that
-    copy them back.
+    Looks for: bare heads; lost ledgers; missing and orphaned ledger files; a dropped or renamed batch column; unsorted data
+    files and data files without exact bounds; too many snapshots; table files that an earlier version moved to `_refused/`, with
+    the commands that copy them back. To check the content of the ledgers, use `lethe ledger verify`.
     """
     with working(f"examining {table}"):
         findings = _findings(table, batch_column, timedelta(hours=grace_hours))
@@ -48,15 +47,15 @@ def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool
 
 
 def _findings(table: str, batch_column: str, grace: timedelta) -> tuple[Finding, ...]:
-    """Raises what the catalog or the storage raises, unless it is known why the table cannot be opened."""
+    """Raises: what the catalog or the storage raises, unless moved files explain why the table cannot be opened."""
     try:
         opened = open_table(table, batch_column)
     except FileNotFoundError as e:
-        location = set_aside.location_of(e)
+        location = moved_files.location_of(e)
         properties = catalogs.properties(table.partition(".")[0])
-        moved = set_aside.finding(set_aside.moved_files(location, properties)) if location is not None else ()
+        moved = moved_files.findings(moved_files.find(location, properties)) if location is not None else ()
         if not moved:
             raise
         return moved
     found = diagnose(examine(opened, batch_column), datetime.now(UTC), grace)
-    return (*set_aside.finding(set_aside.moved_files(opened.facts.location, opened.properties)), *found)
+    return (*moved_files.findings(moved_files.find(opened.facts.location, opened.properties)), *found)

@@ -1,7 +1,7 @@
-"""`lethe erasures`: list, show and verify the erasures of a table and their records."""
+"""`lethe erasures` lists, shows and verifies the erasures of a table and their records."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,19 @@ import click
 
 from lethe.base.errors import InputError
 from lethe.cli import evidence, storage_check
-from lethe.cli.evidence import Known, Problem, digest_problems, known_erasures, named, problems, read
+from lethe.cli.evidence import (
+    KnownErasure,
+    Problem,
+    StoredRecord,
+    digest_problems,
+    known_erasures,
+    named,
+    problems,
+    read_record,
+)
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import moment, print_json, print_pairs, print_table, progress, working
+from lethe.cli.output import print_json, print_pairs, print_table, progress, time_text, working
 from lethe.erasure.signature import SUFFIX, PublicKey, load_public_key
 from lethe.restatement.values_digest import KEY_BYTES_AT_LEAST
 
@@ -22,7 +31,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group()
 def erasures() -> None:
-    """What had to go from the storage: how far it is, and the evidence that it is gone."""
+    """Inspect the erasures of a table: their progress, and the evidence that the bytes are gone."""
 
 
 @erasures.command("list")
@@ -30,7 +39,7 @@ def erasures() -> None:
 @json_option
 @batch_column_option
 def list_(table: str, as_json: bool, batch_column: str) -> None:
-    """List the erasures that the ledger knows, open ones first."""
+    """List the erasures in the ledger, open ones first."""
     with working("loading the ledger"):
         found = known_erasures(open_table(table, batch_column).ledger())
     if as_json:
@@ -43,8 +52,8 @@ def list_(table: str, as_json: bool, batch_column: str) -> None:
                 k.name,
                 k.result.operation,
                 _state(k),
-                moment(k.owed.evict_by if k.owed else None),
-                moment(k.outcome.verified_time if k.outcome else None),
+                time_text(k.pending.evict_by if k.pending else None),
+                time_text(k.outcome.verified_time if k.outcome else None),
                 k.result.provenance.ticket if k.result.provenance else "",
                 k.outcome.record.rpartition("/")[2] if k.outcome else "",
             )
@@ -59,25 +68,23 @@ def list_(table: str, as_json: bool, batch_column: str) -> None:
 @json_option
 @batch_column_option
 def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None:
-    """Show the record of one erasure; RESTATEMENT is namespace/name. With --json, the record itself.
+    """Show the record of one erasure. RESTATEMENT is namespace/name. With --json, print the record itself.
 
-    It is shown as it lies in the storage: `lethe erasures verify` says whether that is what Lethe wrote.
+    The command does not verify the record. To do that, use `lethe erasures verify`.
     """
     with working("reading the record"):
         opened = open_table(table, batch_column)
         erasure = _the_only(named(known_erasures(opened.ledger()), table, [restatement]), restatement)
         outcome = erasure.outcome
-        found = read(opened, outcome.record) if outcome is not None else None
+        found = read_record(opened, outcome.record) if outcome is not None else None
     if outcome is None or found is None:
-        raise InputError(
-            "NotVerified", f"the erasure {restatement} is {_state(erasure)}: there is no record of it yet."
-        )
+        raise InputError("NotVerified", f"erasure {restatement} has no record yet. Its state: {_state(erasure)}.")
     if found.document is None:
-        raise InputError("RecordUnreadable", f"{outcome.record} is not there, or is no JSON object.")
+        raise InputError("RecordUnreadable", f"{outcome.record} is missing, or is not a JSON object.")
     if as_json:
         print_json(found.document)
         return
-    asked, seen, files = (found.document.get(k) or {} for k in ("request", "verified", "restatement"))
+    request, verified, files = (found.document.get(k) or {} for k in ("request", "verified", "restatement"))
     signed = evidence.content_of(opened, f"{outcome.record}{SUFFIX}") is not None
     print_pairs(
         [
@@ -85,12 +92,12 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
             ("sha256", outcome.record_sha256),
             ("signature", f"{outcome.record}{SUFFIX}" if signed else "none"),
             ("restatement", f"{erasure.name}, {files.get('operation')} by {files.get('named-by')}"),
-            ("reason", str(asked.get("reason") or "")),
-            ("ticket", str(asked.get("ticket") or "")),
-            ("requested", str(asked.get("created-time") or "")),
+            ("reason", str(request.get("reason") or "")),
+            ("ticket", str(request.get("ticket") or "")),
+            ("requested", str(request.get("created-time") or "")),
             ("committed", str(files.get("committed-time") or "")),
             ("due", str(files.get("due-time") or "")),
-            ("verified", f"{seen.get('time')} by run {seen.get('run')}"),
+            ("verified", f"{verified.get('time')} by run {verified.get('run')}"),
             ("files removed", f"{found.document.get('files-count')}, {found.document.get('files-bytes')} bytes"),
         ]
     )
@@ -106,22 +113,22 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
     "key_files",
     type=_FILE,
     multiple=True,
-    help="Every record must be signed by this ed25519 key (PEM), or by another one given.",
+    help="Verify the signatures with this ed25519 key (PEM). Repeatable: each record must be signed by one of the keys.",
 )
 @click.option(
-    "--storage", "storage", is_flag=True, help="Look whether the storage has what was erased; reads data files."
+    "--storage", is_flag=True, help="Search the storage for what was erased. Lists all locations and reads data files."
 )
 @click.option(
     "--values",
     "values_file",
     type=_FILE,
-    help="Values, one a line. With --storage: search every object for them. With --digest-key: compare their digest.",
+    help="A file of values, one per line. With --storage: search every object for them. With --digest-key: compare their digest.",
 )
 @click.option(
     "--digest-key",
     "digest_key_file",
     type=_FILE,
-    help="Compare the keyed digests in the records: of the batches, or of the --values of one Erase by records.",
+    help="Verify the keyed digests in the records: of the batches, or of the --values of one Erase by records.",
 )
 @json_option
 @batch_column_option
@@ -130,77 +137,100 @@ def verify(
     context: click.Context,
     table: str,
     restatements: tuple[str, ...],
-    key_files: tuple[Path, ...],
-    storage: bool,
-    values_file: Path | None,
-    digest_key_file: Path | None,
     as_json: bool,
     batch_column: str,
+    **files: Any,
 ) -> None:
-    """Verify the records of erasures: of those named as namespace/name, or of all that are not open. Exit code 1 when
-    something is wrong.
+    """Verify the records of erasures: of those named as namespace/name, or of all that are not open. Exit code 1 if there is
+    a problem.
 
-    Compares each record with the hash in the ledger, with the erasure that it must be of, and with its signature. --storage
-    also lists every location of the table: none of the removed files is there, and no Parquet file holds rows of the erased
-    batches. The values of an Erase by records are not kept: --values searches for those that you give. No value is printed.
+    Compares each record with its hash in the ledger, with its erasure, and with its signature. With --storage, also lists every
+    location of the table: the removed files must be gone, and no Parquet file may contain rows of the erased batches. Lethe does
+    not keep the values of an Erase by records: give them with --values to search for them. The output contains no values.
     """
-    if values_file is not None and not storage and digest_key_file is None:
-        raise click.UsageError("--values needs --storage or --digest-key")
-    if values_file is not None and digest_key_file is not None and len(restatements) != 1:
-        raise click.UsageError("--values with --digest-key needs the one RESTATEMENT that erased them")
-    digest_key = _digest_key(digest_key_file) if digest_key_file is not None else b""
-    keys = [load_public_key(f.read_bytes(), str(f)) for f in key_files]
-    values = _values(values_file) if values_file is not None else []
+    given = _given(len(restatements), **files)
     with working("reading the records"):
         opened = open_table(table, batch_column)
         known = known_erasures(opened.ledger())
         chosen = named(known, table, restatements) if restatements else [k for k in known if k.outcome is not None]
-        given = values_file.read_bytes() if values_file is not None else None
-        found = [p for k in chosen for p in _of_record(opened, k, keys, digest_key, given)]
-    notes = [] if keys else ["signatures were not verified: give --public-key"]
-    if storage:
-        more, unseen = _of_storage(opened, chosen, values)
-        found, notes = [*found, *more], [*notes, *unseen]
+        found = [p for k in chosen for p in _verify_record(opened, k, given)]
+    notes = [] if given.public_keys else ["signatures were not verified: give --public-key"]
+    if given.storage:
+        in_storage, unverified = _verify_storage(opened, chosen, given.values)
+        found, notes = [*found, *in_storage], [*notes, *unverified]
     else:
-        notes.append("the storage was not looked at: give --storage")
+        notes.append("the storage was not searched: give --storage")
     if as_json:
-        told = {
-            "table": table,
-            "erasures": [k.name for k in chosen],
-            "problems": [asdict(p) for p in found],
-            "notes": notes,
-        }
-        print_json({**told, "verified": not found})
+        print_json(
+            {
+                "table": table,
+                "erasures": [k.name for k in chosen],
+                "problems": [asdict(p) for p in found],
+                "notes": notes,
+                "verified": not found,
+            }
+        )
     else:
         for p in found:
             click.echo(f"{p.code} {p.restatement}: {p.what}" if p.restatement else f"{p.code}: {p.what}")
         for note in notes:
             click.echo(f"note: {note}")
-        verdict = f"{len(found)} problems" if found else "all as they say"
+        verdict = f"{len(found)} problems" if found else "no problems"
         click.echo(f"{table}: {len(chosen)} erasures: {verdict}")
     context.exit(1 if found else 0)
 
 
-def _of_record(
-    opened: Opened, erasure: Known, keys: Sequence[PublicKey], digest_key: bytes, values: bytes | None
-) -> list[Problem]:
+@dataclass(frozen=True)
+class GivenEvidence:
+    """What the user gave to verify the records with."""
+
+    public_keys: Sequence[PublicKey]  # empty: skip signatures
+    storage: bool  # whether to search the storage
+    values: Sequence[str]  # to search for; empty: none were given
+    values_content: bytes | None  # of the file of values; None: not given
+    digest_key: bytes  # empty: skip digests
+
+
+def _given(
+    restatements_count: int,
+    key_files: tuple[Path, ...],
+    storage: bool,
+    values_file: Path | None,
+    digest_key_file: Path | None,
+) -> GivenEvidence:
+    """Read the files that the options name. Raises: UsageError, InputError (InvalidKey, InvalidValues)."""
+    if values_file is not None and not storage and digest_key_file is None:
+        raise click.UsageError("--values needs --storage or --digest-key")
+    if values_file is not None and digest_key_file is not None and restatements_count != 1:
+        raise click.UsageError(
+            "--values with --digest-key needs exactly one RESTATEMENT: the one that erased the values"
+        )
+    digest_key = _digest_key(digest_key_file) if digest_key_file is not None else b""
+    keys = [load_public_key(f.read_bytes(), str(f)) for f in key_files]
+    values = _values(values_file) if values_file is not None else []
+    return GivenEvidence(keys, storage, values, values_file.read_bytes() if values_file else None, digest_key)
+
+
+def _verify_record(opened: Opened, erasure: KnownErasure, given: GivenEvidence) -> list[Problem]:
     outcome = erasure.outcome
-    found = read(opened, outcome.record) if outcome is not None else evidence.Read(None, None)
-    wrong = problems(opened, erasure, found, keys)
-    if digest_key and found.document is not None:
-        wrong += digest_problems(erasure, found, digest_key, values)
-    return wrong
+    record = read_record(opened, outcome.record) if outcome is not None else StoredRecord()
+    found = problems(opened, erasure, record, given.public_keys)
+    if given.digest_key and record.document is not None:
+        found += digest_problems(erasure, record, given.digest_key, given.values_content)
+    return found
 
 
-def _of_storage(opened: Opened, chosen: Sequence[Known], values: Sequence[str]) -> tuple[list[Problem], list[str]]:
-    """What the storage has of the erasures, and what was not looked at."""
+def _verify_storage(
+    opened: Opened, chosen: Sequence[KnownErasure], values: Sequence[str]
+) -> tuple[list[Problem], list[str]]:
+    """Search the storage for what was erased. Returns the problems, and notes about what was not searched."""
     found: list[Problem] = []
     with working("listing the storage"):
         listed = storage_check.list_locations(opened)
-    found += (Problem("", "NotListed", f"{uri} cannot be looked at: {why}.") for uri, why in listed.unlisted.items())
+    found += (Problem("", "NotListed", f"{uri} cannot be listed: {why}.") for uri, why in listed.unlisted.items())
     notes: list[str] = []
     if not listed.storage.tells_versions:
-        notes.append("the storage does not tell of older versions of objects")
+        notes.append("the storage cannot list older versions of objects")
     other = sum(p.endswith((".orc", ".avro")) and "/metadata/" not in p for p in listed.own)
     if other:
         notes.append(f"{other} data files in ORC or Avro were not searched for batches")
@@ -210,31 +240,33 @@ def _of_storage(opened: Opened, chosen: Sequence[Known], values: Sequence[str]) 
             outcome = erasure.outcome
             if outcome is None:
                 continue
-            document = read(opened, outcome.record).document or {}
-            back = storage_check.files_back(listed, document)
-            found += _back(erasure.name, "FileIsThere", "files that the record lists as removed", back)
+            document = read_record(opened, outcome.record).document or {}
+            present = storage_check.files_present(listed, document)
+            found += _found_in_storage(erasure.name, "FileIsThere", "files that the record lists as removed", present)
             if not erasure.result.batch_ids or field_id is None:
                 if not values:
-                    notes.append(f"{erasure.name}: its values are not kept; give --values to search for them")
+                    notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
                 continue
             task = bar.add_task(erasure.name, total=len(listed.data))
-            column = storage_check.Column(field_id, opened.table.schema().find_column_name(field_id) or "")
-            rows = storage_check.batches_back(listed, column, erasure.result.batch_ids, partial(bar.advance, task))
-            found += _back(erasure.name, "BatchIsThere", "data files that hold rows of its batches", rows)
+            column = storage_check.BatchColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
+            rows = storage_check.files_with_batches(
+                listed, column, erasure.result.batch_ids, partial(bar.advance, task)
+            )
+            found += _found_in_storage(erasure.name, "BatchIsThere", "data files with rows of its batches", rows)
         if values:
             task = bar.add_task("values", total=len(listed.own))
-            holding = storage_check.values_back(listed, values, partial(bar.advance, task))
-            found += _back("", "ValueIsThere", "objects that hold one of the values", holding)
+            holding = storage_check.objects_with_values(listed, values, partial(bar.advance, task))
+            found += _found_in_storage("", "ValueIsThere", "objects with one of the values", holding)
     return found, notes
 
 
-def _back(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[Problem]:
+def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[Problem]:
     if not paths:
         return ()
-    first = ", ".join(paths[: storage_check.NAMED_AT_MOST])
-    rest = len(paths) - storage_check.NAMED_AT_MOST
+    first = ", ".join(paths[: storage_check.MAX_NAMED_FILES])
+    rest = len(paths) - storage_check.MAX_NAMED_FILES
     more = f" and {rest} more" if rest > 0 else ""
-    return (Problem(restatement, code, f"the storage has {len(paths)} {what}: {first}{more}."),)
+    return (Problem(restatement, code, f"the storage contains {len(paths)} {what}: {first}{more}."),)
 
 
 def _digest_key(path: Path) -> bytes:
@@ -242,7 +274,7 @@ def _digest_key(path: Path) -> bytes:
     key = path.read_bytes()
     if len(key) < KEY_BYTES_AT_LEAST:
         raise InputError(
-            "InvalidKey", f"{path} must hold a key of at least {KEY_BYTES_AT_LEAST} bytes, found {len(key)}."
+            "InvalidKey", f"{path} must contain a key of at least {KEY_BYTES_AT_LEAST} bytes, found {len(key)}."
         )
     return key
 
@@ -252,39 +284,41 @@ def _values(path: Path) -> list[str]:
     try:
         lines = path.read_text("utf-8-sig").split("\n")
     except UnicodeDecodeError:
-        raise InputError("InvalidValues", f"{path} is no text in UTF-8.") from None
+        raise InputError("InvalidValues", f"{path} is not UTF-8 text.") from None
     found = sorted({line.removesuffix("\r") for line in lines if line.strip()})
     if not found:
-        raise InputError("InvalidValues", f"{path} holds no values. Write one on each line.")
+        raise InputError("InvalidValues", f"{path} contains no values. Write one value per line.")
     return found
 
 
-def _the_only(found: Sequence[Known], name: str) -> Known:
+def _the_only(found: Sequence[KnownErasure], name: str) -> KnownErasure:
     if len(found) > 1:
         keys = ", ".join(k.key for k in found)
-        raise InputError("AmbiguousErasure", f"{name!r} was created {len(found)} times; name one of the keys: {keys}.")
+        raise InputError(
+            "AmbiguousErasure", f"{name!r} was created {len(found)} times. Give one of these keys instead: {keys}."
+        )
     return found[0]
 
 
-def _state(erasure: Known) -> str:
-    if erasure.owed is None:
+def _state(erasure: KnownErasure) -> str:
+    if erasure.pending is None:
         return "verified"
-    if not erasure.owed.is_purged:
+    if not erasure.pending.is_purged:
         return "rows in table"
-    return "blocked" if erasure.owed.blockers_count else "not verified"
+    return "blocked" if erasure.pending.blockers_count else "not verified"
 
 
-def _document(erasure: Known) -> dict[str, Any]:
-    outcome, owed, asked = erasure.outcome, erasure.owed, erasure.result.provenance
+def _document(erasure: KnownErasure) -> dict[str, Any]:
+    outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
     return {
         "restatement": erasure.name,
         "key": erasure.key,
         "operation": erasure.result.operation,
         "state": _state(erasure),
-        "dueTime": owed.evict_by if owed else None,
-        "blockedBy": [str(b) for b in owed.blockers] if owed else [],
-        "reason": (asked.reason if asked else "") or None,
-        "ticket": (asked.ticket if asked else "") or None,
+        "dueTime": pending.evict_by if pending else None,
+        "blockedBy": [str(b) for b in pending.blockers] if pending else [],
+        "reason": (request.reason if request else "") or None,
+        "ticket": (request.ticket if request else "") or None,
         "verifiedTime": outcome.verified_time if outcome else None,
         "record": outcome.record if outcome else None,
         "recordSha256": outcome.record_sha256 if outcome else None,

@@ -1,4 +1,4 @@
-"""What `doctor` looks at: metadata, manifests, roots, and the listing of the ledgers' folder. I/O; judged elsewhere."""
+"""Reads what `doctor` needs: metadata, manifests, ledger roots, and the list of ledger files. I/O."""
 
 from pyiceberg.manifest import ManifestContent
 
@@ -17,7 +17,7 @@ from lethe.storage.buffer import open_store
 
 
 def examine(opened: Opened, wanted_column: str) -> Examined:
-    """Raises what the catalog or the storage raises when away; a damaged ledger is a fact like others."""
+    """Raises: what the catalog or the storage raises if unavailable. A damaged ledger raises nothing: it is in the answer."""
     facts, table = opened.facts, opened.table
     column = table.schema().find_column_name(facts.batch_field_id) if facts.batch_field_id is not None else None
     mode_key = names.METRICS_MODE.format(column=column or wanted_column)
@@ -42,7 +42,7 @@ def examine(opened: Opened, wanted_column: str) -> Examined:
         ledger_since=facts.ledger_since,
         files=tuple(files),
         unsorted=_unsorted(opened),
-        known_bounds=_known(opened, files),
+        known_bounds=_known_bounds(opened, files),
         lost=roots.lost,
         unreadable=tuple(roots.broken.values()),
         needed=roots.files,
@@ -57,7 +57,7 @@ def _batches(opened: Opened) -> ExaminedBatches | None:
     try:
         table = tracking.find(catalogs.load(catalog), table_name)
     except InputError as e:
-        return ExaminedBatches(name, taken=e.message)
+        return ExaminedBatches(name, conflict=e.message)
     if table is None:
         return None
     shown = tracking.shown(table)
@@ -66,14 +66,14 @@ def _batches(opened: Opened) -> ExaminedBatches | None:
     try:
         loaded = opened.load_ledger()
     except LedgerError:
-        return ExaminedBatches(name, version=shown.version)  # what is wrong with it is told elsewhere
+        return ExaminedBatches(name, version=shown.version)  # `Roots` says what is wrong with it
     current = (shown.table_uuid, shown.ledger) == (opened.facts.uuid, loaded.resolution.pointer or "")
     agrees = shown.totals.agree_with(loaded.ledger.states)
     return ExaminedBatches(name, current=current, version=shown.version, agrees=agrees)
 
 
 def _unsorted(opened: Opened) -> frozenset[str]:
-    """The head's data files that do not say that they were written in the table's sort order."""
+    """The head's data files whose sort order id is not the table's."""
     table = opened.table
     order, head = table.sort_order(), table.current_snapshot()
     if not order.fields or head is None:
@@ -87,10 +87,10 @@ def _unsorted(opened: Opened) -> frozenset[str]:
     )
 
 
-def _known(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
-    """The bounds of files that are ids of batches which the ledger knows."""
+def _known_bounds(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
+    """The bounds of files that are ids of batches in the ledger."""
     bounds = {b for f in files for b in (f.lower, f.upper) if b is not None}
     try:
         return frozenset(get_many(opened.ledger().batches, bounds))
     except LedgerError:
-        return frozenset()  # the roots tell what is wrong with it
+        return frozenset()  # `Roots` says what is wrong with it

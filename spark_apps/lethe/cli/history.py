@@ -1,4 +1,4 @@
-"""The snapshots of a table as lines of a log, newest first. Pure."""
+"""Makes a log of the snapshots of a table, newest first. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,26 +10,25 @@ from lethe.ledger.lineage import Snapshot
 
 @dataclass(frozen=True)
 class Line:
-    """One snapshot. `run_kind` and `run_id` None on a commit of another writer; the counts are of tombstones, None where
-    the snapshot does not say. `bare`: it carries no ledger. `refs`: the branches and tags that name it."""
+    """One snapshot. The counts are of tombstones; None: the snapshot's summary has no such number."""
 
     snapshot_id: int
     time: datetime
     operation: str
-    run_kind: str | None
-    run_id: str | None
+    run_kind: str | None  # None: another writer committed it
+    run_id: str | None  # None: another writer committed it
     added: int | None
     deleted: int | None
     total: int | None
     vacuumed: int | None
-    bare: bool
-    refs: tuple[str, ...]
+    bare: bool  # it has no ledger of its own
+    refs: tuple[str, ...]  # branches and tags
 
 
 def lines(
     snapshots: Mapping[int, Snapshot], head_id: int | None, refs: Mapping[str, int], *, everything: bool = False
 ) -> tuple[Line, ...]:
-    """The head and its retained ancestors; with `everything` also staged snapshots and those of branches."""
+    """The head and its retained ancestors; with `everything`, also staged snapshots and those of other branches."""
     if everything:
         chosen = sorted(snapshots.values(), key=lambda s: (s.sequence_number, s.timestamp_ms), reverse=True)
     else:
@@ -61,6 +60,6 @@ def _line(snapshot: Snapshot, refs: tuple[str, ...]) -> Line:
 
 
 def count(summary: Mapping[str, str], key: str) -> int | None:
-    """The number under a summary key; None when there is none, or it is no number."""
+    """The number under a summary key; None: the key is missing or not a number."""
     value = summary.get(key, "")
     return int(value) if value.isdigit() else None

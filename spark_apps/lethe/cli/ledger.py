@@ -8,7 +8,7 @@ import click
 from lethe.cli import history
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
-from lethe.cli.output import moment, number, print_json, print_pairs, print_table, progress, working
+from lethe.cli.output import number_text, print_json, print_pairs, print_table, progress, time_text, working
 from lethe.cli.roots import roots_of
 from lethe.cli.verification import verify as verify_ledgers
 from lethe.ledger.root import PARTS
@@ -16,16 +16,16 @@ from lethe.ledger.root import PARTS
 
 @click.group()
 def ledger() -> None:
-    """What a table's ledgers say: active tombstones, batches, history."""
+    """Inspect the ledgers of a table: active tombstones, batches, history."""
 
 
 @ledger.command()
 @table_argument
-@click.option("--snapshot", "snapshot_id", type=int, help="Of this snapshot instead of the head.")
+@click.option("--snapshot", "snapshot_id", type=int, help="The ledger of this snapshot instead of the head.")
 @json_option
 @batch_column_option
 def show(table: str, snapshot_id: int | None, as_json: bool, batch_column: str) -> None:
-    """Show one ledger in numbers."""
+    """Show the counts of one ledger."""
     with working("loading the ledger"):
         shown = _shown(open_table(table, batch_column), snapshot_id)
     if as_json:
@@ -33,16 +33,16 @@ def show(table: str, snapshot_id: int | None, as_json: bool, batch_column: str) 
         return
     batches = ", ".join(f"{n} {state}" for state, n in shown["batches"].items())
     chunks = ", ".join(f"{len(cs)} of {part}" for part, cs in shown["chunks"].items() if cs)
-    bare = f", {shown['bare']} bare since" if shown["bare"] else ""
+    bare = f"; bare snapshots: {shown['bare']}" if shown["bare"] else ""
     pairs = [
         ("table", shown["table"]),
         ("snapshot", str(shown["snapshotId"] or "none: the table is empty")),
-        ("ledger", str(shown["ledger"] or "none: nothing was ever deleted")),
+        ("ledger", str(shown["ledger"] or "none: Lethe has deleted no rows")),
         ("carrier", f"snapshot {shown['carrierId']}{bare}" if shown["carrierId"] else f"none{bare}"),
         ("version", str(shown["version"])),
         ("tombstones", str(shown["tombstones"])),
-        ("oldest", moment(shown["oldestTombstoneTime"])),
-        ("next evictBy", moment(shown["nextEvictByTime"])),
+        ("oldest", time_text(shown["oldestTombstoneTime"])),
+        ("next evictBy", time_text(shown["nextEvictByTime"])),
         ("batches", batches or "none"),
         ("requests", str(shown["requests"])),
         ("erasures", str(shown["erasures"])),
@@ -76,14 +76,21 @@ def _shown(opened: Opened, snapshot_id: int | None) -> dict[str, Any]:
 
 @ledger.command()
 @table_argument
-@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
-@click.option("--all", "everything", is_flag=True, help="Staged snapshots and other branches, too; no limit.")
+@click.option(
+    "-n",
+    "limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="The largest number of snapshots to list.",
+)
+@click.option("--all", "everything", is_flag=True, help="List all, including staged snapshots and other branches.")
 @json_option
 @batch_column_option
 def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: str) -> None:
-    """List snapshots, newest first, and what each did to the tombstones.
+    """List snapshots, newest first, and how each changed the tombstones.
 
-    A bare one was committed by another writer: its ledger is that of the next older one that is not.
+    Another writer committed a bare snapshot. Its ledger is that of the nearest older snapshot that is not bare.
     """
     facts = open_table(table, batch_column).facts
     lines = history.lines(facts.snapshots, facts.head_id, facts.refs, everything=everything)
@@ -95,15 +102,15 @@ def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: s
         ("TIME", "SNAPSHOT", "OPERATION", "RUN", "ID", "+", "-", "TOTAL", "VACUUMED", "REFS"),
         (
             (
-                moment(line.time),
+                time_text(line.time),
                 str(line.snapshot_id),
                 line.operation,
                 "(bare)" if line.bare else line.run_kind or "",
                 (line.run_id or "")[:12],
-                number(line.added),
-                number(line.deleted),
-                number(line.total),
-                number(line.vacuumed),
+                number_text(line.added),
+                number_text(line.deleted),
+                number_text(line.total),
+                number_text(line.vacuumed),
                 ", ".join(line.refs),
             )
             for line in shown
@@ -111,7 +118,7 @@ def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: s
         right=("SNAPSHOT", "+", "-", "TOTAL", "VACUUMED"),
     )
     if len(shown) < len(lines):
-        click.echo(f"{len(shown)} of {len(lines)} snapshots; -n shows more", err=True)
+        click.echo(f"{len(shown)} of {len(lines)} snapshots. Use -n to list more.", err=True)
 
 
 def _document(line: history.Line) -> dict[str, Any]:
@@ -124,8 +131,8 @@ def _document(line: history.Line) -> dict[str, Any]:
 @batch_column_option
 @click.pass_context
 def verify(context: click.Context, table: str, batch_column: str) -> None:
-    """Read every ledger file of every retained snapshot and compare all that is said twice. Exit code 1 when
-    something is wrong."""
+    """Read all ledger files of all retained snapshots and compare them with their roots and with the snapshot summaries.
+    Exit code 1 if there is a problem."""
     opened = open_table(table, batch_column)
     carried = sum(s.ledger is not None for s in opened.facts.snapshots.values())
     with progress() as bar:
@@ -135,6 +142,6 @@ def verify(context: click.Context, table: str, batch_column: str) -> None:
         found = verify_ledgers(opened, roots, lambda n: bar.update(files_bar, total=n) if n else bar.advance(files_bar))
     for problem in found.problems:
         click.echo(problem)
-    verdict = f"{len(found.problems)} problems" if found.problems else "all as they say"
+    verdict = f"{len(found.problems)} problems" if found.problems else "no problems"
     click.echo(f"{table}: {found.snapshots} snapshots, {found.ledgers} ledgers, {found.files} files: {verdict}")
     context.exit(1 if found.problems else 0)

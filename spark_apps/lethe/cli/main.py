@@ -1,7 +1,7 @@
-"""The command `lethe` and how its errors end: one line that says what to do, never a stack trace. I/O.
+"""The command `lethe`. An error becomes one line that says what to do, without a stack trace. I/O.
 
-Exit codes: 0, 1 (a `verify` or `doctor` found something), 2 (wrong arguments), 10 (the input or the table has to be
-changed), 20 (something is away: try later).
+Exit codes: 0 (done), 1 (a `verify` or `doctor` found a problem), 2 (wrong arguments), 10 (change the input or the table),
+20 (a service is unavailable: try again later).
 """
 
 import logging
@@ -21,8 +21,8 @@ from lethe.cli.read import read
 DEBUG = "LETHE_DEBUG"
 
 
-class Guarded(click.Group):
-    """Turns every error of a command into one line. With LETHE_DEBUG set, unexpected ones keep their stack trace."""
+class OneLineErrors(click.Group):
+    """Turns every error of a command into one line. With LETHE_DEBUG set, unexpected errors keep their stack trace."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -34,33 +34,33 @@ class Guarded(click.Group):
         except Exception as e:
             if os.environ.get(DEBUG):
                 raise
-            error = _unforeseen(e)
+            error = _unexpected(e)
         click.echo(f"lethe: {' '.join(str(error).split())}", err=True)
         return ctx.exit(error.exit_code)
 
 
-# Their texts may hold addresses with passwords, or rows: only their names are told.
-_AWAY = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "pyiceberg.exceptions", "socket")
+# The texts of these errors can contain addresses with passwords, or rows: print only the name of the class.
+_UNAVAILABLE = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "pyiceberg.exceptions", "socket")
 
 
-def _unforeseen(error: Exception) -> LetheError:
+def _unexpected(error: Exception) -> LetheError:
     module, name = type(error).__module__, type(error).__name__
-    if isinstance(error, OSError) or module.startswith(_AWAY):
+    if isinstance(error, OSError) or module.startswith(_UNAVAILABLE):
         return TransientError(
             "CatalogOrStorageAway",
-            f"the catalog or the storage answered with {name}. Check that it is up and that .pyiceberg.yaml is right, then "
-            f"try again; {DEBUG}=1 shows the whole error.",
+            f"the catalog or the storage answered with {name}. Check that both are up and that .pyiceberg.yaml is right. Then "
+            f"try again. {DEBUG}=1 shows the whole error.",
         )
-    return InputError("Unexpected", f"{module}.{name}; {DEBUG}=1 shows the whole error.")
+    return InputError("Unexpected", f"{module}.{name}. {DEBUG}=1 shows the whole error.")
 
 
-@click.group(cls=Guarded, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lethe")
 def cli() -> None:
-    """Look into tables that Lethe keeps: their ledgers, their batches, their rows, and what is wrong with them.
+    """Inspect tables that Lethe keeps: their ledgers, batches, rows and problems.
 
-    TABLE is always catalog.namespace.table; catalogs are those of .pyiceberg.yaml (in PYICEBERG_HOME, the home
-    directory or the working directory). Nothing here changes a table; `track` writes the table of batches beside it.
+    TABLE is always catalog.namespace.table. The catalogs are those of .pyiceberg.yaml, in PYICEBERG_HOME, the home
+    directory or the working directory. No command changes a table; `track` writes the table of batches beside it.
     """
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
 

@@ -1,4 +1,4 @@
-"""A table for a command: found by its name, with its facts and the properties that its storage needs. I/O."""
+"""Opens the table of a command. I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from lethe.ledger_store import store as ledger_store
 
 @dataclass(frozen=True)
 class Opened:
-    """`name` as it was asked for, the catalog in front; `properties` are PyIceberg's, of the catalog."""
+    """An open table."""
 
-    name: str
+    name: str  # catalog.namespace.table, as the user gave it
     table: Table
     facts: TableFacts
-    properties: Mapping[str, str]
+    properties: Mapping[str, str]  # of the catalog, as PyIceberg names them
 
     def load_ledger(self, snapshot_id: int | None = None) -> ledger_store.Loaded:
-        """The ledger of a snapshot, of the head by default. Raises: InputError (SnapshotNotFound), LedgerError."""
+        """Load the ledger of a snapshot, by default of the head. Raises: InputError (SnapshotNotFound), LedgerError."""
         if snapshot_id is not None and snapshot_id not in self.facts.snapshots:
-            raise InputError("SnapshotNotFound", f"{self.name} has no snapshot {snapshot_id}; it may have expired.")
+            raise InputError("SnapshotNotFound", f"{self.name} has no snapshot {snapshot_id}. It may have expired.")
         return ledger_store.load(self.table.io, self.facts, snapshot_id)
 
     def ledger(self, snapshot_id: int | None = None) -> Ledger:
@@ -36,7 +36,7 @@ def open_table(name: str, batch_column: str = "batch_id") -> Opened:
     """Open `catalog.namespace.table`. Raises: InputError (InvalidRead, UnknownCatalog, TableNotFound, BatchColumnType)."""
     catalog, dot, table_name = name.partition(".")
     if not dot or "." not in table_name:
-        raise InputError("InvalidRead", f"{name!r}: expected catalog.namespace.table.")
+        raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")
     try:
         table = catalogs.load(catalog).load_table(table_name)
     except (NoSuchTableError, NoSuchNamespaceError) as e:

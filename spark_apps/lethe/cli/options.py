@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the values they accept. Pure but for click."""
+"""Arguments and options that several commands share, and the types of their values."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -11,12 +11,12 @@ batch_column_option = click.option(
     "--batch-column",
     default="batch_id",
     show_default=True,
-    help="The batch column of a table that Lethe has not prepared; a prepared one remembers its own.",
+    help="The batch column, for a table that Lethe has not prepared. A prepared table has it in a table property.",
 )
 
 
-class Moment(click.ParamType):
-    """A time with its zone, as ISO 8601."""
+class Time(click.ParamType):
+    """An ISO 8601 time with a time zone."""
 
     name = "time"
 
@@ -26,13 +26,13 @@ class Moment(click.ParamType):
         try:
             time = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no ISO 8601 time such as 2026-03-01T12:00:00Z", param, ctx)
+            self.fail(f"{value!r} is not an ISO 8601 time, for example 2026-03-01T12:00:00Z", param, ctx)
         if time.tzinfo is None:
-            self.fail(f"{value!r} has no time zone; for UTC write {value}Z", param, ctx)
+            self.fail(f"{value!r} has no time zone. For UTC, write {value}Z", param, ctx)
         return time.astimezone(UTC)
 
 
-class SnapshotOrMoment(Moment):
+class SnapshotOrTime(Time):
     """A snapshot id, or a time."""
 
     name = "snapshot|time"

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, progress on stderr. I/O; row values only where asked for."""
+"""Prints tables for people, JSON for programs, and progress on stderr. I/O."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,23 +12,23 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-# A pipe or a file has no width of its own: lines are never folded there.
-UNFOLDED = 100_000
+# A pipe or a file has no width: do not wrap lines there.
+UNWRAPPED_WIDTH = 100_000
 
 
 def console() -> Console:
-    """Standard output as it is now. Tests and pipes get plain lines of any length."""
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=UNFOLDED)
+    """Standard output. Where it is not a terminal, lines are plain and of any length."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=UNWRAPPED_WIDTH)
 
 
 def working(what: str) -> AbstractContextManager[Any]:
-    """A spinner while `what` goes on, only on a terminal."""
+    """Show a spinner on a terminal, until the context ends."""
     return Console(stderr=True).status(escape(what))
 
 
 def progress() -> Progress:
-    """A bar on stderr that is gone when the work is done; nothing where stderr is no terminal."""
+    """A progress bar on stderr, removed at the end; nothing if stderr is not a terminal."""
     err = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -42,21 +42,21 @@ def progress() -> Progress:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> None:
-    """Rows under their headers; those named in `right` hold numbers."""
+    """Print rows below their headers; the columns named in `right` are aligned to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    numbers = frozenset(right)
+    right_aligned = frozenset(right)
     for header in headers:
-        table.add_column(header, justify="right" if header in numbers else "left", no_wrap=True)
+        table.add_column(header, justify="right" if header in right_aligned else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     console().print(table)
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one pair a line; those without a value are left out."""
-    known = list(pairs)
-    width = max((len(name) for name, _ in known), default=0)
-    for name, value in known:
+    """Print one name and value per line; leave out pairs without a value."""
+    lines = list(pairs)
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
         if value:
             click.echo(f"{name:<{width}}  {value}")
 
@@ -65,15 +65,15 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
 
 
-def moment(time: datetime | None) -> str:
+def time_text(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def number(value: int | None) -> str:
+def number_text(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return moment(value)
+        return time_text(value)
     raise TypeError(f"no JSON for {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""`lethe read`: the rows of a table that are not deleted, and increments of them."""
+"""`lethe read` prints rows of a table that are not deleted, or an increment of rows."""
 
 import csv
 import json
@@ -16,44 +16,50 @@ from pyiceberg.expressions import parser, visitors
 
 from lethe.base.errors import InputError
 from lethe.cli.opening import Opened, open_table
-from lethe.cli.options import Moment, SnapshotOrMoment, table_argument
+from lethe.cli.options import SnapshotOrTime, Time, table_argument
 from lethe.cli.output import print_table, progress, working
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 
-SHOWN = 100  # rows of a table for people, unless --limit says otherwise
+DEFAULT_LIMIT = 100  # rows, with --format table
 
 
 @click.command()
 @table_argument
 @click.option("--snapshot", "snapshot_id", type=int, help="At this snapshot instead of the head.")
-@click.option("--as-of", type=Moment(), help="At the head of this time.")
-@click.option("--since", type=SnapshotOrMoment(), help="Only the rows that came or went after this snapshot or time.")
-@click.option("--until", type=SnapshotOrMoment(), help="The end of the increment; the head by default.")
+@click.option("--as-of", type=Time(), help="At the snapshot that was the head at this time.")
+@click.option(
+    "--since", type=SnapshotOrTime(), help="Only the rows that were appended or deleted after this snapshot or time."
+)
+@click.option("--until", type=SnapshotOrTime(), help="The end of the increment; the head by default.")
 @click.option(
     "--rows",
     type=click.Choice(["appended", "deleted"]),
     help="Which rows of the increment.  [default: appended]",
 )
-@click.option("--filter", "condition", help="Only these rows, e.g. \"carrier = 'UA' and delay > 30\".")
+@click.option(
+    "--filter", "condition", help="Only rows that meet this condition, e.g. \"carrier = 'UA' and delay > 30\"."
+)
 @click.option("--columns", help="Only these columns, separated by commas.")
-@click.option("--limit", type=click.IntRange(min=0), help=f"At most so many rows.  [default: {SHOWN} with `table`]")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help=f"The largest number of rows.  [default: {DEFAULT_LIMIT} with `table`]"
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["table", "csv", "json", "parquet"]),
     default="table",
     show_default=True,
-    help="`json` is one object a line; `parquet` needs --output.",
+    help="`json` prints one object per line; `parquet` needs --output.",
 )
 @click.option("--output", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write to this file.")
 def read(table: str, form: str, output: Path | None, limit: int | None, **how: Any) -> None:
-    """Print rows as the ledger says: those of batches taken back are left out."""
+    """Print the rows of a table, without the rows of deleted batches."""
     _check(how, form, output)
     opened = open_table(table)
     with working(f"planning to read {table}"):
         rows = _scan(opened, how)
     if form == "table":
-        _show(rows, SHOWN if limit is None else limit, limit is None)
+        _show(rows, DEFAULT_LIMIT if limit is None else limit, limit is None)
         return
     with _counted(rows, limit) as (schema, batches):
         if form == "parquet":
@@ -74,9 +80,9 @@ def _check(how: dict[str, Any], form: str, output: Path | None) -> None:
     if form == "table" and output is not None:
         raise click.UsageError("--output needs --format csv, json or parquet.")
     if how["since"] is None and (how["until"] is not None or how["rows"] is not None):
-        raise click.UsageError("--until and --rows belong to --since.")
+        raise click.UsageError("--until and --rows need --since.")
     if sum(how[k] is not None for k in ("snapshot_id", "as_of", "since")) > 1:
-        raise click.UsageError("give one of --snapshot, --as-of and --since.")
+        raise click.UsageError("Give only one of --snapshot, --as-of and --since.")
 
 
 def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
@@ -88,7 +94,7 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
     known = [f.name for f in schema.fields]
     if unknown := [c for c in columns or () if c not in known]:
         raise InputError(
-            "UnknownColumn", f"{opened.name} has no column {', '.join(unknown)}; it has {', '.join(known)}."
+            "UnknownColumn", f"{opened.name} has no column {', '.join(unknown)}. Its columns are {', '.join(known)}."
         )
     wanted: dict[str, Any] = {"columns": columns, "filter": None}
     if how["condition"]:
@@ -96,11 +102,11 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
             wanted["filter"] = parser.parse(how["condition"])
             visitors.bind(schema, wanted["filter"], case_sensitive=True)
         except Exception as e:
-            # The parser's texts repeat the condition, which may hold what should not be seen.
+            # The error's text repeats the condition, which may contain personal data.
             raise InputError(
                 "InvalidFilter",
-                f"--filter is no condition on {opened.name} ({type(e).__name__}); its columns are {', '.join(known)}. "
-                "Write e.g. carrier = 'UA' and delay > 30.",
+                f"--filter is not a valid condition on {opened.name} ({type(e).__name__}). Its columns are {', '.join(known)}. "
+                "Write, for example, carrier = 'UA' and delay > 30.",
             ) from e
     if how["since"] is not None:
         wanted |= {"since": how["since"], "until": how["until"], "rows": how["rows"] or "appended"}
@@ -110,7 +116,7 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
 
 
 def _limited(rows: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The batches, with the types that the schema says, cut off after so many rows."""
+    """At most `limit` rows, in the types of the schema. None: all rows."""
     left = limit
     for batch in rows.to_batches() if left != 0 else ():
         cut = batch if left is None else batch.slice(0, left)
@@ -123,20 +129,20 @@ def _limited(rows: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """The schema and the batches, while a bar counts the rows."""
+    """The schema and the record batches; a progress bar counts the rows."""
     with progress() as bar:
         task = bar.add_task("rows", total=limit)
 
-        def told() -> Iterator[pa.RecordBatch]:
+        def counted() -> Iterator[pa.RecordBatch]:
             for batch in _limited(rows, limit):
                 yield batch
                 bar.advance(task, batch.num_rows)
 
-        yield rows.schema, told()
+        yield rows.schema, counted()
 
 
 def _show(rows: Scan, limit: int, by_default: bool) -> None:
-    """A table for people, of at most `limit` rows."""
+    """Print a table of at most `limit` rows."""
     with working("reading"):
         batches = list(_limited(rows, limit + 1 if by_default else limit))
     found = pa.Table.from_batches(batches, rows.schema)
@@ -146,7 +152,7 @@ def _show(rows: Scan, limit: int, by_default: bool) -> None:
         [f.name for f in found.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)],
     )
     if found.num_rows > limit:
-        click.echo(f"the first {limit} rows that were found; --limit shows more", err=True)
+        click.echo(f"Only {limit} rows are shown. Use --limit to print more.", err=True)
 
 
 def _text(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[str]) -> None:
@@ -162,7 +168,7 @@ def _text(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file:
 
 
 def _field(value: Any) -> Any:
-    """CSV knows neither nested values nor bytes: they become what JSON has for them."""
+    """CSV has neither nested values nor bytes: write them as in JSON."""
     return json.dumps(value, ensure_ascii=False, default=_json) if isinstance(value, (dict, list)) else _cell(value)
 
 

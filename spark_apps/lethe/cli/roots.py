@@ -1,4 +1,4 @@
-"""The ledger of every retained snapshot at once: which root each has, and which roots cannot be told or read. I/O."""
+"""Reads the ledger root of every retained snapshot. I/O."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,23 +12,24 @@ from lethe.ledger.lineage import resolve
 from lethe.ledger.root import Root
 from lethe.ledger_store import store as ledger_store
 
-AT_ONCE = 8  # requests to the storage
+PARALLEL_READS = 8
 
 
 @dataclass(frozen=True)
 class Roots:
-    """`pointer_of`: snapshot id -> URI of the root of its ledger, None for the empty one. `found`: pointer -> root.
-    `broken`: pointer -> what is wrong with the root. `lost`: snapshot id -> why its ledger cannot be told."""
+    """The ledger roots of a table."""
 
-    pointer_of: Mapping[int, str | None] = field(default_factory=dict)
-    found: Mapping[str, Root] = field(default_factory=dict)
-    broken: Mapping[str, str] = field(default_factory=dict)
-    lost: Mapping[int, str] = field(default_factory=dict)
-    vacuum_files: tuple[str, ...] = ()
+    pointer_of: Mapping[int, str | None] = field(
+        default_factory=dict
+    )  # snapshot id -> URI of its root; None: empty ledger
+    found: Mapping[str, Root] = field(default_factory=dict)  # by URI
+    broken: Mapping[str, str] = field(default_factory=dict)  # URI -> what is wrong with the root
+    lost: Mapping[int, str] = field(default_factory=dict)  # snapshot id -> why its ledger is unknown
+    vacuum_files: tuple[str, ...] = ()  # URIs
 
     @property
     def files(self) -> frozenset[str]:
-        """The names of every file that they need, without its folder: roots, chunks, and the files of vacuums."""
+        """The names, without folder, of all files that the snapshots need: roots, chunks, and the files of vacuums."""
         chunks = {c.file for root in self.found.values() for part in root.parts.values() for c in part}
         return frozenset(map(name_of, (*self.found, *self.broken, *self.vacuum_files))) | chunks
 
@@ -38,7 +39,7 @@ def name_of(uri: str) -> str:
 
 
 def roots_of(opened: Opened, tick: Callable[[], object] = lambda: None) -> Roots:
-    """Read the root of each ledger that a retained snapshot has; `tick` is called after each."""
+    """Read the root of each retained snapshot's ledger; call `tick` after each."""
     facts = opened.facts
     own = dict.fromkeys(s.ledger for s in facts.snapshots.values() if s.ledger is not None)
     found, broken = _read(opened, own, tick)
@@ -72,7 +73,7 @@ def _read(
     found: dict[str, Root] = {}
     broken: dict[str, str] = {}
     wanted = list(pointers)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
         for pointer, root in zip(wanted, pool.map(one, wanted), strict=True):
             if isinstance(root, LedgerError):
                 broken[pointer] = root.message
@@ -83,7 +84,7 @@ def _read(
 
 
 def _carriers(opened: Opened) -> tuple[Carrier, ...]:
-    """The carriers list of the newest ledger; () when that cannot be read, which is told of it elsewhere."""
+    """The carriers list of the newest ledger; () if it is unreadable, which `_read` reports."""
     try:
         return ledger_store.newest_carriers(opened.table.io, opened.facts)
     except LedgerError:

@@ -1,5 +1,5 @@
-"""Whether a storage still has, or has again, what an erasure removed: the listed files, rows of the batches, the values. I/O:
-lists every location of the table and reads data files. Writes and deletes nothing."""
+"""Searches the storage for what an erasure removed: the files, rows of the batches, the values. I/O: lists every location
+of the table and reads data files; writes and deletes nothing."""
 
 import gzip
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,19 +22,19 @@ from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
 from lethe.storage.vended import of_table
 from lethe.uri import contains, place, without_values
 
-READ_AT_ONCE: Final = 8
-BYTES_AT_LEAST: Final = 5  # a shorter value is in almost every compressed file by chance
-NAMED_AT_MOST: Final = 3
+PARALLEL_READS: Final = 8
+MIN_VALUE_BYTES: Final = 5  # almost every compressed file contains a shorter value by chance
+MAX_NAMED_FILES: Final = 3
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What lies below the locations of a table; of deleted objects those of which versions are left, too."""
+    """The objects below the locations of a table, including deleted objects that still have versions."""
 
     storage: Storage
-    paths: tuple[str, ...]  # of everything
-    own: tuple[str, ...]  # those in folders where only this table's files lie
-    unlisted: Mapping[str, str] = field(default_factory=dict)  # locations that cannot be listed, and why
+    paths: tuple[str, ...]  # of all objects
+    own: tuple[str, ...]  # of the objects in folders that contain only files of this table
+    unlisted: Mapping[str, str] = field(default_factory=dict)  # location -> why it cannot be listed
 
     @property
     def data(self) -> list[str]:
@@ -42,11 +42,11 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Column:
-    """The batch column."""
+class BatchColumn:
+    """The batch column of a table."""
 
     field_id: int
-    name: str  # by which it is found in files without field ids
+    name: str  # finds it in files without field ids
 
 
 def list_locations(opened: Opened) -> Listed:
@@ -74,21 +74,23 @@ def list_locations(opened: Opened) -> Listed:
     return Listed(storage, paths, tuple(p for p in paths if any(contains(o, p) for o in alone)), unlisted)
 
 
-def files_back(listed: Listed, record: Mapping[str, Any]) -> list[str]:
-    """Of the files that a record lists as removed, those that are there; folders of partitions without their values."""
+def files_present(listed: Listed, record: Mapping[str, Any]) -> list[str]:
+    """The files that a record lists as removed and that exist; paths without partition values."""
     gone = {place(str(f["path"])) for f in record.get("files", ()) if isinstance(f, dict) and "path" in f}
     return sorted({name for path in listed.paths if place(name := without_values(path)) in gone})
 
 
-def batches_back(listed: Listed, column: Column, batch_ids: Collection[str], tick: Callable[[], object]) -> list[str]:
-    """The Parquet files that hold rows of one of these batches. Raises: what the storage raises."""
+def files_with_batches(
+    listed: Listed, column: BatchColumn, batch_ids: Collection[str], tick: Callable[[], object]
+) -> list[str]:
+    """The Parquet files with rows of one of these batches. Raises: what the storage raises."""
     wanted = pa.array(sorted(frozenset(batch_ids)), pa.string())
 
     def holds(path: str) -> bool:
         tick()
         stream = listed.storage.open(path)
         if stream is None:
-            return False  # it is gone by now
+            return False  # it was deleted after the listing
         with stream:
             seen = content_of(stream, path, column.field_id)
             if seen.no_rows:
@@ -100,14 +102,14 @@ def batches_back(listed: Listed, column: Column, batch_ids: Collection[str], tic
             stream.seek(0)
             return any(pc.any(pc.is_in(values, value_set=wanted)).as_py() for values in _batch_ids(stream, column))
 
-    return _that(listed.data, holds)
+    return _select(listed.data, holds)
 
 
-def _batch_ids(stream: BinaryIO, column: Column) -> Iterator[pa.Array]:
+def _batch_ids(stream: BinaryIO, column: BatchColumn) -> Iterator[pa.Array]:
     try:
         file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
     except pa.ArrowException:
-        return  # it is not whole, and no reader finds rows in it
+        return  # it is incomplete, so no reader finds rows in it
     own = str(column.field_id).encode()
     ids = {f.name: (f.metadata or {}).get(b"PARQUET:field_id") for f in file.schema_arrow}
     name = next((n for n, i in ids.items() if i == own), None)
@@ -118,11 +120,11 @@ def _batch_ids(stream: BinaryIO, column: Column) -> Iterator[pa.Array]:
             yield pc.cast(batch.column(0), pa.string())
 
 
-def values_back(listed: Listed, values: Collection[str], tick: Callable[[], object]) -> list[str]:
-    """The objects that hold one of these values: in a column of a Parquet file, in a name, or as text in any object, unpacked."""
+def objects_with_values(listed: Listed, values: Collection[str], tick: Callable[[], object]) -> list[str]:
+    """The objects with one of these values: in a Parquet column, in the path, or as text in the unpacked content."""
     texts = pa.array(sorted(values), pa.string())
     forms = {form.encode() for v in values for form in (v, quote(v), quote(v, safe=""), quote_plus(v))}
-    raw = [form for form in forms if len(form) >= BYTES_AT_LEAST]
+    raw = [form for form in forms if len(form) >= MIN_VALUE_BYTES]
 
     def holds(path: str) -> bool:
         tick()
@@ -138,11 +140,11 @@ def values_back(listed: Listed, values: Collection[str], tick: Callable[[], obje
             pc.any(pc.is_in(c, value_set=texts)).as_py() for c in _columns(content)
         )
 
-    return _that(listed.own, holds)
+    return _select(listed.own, holds)
 
 
-def _that(paths: Collection[str], holds: Callable[[str], bool]) -> list[str]:
-    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+def _select(paths: Collection[str], holds: Callable[[str], bool]) -> list[str]:
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
         return sorted(without_values(p) for p, found in zip(paths, pool.map(holds, paths), strict=True) if found)
 
 
@@ -172,14 +174,14 @@ def _texts(value: Any) -> Iterator[bytes]:
 
 
 def _columns(content: bytes) -> Iterator[pa.Array]:
-    """The values of every column that can be shown as text, nested ones as well."""
+    """The values of every column, also nested, that can be cast to text."""
     for batch in pq.ParquetFile(BytesIO(content)).iter_batches():
         for column in batch.columns:
             for leaf in _leaves(column):
                 try:
                     yield pc.cast(leaf, pa.string())
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                    continue  # bytes that are no text: their raw form is searched
+                    continue  # bytes that are not text: the raw content is searched
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:

@@ -1,4 +1,4 @@
-"""Every ledger of a table read to the last entry, and compared with what its root and its snapshot say. I/O."""
+"""Reads all entries of all ledgers of a table and compares them with the roots and the snapshot summaries. I/O."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from lethe.base.errors import LedgerError
 from lethe.cli.history import count
 from lethe.cli.layers import ChunkKeys, Layers
 from lethe.cli.opening import Opened
-from lethe.cli.roots import AT_ONCE, Roots, name_of
+from lethe.cli.roots import PARALLEL_READS, Roots, name_of
 from lethe.ledger import avro
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.root import Chunk, Root
@@ -21,7 +21,7 @@ from lethe.ledger_store.chunks import read_file
 
 @dataclass(frozen=True)
 class Verified:
-    """What was looked at, and each thing that is wrong, in a line of its own."""
+    """How much was verified, and one line for each problem."""
 
     snapshots: int
     ledgers: int
@@ -30,7 +30,7 @@ class Verified:
 
 
 def verify(opened: Opened, roots: Roots, tick: Callable[[int], object]) -> Verified:
-    """Read every chunk of every root once. `tick` is told how many files there are to read, then 0 after each."""
+    """Read each chunk of each root once. Calls `tick` with the number of files to read, then with 0 after each."""
     io = opened.table.io
     problems = [f"snapshot {i}: {why}" for i, why in sorted(roots.lost.items())]
     problems += [f"{_needed_by(opened, roots, p)}: {why}" for p, why in sorted(roots.broken.items())]
@@ -38,7 +38,7 @@ def verify(opened: Opened, roots: Roots, tick: Callable[[int], object]) -> Verif
     folder = ledger_store.ledger_folder(opened.facts.location)
     tick(len(chunks))
     read: dict[str, ChunkKeys] = {}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
         for (_, file), found in zip(chunks, pool.map(lambda c: _keys(io, folder, *c), chunks), strict=True):
             if isinstance(found, str):
                 needed = [p for p, r in roots.found.items() if file in r.files]
@@ -55,7 +55,7 @@ def verify(opened: Opened, roots: Roots, tick: Callable[[int], object]) -> Verif
 
 
 def _keys(io: FileIO, folder: str, part: str, file: str) -> ChunkKeys | str:
-    """The keys of a chunk's entries, or what is wrong with it. A key that is there twice is wrong, too."""
+    """The keys of a chunk's entries, or what is wrong with the chunk. A key may not occur twice."""
     uri, form = f"{folder}/{file}", avro.FORMATS[part]
     try:
         entries = form.decode(read_file(io, uri))
@@ -71,35 +71,35 @@ def _keys(io: FileIO, folder: str, part: str, file: str) -> ChunkKeys | str:
 
 
 def _root(pointer: str, root: Root, read: Mapping[str, ChunkKeys], layers: Layers) -> Iterator[str]:
-    """What a root says of its chunks and of all of them together."""
+    """Compare a root with its chunks, each and in total."""
     name = name_of(pointer)
     for part, chunks in root.parts.items():
         for chunk in chunks:
             found = read.get(chunk.file)
             if found is None:
-                continue  # said already
+                continue  # `verify` has reported it
             if chunk.records != len(found.keys):
-                yield f"{name}: {chunk.file} holds {len(found.keys)} {part}, the root says {chunk.records}."
+                yield f"{name}: {chunk.file} holds {len(found.keys)} {part}; the root says {chunk.records}."
             if (chunk.lower, chunk.upper) != (found.lower, found.upper):
-                yield f"{name}: the keys of {chunk.file} lie within other bounds than the root says."
+                yield f"{name}: the bounds of the keys in {chunk.file} differ from those in the root."
     said = root.statistics
     for part, number in (("tombstones", said.tombstones), ("batches", said.batches), ("requests", said.requests)):
         chunks = root.parts.get(part, ())
-        if layers.can_tell(chunks) and (actual := layers.size(chunks)) != number:
-            yield f"{name}: its chunks hold {actual} {part} together, the root says {number}."
+        if layers.has_read(chunks) and (actual := layers.size(chunks)) != number:
+            yield f"{name}: its chunks hold {actual} {part} in total; the root says {number}."
     if sum(said.states.values()) != said.batches:
-        yield f"{name}: the root counts {sum(said.states.values())} batches by state, {said.batches} altogether."
+        yield f"{name}: the root counts {sum(said.states.values())} batches by state, and {said.batches} in total."
 
 
 def _summaries(opened: Opened, roots: Roots, layers: Layers) -> Iterator[str]:
-    """What each snapshot's summary says, beside the files it points to."""
+    """Compare the summary of each snapshot with the files that it points to."""
 
     def active(pointer: str | None) -> tuple[Chunk, ...] | None:
-        """The chunks of its tombstones; None: not to be told, since something cannot be read."""
+        """The chunks of its tombstones; None: a file is unreadable, so they are unknown."""
         if pointer is None:
             return ()
         root = roots.found.get(pointer)
-        return root.parts["tombstones"] if root is not None and layers.can_tell(root.parts["tombstones"]) else None
+        return root.parts["tombstones"] if root is not None and layers.has_read(root.parts["tombstones"]) else None
 
     for s in sorted(opened.facts.snapshots.values(), key=lambda s: s.sequence_number):
         after = active(s.ledger) if s.ledger is not None else None
@@ -113,7 +113,7 @@ def _summaries(opened: Opened, roots: Roots, layers: Layers) -> Iterator[str]:
                 expected |= {names.TOMBSTONE_ADDED: added, names.TOMBSTONE_DELETED: deleted}
         for key, actual in expected.items():
             if count(s.summary, key) != actual:
-                yield f"snapshot {s.id}: {key} is {s.summary.get(key, 'missing')}, the files say {actual}."
+                yield f"snapshot {s.id}: {key} is {s.summary.get(key, 'missing')}, and the files hold {actual}."
         yield from _vacuum(opened, s)
 
 
@@ -127,7 +127,7 @@ def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
         yield f"snapshot {snapshot.id}: {found}"
     elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found.keys):
         said = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
-        yield f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, {file} holds {len(found.keys)}."
+        yield f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, and {file} holds {len(found.keys)}."
 
 
 def _needed_by(opened: Opened, roots: Roots, *pointers: str) -> str:

@@ -27,8 +27,8 @@ def prepare(flights: Kept, column: str = "batch_id") -> None:
 
 
 def findings(lethe: Lethe, *options: str) -> tuple[int, dict[str, str]]:
-    told = lethe("doctor", NAME, "--json", *options)
-    return told.exit_code, {f["code"]: f["what"] for f in json.loads(told.output)["findings"]}
+    result = lethe("doctor", NAME, "--json", *options)
+    return result.exit_code, {f["code"]: f["what"] for f in json.loads(result.output)["findings"]}
 
 
 def test_a_prepared_table_with_a_ledger_at_its_head_is_healthy(flights: Kept, lethe: Lethe) -> None:
@@ -37,7 +37,7 @@ def test_a_prepared_table_with_a_ledger_at_its_head_is_healthy(flights: Kept, le
 
     assert findings(lethe) == (
         0,
-        {"Snapshots": "1 snapshot is retained.", "Unclaimed": "no Dataset claims the table: no operator keeps it."},
+        {"Snapshots": "1 snapshot is retained.", "Unclaimed": "no Dataset claims the table, so no operator keeps it."},
     )
 
 
@@ -101,7 +101,7 @@ def test_a_renamed_batch_column_is_found_by_its_field_id(flights: Kept, lethe: L
     with flights.table.update_schema() as update:
         update.rename_column("batch_id", "load")
 
-    assert "is called load now, not batch_id" in findings(lethe)[1]["BatchColumnRenamed"]
+    assert "is now called load, not batch_id" in findings(lethe)[1]["BatchColumnRenamed"]
 
 
 def test_a_batch_column_that_was_dropped_is_an_error_also_when_another_has_its_name(
@@ -124,11 +124,11 @@ def test_a_batch_column_that_was_dropped_is_an_error_also_when_another_has_its_n
 def test_people_are_told_what_to_do(flights: Kept, lethe: Lethe) -> None:
     flights.append("A")
 
-    told = lethe("doctor", NAME)
+    result = lethe("doctor", NAME)
 
-    assert told.exit_code == 1
-    assert "warning NotSorted: " in told.output
-    assert "prepare=True" in told.output
+    assert result.exit_code == 1
+    assert "warning NotSorted: " in result.output
+    assert "prepare=True" in result.output
 
 
 def test_a_table_that_is_empty_and_was_never_written_is_no_error(flights: Kept, lethe: Lethe) -> None:
@@ -152,11 +152,11 @@ def test_table_files_that_an_earlier_version_moved_to_refused_are_found_and_copi
         (metadata / name).rename(area / name)
         (area / "_REFUSED.json").write_text("{}")
 
-    told = lethe("doctor", NAME)
+    result = lethe("doctor", NAME)
 
-    commands = [line.strip() for line in told.output.splitlines() if line.strip().startswith("cp ")]
-    assert (told.exit_code, len(commands)) == (1, len(before))
-    assert "TableFilesSetAside" in told.output
+    commands = [line.strip() for line in result.output.splitlines() if line.strip().startswith("cp ")]
+    assert (result.exit_code, len(commands)) == (1, len(before))
+    assert "TableFilesSetAside" in result.output
     for command in commands:
         subprocess.run(command, shell=True, check=True)
     assert before == {p.name: p.read_bytes() for p in metadata.iterdir() if p.is_file()}

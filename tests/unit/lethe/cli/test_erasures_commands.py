@@ -124,7 +124,7 @@ def test_erasures_are_listed_open_ones_first_and_shown(erased: Erased, lethe: Co
 def test_what_nobody_has_changed_verifies(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
     found = lethe("erasures", "verify", NAME, "--public-key", tmp_path / "key.pub", "--storage")
 
-    assert (found.exit_code, found.output.endswith("1 erasures: all as they say\n")) == (0, True), found.output
+    assert (found.exit_code, found.output.endswith("1 erasures: no problems\n")) == (0, True), found.output
 
 
 def test_what_was_not_looked_at_is_said(erased: Erased, lethe: Command) -> None:  # noqa: ARG001
@@ -132,7 +132,7 @@ def test_what_was_not_looked_at_is_said(erased: Erased, lethe: Command) -> None:
 
     assert found.exit_code == 0
     assert "signatures were not verified" in found.output
-    assert "the storage was not looked at" in found.output
+    assert "the storage was not searched" in found.output
 
 
 def flip(path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_value_is_searched_for_in_every_object_and_not_printed(
     found = lethe(*search)
 
     assert (clean.exit_code, codes(of_rows)) == (0, ["ValueIsThere"])
-    assert (found.exit_code, "3 objects that hold one of the values" in found.output) == (1, True), found.output
+    assert (found.exit_code, "3 objects with one of the values" in found.output) == (1, True), found.output
     assert "Lovelace" not in found.output
 
 

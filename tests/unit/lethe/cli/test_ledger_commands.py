@@ -30,17 +30,17 @@ def test_show_counts_what_the_ledger_of_the_head_holds(flights: Kept, lethe: Let
 def test_show_tells_people_the_same(flights: Kept, lethe: Lethe) -> None:
     flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
 
-    told = lethe("ledger", "show", NAME)
+    result = lethe("ledger", "show", NAME)
 
-    assert told.exit_code == 0
+    assert result.exit_code == 0
     for line in ("tombstones    1", "batches       1 reverted", f"carrier       snapshot {flights.head}"):
-        assert line in told.output
+        assert line in result.output
 
 
 def test_show_of_a_table_without_a_ledger_says_so(flights: Kept, lethe: Lethe) -> None:
     flights.append("A")
 
-    assert "none: nothing was ever deleted" in lethe("ledger", "show", NAME).output
+    assert "none: Lethe has deleted no rows" in lethe("ledger", "show", NAME).output
 
 
 def test_log_lists_the_newest_first_and_marks_the_bare(flights: Kept, lethe: Lethe) -> None:
@@ -62,9 +62,9 @@ def test_log_is_as_long_as_asked_for(flights: Kept, lethe: Lethe) -> None:
     for _ in range(3):
         flights.commit()
 
-    told = lethe("ledger", "log", NAME, "-n", 2)
+    result = lethe("ledger", "log", NAME, "-n", 2)
 
-    assert "2 of 3 snapshots" in told.output
+    assert "2 of 3 snapshots" in result.output
     assert len(json.loads(lethe("ledger", "log", NAME, "-n", 2, "--json").output)) == 2
     assert len(json.loads(lethe("ledger", "log", NAME, "--all", "--json").output)) == 3
 
@@ -75,11 +75,11 @@ def test_verify_of_a_sound_table_says_how_much_it_read(flights: Kept, lethe: Let
     flights.commit(removed=["A"], vacuumed=[a_tombstone("A")], kind="Vacuum")
     flights.append("C")
 
-    told = lethe("ledger", "verify", NAME)
+    result = lethe("ledger", "verify", NAME)
 
-    assert (told.exit_code, told.output.splitlines()[-1]) == (
+    assert (result.exit_code, result.output.splitlines()[-1]) == (
         0,
-        "lite.air.flights: 4 snapshots, 2 ledgers, 4 files: all as they say",
+        "lite.air.flights: 4 snapshots, 2 ledgers, 4 files: no problems",
     )
 
 
@@ -88,12 +88,12 @@ def test_verify_names_the_snapshots_that_a_missing_file_takes_with_it(flights: K
     gone = flights.ledger_file("*-tombstones.avro")
     gone.unlink()
 
-    told = lethe("ledger", "verify", NAME)
+    result = lethe("ledger", "verify", NAME)
 
-    assert told.exit_code == 1
-    assert told.output.startswith(f"snapshot {head}: ")
-    assert gone.name in told.output
-    assert "1 problems" in told.output
+    assert result.exit_code == 1
+    assert result.output.startswith(f"snapshot {head}: ")
+    assert gone.name in result.output
+    assert "1 problems" in result.output
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"Obj\x01"])
@@ -101,10 +101,10 @@ def test_verify_finds_a_file_that_is_damaged(flights: Kept, lethe: Lethe, conten
     flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
     flights.ledger_file("*-batches.avro").write_bytes(content)
 
-    told = lethe("ledger", "verify", NAME)
+    result = lethe("ledger", "verify", NAME)
 
-    assert told.exit_code == 1
-    assert "-batches.avro is not readable as batches" in told.output
+    assert result.exit_code == 1
+    assert "-batches.avro is not readable as batches" in result.output
 
 
 def test_verify_finds_a_file_that_holds_less_than_its_root_says(flights: Kept, lethe: Lethe) -> None:
@@ -113,10 +113,10 @@ def test_verify_finds_a_file_that_holds_less_than_its_root_says(flights: Kept, l
     file = flights.ledger_file("*-tombstones.avro")
     file.write_bytes(avro.TOMBSTONES.encode([a_tombstone("A", namespace=2)]).content)
 
-    told = lethe("ledger", "verify", NAME).output
+    result = lethe("ledger", "verify", NAME).output
 
-    assert f"{file.name} holds 1 tombstones, the root says 2" in told
-    assert f"snapshot {head}: tombstone.metrics.total.count is 2, the files say 1" in told
+    assert f"{file.name} holds 1 tombstones; the root says 2" in result
+    assert f"snapshot {head}: tombstone.metrics.total.count is 2, and the files hold 1" in result
 
 
 def test_verify_finds_a_root_that_says_other_bounds_than_the_file_has(flights: Kept, lethe: Lethe) -> None:
@@ -125,20 +125,20 @@ def test_verify_finds_a_root_that_says_other_bounds_than_the_file_has(flights: K
     root = flights.ledger_file("*-root.json")
     root.write_text(root.read_text().replace('"lower": "A"', '"lower": "B"'))
 
-    told = lethe("ledger", "verify", NAME)
+    result = lethe("ledger", "verify", NAME)
 
-    assert told.exit_code == 1
-    assert "lie within other bounds than the root says" in told.output
+    assert result.exit_code == 1
+    assert "differ from those in the root" in result.output
 
 
 def test_verify_finds_a_root_that_is_gone(flights: Kept, lethe: Lethe) -> None:
     flights.commit("A")
     flights.ledger_file("*-root.json").unlink()
 
-    told = lethe("ledger", "verify", NAME)
+    result = lethe("ledger", "verify", NAME)
 
-    assert told.exit_code == 1
-    assert "-root.json" in told.output
+    assert result.exit_code == 1
+    assert "-root.json" in result.output
 
 
 def test_batches_are_listed_by_their_last_change_and_chosen_by_state_or_id(flights: Kept, lethe: Lethe) -> None:
@@ -155,19 +155,19 @@ def test_batches_are_listed_by_their_last_change_and_chosen_by_state_or_id(fligh
     assert ids() == ["A2", "A", "C"]
     assert ids("--state", "replaced", "--state", "refused") == ["A", "C"]
     assert ids("--id", "A2") == ["A2"]
-    told = lethe("batches", NAME).output
-    assert "ns/fix, replaced by A2" in told
-    assert "SchemaMismatch: no column v" in told
+    result = lethe("batches", NAME).output
+    assert "ns/fix, replaced by A2" in result
+    assert "SchemaMismatch: no column v" in result
 
 
 def test_a_batch_that_the_ledger_never_heard_of_is_said_to_be_unknown(flights: Kept, lethe: Lethe) -> None:
     flights.commit(batches=[a_batch("A")])
 
-    told = lethe("batches", NAME, "--id", "Z")
+    result = lethe("batches", NAME, "--id", "Z")
 
-    assert (told.exit_code, told.output) == (
+    assert (result.exit_code, result.output) == (
         10,
-        "lethe: UnknownBatch: the ledger of lite.air.flights does not know 'Z'.\n",
+        "lethe: UnknownBatch: the ledger of lite.air.flights has no batch 'Z'.\n",
     )
 
 

@@ -19,9 +19,9 @@ from tests.unit.lethe.cli.conftest import NAME, Kept
 Lethe = Callable[..., Result]
 
 
-def values(told: Result) -> list[int]:
-    assert told.exit_code == 0, told.output
-    return sorted(json.loads(line)["v"] for line in told.output.splitlines())
+def values(result: Result) -> list[int]:
+    assert result.exit_code == 0, result.output
+    return sorted(json.loads(line)["v"] for line in result.output.splitlines())
 
 
 def test_rows_of_batches_taken_back_are_left_out(flights: Kept, lethe: Lethe) -> None:
@@ -37,9 +37,9 @@ def test_rows_of_batches_taken_back_are_left_out(flights: Kept, lethe: Lethe) ->
 def test_columns_rows_and_their_number_may_be_chosen(flights: Kept, lethe: Lethe) -> None:
     flights.append("A", "B", "C")
 
-    told = lethe("read", NAME, "--format", "json", "--columns", "batch_id", "--filter", "v >= 1", "--limit", "1")
+    result = lethe("read", NAME, "--format", "json", "--columns", "batch_id", "--filter", "v >= 1", "--limit", "1")
 
-    assert told.output.splitlines() == ['{"batch_id": "B"}']
+    assert result.output.splitlines() == ['{"batch_id": "B"}']
 
 
 def test_csv_is_what_a_csv_reader_reads(flights: Kept, lethe: Lethe) -> None:
@@ -72,13 +72,13 @@ def test_text_goes_into_a_file_too(flights: Kept, lethe: Lethe, tmp_path: Path) 
 def test_a_table_for_people_says_when_it_shows_only_a_part(
     flights: Kept, lethe: Lethe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_module, "SHOWN", 2)
+    monkeypatch.setattr(read_module, "DEFAULT_LIMIT", 2)
     flights.append("A", "[bold]B", "C")
 
-    told = lethe("read", NAME)
+    result = lethe("read", NAME)
 
-    assert "[bold]B" in told.output
-    assert "the first 2 rows" in told.output
+    assert "[bold]B" in result.output
+    assert "Only 2 rows are shown" in result.output
     assert "the first" not in lethe("read", NAME, "--limit", "3").output
 
 
@@ -113,12 +113,12 @@ def test_times_bytes_and_nested_values_have_a_form_in_text(catalog: Catalog, let
 
 
 WRONG = {
-    "two moments": (["--snapshot", "1", "--since", "1"], 2, "give one of --snapshot"),
-    "an end without a beginning": (["--until", "1"], 2, "--until and --rows belong to --since"),
+    "two moments": (["--snapshot", "1", "--since", "1"], 2, "Give only one of --snapshot"),
+    "an end without a beginning": (["--until", "1"], 2, "--until and --rows need --since"),
     "a time without a zone": (["--as-of", "2026-03-01T12:00:00"], 2, "has no time zone"),
     "parquet to the terminal": (["--format", "parquet"], 2, "needs --output"),
     "a table into a file": (["--output", "x"], 2, "--output needs --format"),
-    "an unknown column": (["--columns", "v,w"], 10, "lethe: UnknownColumn: lite.air.flights has no column w;"),
+    "an unknown column": (["--columns", "v,w"], 10, "lethe: UnknownColumn: lite.air.flights has no column w."),
     "a filter on an unknown column": (["--filter", "w = 'secret'"], 10, "lethe: InvalidFilter: "),
     "a filter that is none": (["--filter", "v ="], 10, "lethe: InvalidFilter: "),
     "an unknown snapshot": (["--snapshot", "5"], 10, "lethe: SnapshotNotFound: "),
@@ -131,25 +131,25 @@ def test_wrong_input_is_one_line_that_says_what_to_do(
 ) -> None:
     flights.append("A")
 
-    told = lethe("read", NAME, *options)
+    result = lethe("read", NAME, *options)
 
-    assert (told.exit_code, says in told.output) == (code, True), told.output
-    assert "Traceback" not in told.output
-    assert "secret" not in told.output
-    assert code == 2 or len(told.output.splitlines()) == 1
+    assert (result.exit_code, says in result.output) == (code, True), result.output
+    assert "Traceback" not in result.output
+    assert "secret" not in result.output
+    assert code == 2 or len(result.output.splitlines()) == 1
 
 
 def test_a_name_that_leads_nowhere_says_which_part_of_it(catalog: Catalog, lethe: Lethe) -> None:
     assert catalog.name == "lite"
 
     for name, says in {
-        "air.flights": "InvalidRead: 'air.flights': expected catalog.namespace.table.",
+        "air.flights": "InvalidRead: 'air.flights' is not a table name: expected catalog.namespace.table.",
         "nope.air.flights": "UnknownCatalog: there is no catalog 'nope'",
         "lite.air.nope": "TableNotFound: catalog lite has no table air.nope.",
         "lite.nope.nope": "TableNotFound: catalog lite has no table nope.nope.",
     }.items():
-        told = lethe("ledger", "show", name)
-        assert (told.exit_code, says in told.output) == (10, True), told.output
+        result = lethe("ledger", "show", name)
+        assert (result.exit_code, says in result.output) == (10, True), result.output
 
 
 def test_a_ledger_that_cannot_be_read_stops_the_read(flights: Kept, lethe: Lethe) -> None:
@@ -158,10 +158,10 @@ def test_a_ledger_that_cannot_be_read_stops_the_read(flights: Kept, lethe: Lethe
     flights.commit("A")
     flights.ledger_file("*-tombstones.avro").unlink()
 
-    told = lethe("read", NAME, "--format", "json")
+    result = lethe("read", NAME, "--format", "json")
 
-    assert (told.exit_code, "lethe: LedgerMissing: " in told.output) == (10, True)
-    assert '"v"' not in told.output
+    assert (result.exit_code, "lethe: LedgerMissing: " in result.output) == (10, True)
+    assert '"v"' not in result.output
 
 
 def test_a_catalog_that_is_away_is_for_later_and_its_address_stays_unsaid(
@@ -172,8 +172,8 @@ def test_a_catalog_that_is_away_is_for_later_and_its_address_stays_unsaid(
         "catalog:\n  lite:\n    type: sql\n    uri: postgresql+psycopg2://me:pass-word@127.0.0.1:9/ice\n"
     )
 
-    told = lethe("ledger", "show", NAME)
+    result = lethe("ledger", "show", NAME)
 
-    assert (told.exit_code, "CatalogOrStorageAway" in told.output) == (20, True), told.output
-    assert "pass-word" not in told.output
-    assert len(told.output.splitlines()) == 1
+    assert (result.exit_code, "CatalogOrStorageAway" in result.output) == (20, True), result.output
+    assert "pass-word" not in result.output
+    assert len(result.output.splitlines()) == 1

@@ -1,6 +1,7 @@
-"""Files of a table that an earlier version of Lethe took for refused batches and moved to `_refused/`. I/O: lists.
+"""Finds files of a table that an earlier version of Lethe took for refused batches and moved to `_refused/`. I/O: lists.
 
-It happened where a Dataset named a folder of a table as its buffer. The files are whole; copied back, the table is as it was.
+This happened where a Dataset named a folder of a table as its buffer. The files are complete: copying them back restores the
+table.
 """
 
 import re
@@ -21,21 +22,21 @@ _METADATA_FILE: Final = re.compile(r"([^\s'\"]+)/[^/\s'\"]+\.metadata\.json(\.gz
 
 @dataclass(frozen=True)
 class Moved:
-    """A file of a table: where it is, and where it belongs."""
+    """A file of a table that was moved."""
 
-    uri: str
-    home: str
+    uri: str  # where it is
+    home: str  # where it belongs
 
     @property
     def command(self) -> str:
-        """Copies it back, and replaces nothing."""
+        """The shell command that copies it back. A local copy replaces no file."""
         if is_local(self.uri):
             return f"cp -n {shlex.quote(local_path(self.uri))} {shlex.quote(local_path(self.home))}"
         return f"aws s3 cp {shlex.quote(self.uri)} {shlex.quote(self.home)}"
 
 
 def location_of(error: BaseException) -> str | None:
-    """The table's location, from an error that names a metadata file which is not there; None if it names none."""
+    """The table's location, taken from an error that names a missing metadata file; None if the error names none."""
     found = _METADATA_FILE.search(str(error))
     if found is None:
         return None
@@ -44,8 +45,8 @@ def location_of(error: BaseException) -> str | None:
     return location if location.startswith("/") or "://" in location else f"s3://{location}"
 
 
-def moved_files(location: str, properties: Mapping[str, str]) -> tuple[Moved, ...]:
-    """What of a table lies in an area for refused batches within its folders. Raises: what the store raises."""
+def find(location: str, properties: Mapping[str, str]) -> tuple[Moved, ...]:
+    """Find files of a table in the `_refused/` folders below its own folders. Raises: what the store raises."""
     found: list[Moved] = []
     for below in _FOLDERS:
         buffer = location.rstrip("/") + below
@@ -55,8 +56,7 @@ def moved_files(location: str, properties: Mapping[str, str]) -> tuple[Moved, ..
     return tuple(found)
 
 
-def finding(moved: Iterable[Moved]) -> tuple[Finding, ...]:
-    """What to do about them."""
+def findings(moved: Iterable[Moved]) -> tuple[Finding, ...]:
     files = sorted(moved, key=lambda m: m.home)
     if not files:
         return ()
@@ -64,11 +64,12 @@ def finding(moved: Iterable[Moved]) -> tuple[Finding, ...]:
         Finding(
             Level.ERROR,
             "TableFilesSetAside",
-            f"{len(files)} files of the table lie in {names.REFUSED_FOLDER}/ within its own folders: an earlier version took "
+            f"{len(files)} files of the table are in {names.REFUSED_FOLDER}/ below its own folders: an earlier version took "
             "them for refused batches of a Dataset whose spec.buffer.uri was wrong.",
             "\n    ".join(
                 (
-                    "Delete or pause that Dataset. Copy the files back, look again, and then delete the copies:",
+                    "Delete or pause that Dataset. Copy the files back and run this command again. Then delete the files in "
+                    f"{names.REFUSED_FOLDER}/:",
                     *(m.command for m in files),
                 )
             ),
@@ -78,8 +79,8 @@ def finding(moved: Iterable[Moved]) -> tuple[Finding, ...]:
 
 def _home(key: str, buffer: str, area: str) -> str | None:
     """Where a file was: `<area>/<folder or file>/<12 digits>/<the rest>`."""
-    judged, _, rest = key.removeprefix(f"{area}/").partition("/")
+    refused, _, rest = key.removeprefix(f"{area}/").partition("/")
     rest = rest.partition("/")[2]
     if not rest or not (is_table_metadata(rest) or is_table_data(rest)):
         return None
-    return f"{buffer}/{rest}" if rest == judged else f"{buffer}/{judged}/{rest}"
+    return f"{buffer}/{rest}" if rest == refused else f"{buffer}/{refused}/{rest}"
