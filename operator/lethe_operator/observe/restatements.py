@@ -218,7 +218,7 @@ def _taken(body: Body) -> _Held:
     except InvalidSpec as e:
         return Invalid("Restatement", parse_meta(lean), lean["status"], str(e))
     if not _is_done(restatement):
-        return replace(restatement, provenance=provenance_of(body))
+        return replace(restatement, provenance=provenance_of(body, restatement.spec))
     ttl, ended = restatement.spec.ttl_seconds_after_finished, find(restatement.status, SUCCEEDED)
     at = parsed_time(ended.get("lastTransitionTime"))
     owing = digest_of(restatement.status) if is_awaited(restatement.status) else ""

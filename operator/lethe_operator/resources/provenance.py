@@ -10,6 +10,7 @@ from typing import Any, Final
 from lethe.contract.run import Manager, Provenance
 
 from lethe_operator.resources.common import GROUP
+from lethe_operator.resources.restatement import RestatementSpec
 
 REQUESTED_BY: Final = f"{GROUP}/requested-by"
 # By which people, Argo CD, Flux and Helm name themselves.
@@ -30,11 +31,15 @@ TEXT_AT_MOST: Final = 256
 MANAGERS_AT_MOST: Final = 10
 
 
-def provenance_of(body: Mapping[str, Any]) -> Provenance | None:
-    """Of one whose rows must go from the storage; None of any other."""
-    spec, metadata = body.get("spec") or {}, body.get("metadata") or {}
-    if spec.get("operation") != "Erase" and spec.get("evictBySeconds") is None:
+def provenance_of(body: Mapping[str, Any], spec: RestatementSpec) -> Provenance | None:
+    """The provenance of a Restatement whose bytes must leave the storage; None for any other.
+
+    Args:
+        spec: Parsed from `body`.
+    """
+    if not spec.operation.always_evicts and spec.evict_by_seconds is None:
         return None
+    metadata = body.get("metadata") or {}
     texts = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     managers = [
         Manager.model_validate(
@@ -49,8 +54,8 @@ def provenance_of(body: Mapping[str, Any]) -> Provenance | None:
     ]
     return Provenance.model_validate(
         {
-            "reason": str(spec.get("reason") or ""),
-            "ticket": str(spec.get("ticket") or ""),
+            "reason": spec.reason,
+            "ticket": spec.ticket,
             "uid": str(metadata.get("uid") or ""),
             "created_time": metadata.get("creationTimestamp"),
             "managers": tuple(managers[:MANAGERS_AT_MOST]),

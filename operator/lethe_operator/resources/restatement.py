@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from lethe.base.ids import request_key
+from lethe.contract.operation import Operation
 from lethe.contract.run import Provenance
 from lethe.restatement.id_list import LISTED_IDS_AT_MOST, IdList
 
@@ -60,7 +61,7 @@ class RowsSpec(Spec):
 
 class RestatementSpec(Spec):
     dataset_ref: ObjectName
-    operation: str
+    operation: Operation
     batch_ids: tuple[str, ...] = ()
     batch_ids_from: BatchIdsFrom | None = None
     replacement: ReplacementSpec | None = None

@@ -50,7 +50,7 @@ def list_(table: str, as_json: bool, batch_column: str) -> None:
         (
             (
                 k.name,
-                k.result.operation,
+                k.result.operation or "",
                 _state(k),
                 time_text(k.pending.evict_by if k.pending else None),
                 time_text(k.outcome.verified_time if k.outcome else None),
@@ -313,7 +313,7 @@ def _document(erasure: KnownErasure) -> dict[str, Any]:
     return {
         "restatement": erasure.name,
         "key": erasure.key,
-        "operation": erasure.result.operation,
+        "operation": erasure.result.operation or "",
         "state": _state(erasure),
         "dueTime": pending.evict_by if pending else None,
         "blockedBy": [str(b) for b in pending.blockers] if pending else [],

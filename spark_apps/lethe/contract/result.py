@@ -6,6 +6,7 @@ Pure values, as those of `lethe.contract.run`.
 from datetime import datetime
 from enum import StrEnum
 
+from lethe.contract.operation import RecordedOperation
 from lethe.contract.run import CONTRACT_VERSION, Document, Provenance, RunKind
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
@@ -108,7 +109,7 @@ class RequestResult(Document):
     batch_ids_sha256: str | None = None
     already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
     replacement_withheld: bool | None = None  # true of a Replay by an id that was taken back before: its rows stay out
-    operation: str = ""
+    operation: RecordedOperation = None
     batch_ids: tuple[str, ...] = ()
     ledger_version: int | None = (
         None  # that its commit made, by which requests are ordered; None: of before this was kept

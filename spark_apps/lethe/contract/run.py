@@ -6,10 +6,12 @@ read and write them through this module only. Times are RFC 3339 in UTC, sizes b
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from lethe.contract.operation import Operation
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
@@ -37,15 +39,30 @@ class RunKind(StrEnum):
 class AllowedOperation(StrEnum):
     """What the boundary of a namespace may allow or withhold."""
 
-    REPLAY = "Replay"  # a Restatement
-    REVERT = "Revert"  # a Restatement
-    ERASE = "Erase"  # a Restatement
-    UNDO = "Undo"  # a Restatement
+    REPLAY = Operation.REPLAY.value
+    REVERT = Operation.REVERT.value
+    ERASE = Operation.ERASE.value
+    UNDO = Operation.UNDO.value
     REGISTER = "Register"  # spec.consolidation.mode
     NATIVE_DELETES = "NativeDeletes"  # spec.deletes: DeletionVectors or EqualityDeletes
     CREATE_TABLE = "CreateTable"  # spec.table.create
     ADOPT_TABLE = "AdoptTable"  # spec.table.adopt
     VACUUM = "Vacuum"  # what a VacuumPolicy starts
+
+    @classmethod
+    def of(cls, operation: Operation) -> "AllowedOperation":
+        """What a boundary calls the operation of a Restatement."""
+        match operation:
+            case Operation.REPLAY:
+                return cls.REPLAY
+            case Operation.REVERT:
+                return cls.REVERT
+            case Operation.ERASE:
+                return cls.ERASE
+            case Operation.UNDO:
+                return cls.UNDO
+            case _:
+                assert_never(operation)
 
 
 class RunBoundary(Document):
@@ -165,7 +182,7 @@ class Provenance(Document):
 class RestatementRequest(Document):
     key: str  # lethe.ids.request_key
     name: str  # "namespace/name", for messages
-    operation: str  # Replay | Revert | Erase | Undo
+    operation: Operation
     batch_ids: tuple[str, ...] = ()  # of a Replay or Revert, or of an Erase without `rows`
     batch_ids_uri: str = ""  # where they are listed instead, one per line
     batch_ids_sha256: str = ""  # of a list by reference, as it was first looked at; "": not yet

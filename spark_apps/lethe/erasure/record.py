@@ -90,7 +90,7 @@ def record(
         "table": dict(table),
         "restatement": {
             "key": claim.key,
-            "operation": result.operation,
+            "operation": result.operation or "",
             "named-by": "records" if claim.by_records else "batches",
             "batches": len(result.batch_ids),
             "rows-deleted": result.rows_deleted,

@@ -71,7 +71,7 @@ def outside_prefixes(prefixes: tuple[str, ...] | None, what: str, uri: str, name
     return Outside(what, uri, name, listed(prefixes))
 
 
-def outside_operation(boundary: RunBoundary, what: str, operation: str) -> Outside | None:
+def outside_operation(boundary: RunBoundary, what: str, operation: AllowedOperation) -> Outside | None:
     allowed = boundary.operations
     if allowed is None or operation in allowed:
         return None
@@ -117,7 +117,7 @@ def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str,
 
 
 def outside_request(boundary: RunBoundary, request: RestatementRequest) -> Outside | None:
-    found = outside_operation(boundary, "spec.operation", request.operation)
+    found = outside_operation(boundary, "spec.operation", AllowedOperation.of(request.operation))
     if found is None and request.replacement is not None:
         found = outside_uri(boundary, "spec.replacement.uri", request.replacement.uri)
     if found is None and request.batch_ids_uri:

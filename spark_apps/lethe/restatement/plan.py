@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import assert_never
 
 from lethe.base.errors import InputError
+from lethe.contract.operation import Operation
 from lethe.contract.result import LISTED_AT_MOST, RequestResult
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.ledger.erasure import Erasure
@@ -23,9 +24,6 @@ from lethe.ledger.tombstone import (
 from lethe.restatement.record import recalled, remembered, told
 from lethe.restatement.undo import plan_undo
 from lethe.restatement.values_digest import refuse_other_values
-
-# What becomes of the batches of a request.
-_STATES: Final = {"Revert": BatchState.REVERTED, "Replay": BatchState.REPLACED, "Erase": BatchState.ERASED}
 
 
 @dataclass(frozen=True)
@@ -66,24 +64,31 @@ class Restated:
 
 def check_request(request: RestatementRequest) -> None:
     """Raises InputError for what no ledger can make right."""
-    if request.operation not in ("Revert", "Replay", "Erase", "Undo"):
-        raise InputError(
-            "NotSupported", f"Restatement {request.name}: spec.operation {request.operation} is not supported yet."
-        )
-    if (request.operation == "Replay") != (request.replacement is not None):
+    match request.operation:
+        case Operation.REPLAY:
+            takes_replacement, takes_undoes, takes_rows = True, False, False
+        case Operation.REVERT:
+            takes_replacement, takes_undoes, takes_rows = False, False, False
+        case Operation.ERASE:
+            takes_replacement, takes_undoes, takes_rows = False, False, True
+        case Operation.UNDO:
+            takes_replacement, takes_undoes, takes_rows = False, True, False
+        case _:
+            assert_never(request.operation)
+    if takes_replacement != (request.replacement is not None):
         raise InputError(
             "InvalidSpec", f"Restatement {request.name}: spec.replacement belongs to Replay, and Replay needs it."
         )
-    if (request.operation == "Undo") != bool(request.undoes):
+    if takes_undoes != bool(request.undoes):
         raise InputError("InvalidSpec", f"Restatement {request.name}: spec.undoes belongs to Undo, and Undo needs it.")
-    if request.operation == "Undo" and request.batch_ids:
+    if takes_undoes and request.batch_ids:
         raise InputError(
             "InvalidSpec",
             f"Restatement {request.name}: spec.batchIds does not belong to Undo, which takes a restatement back as a whole.",
         )
-    if request.rows is not None and request.operation != "Erase":
+    if request.rows is not None and not takes_rows:
         raise InputError("InvalidSpec", f"Restatement {request.name}: spec.rows belongs to Erase.")
-    if request.operation == "Erase" and bool(request.batch_ids) == (request.rows is not None):
+    if takes_rows and bool(request.batch_ids) == (request.rows is not None):
         raise InputError(
             "InvalidSpec", f"Restatement {request.name}: spec.operation Erase needs either spec.batchIds or spec.rows."
         )
@@ -137,11 +142,20 @@ def plan_restatement(
         refuse_other_values(request, recalled(done))
         return AlreadyDone(told(recalled(done)))
     check_request(request)
-    if request.operation == "Undo":
-        undone = plan_undo(ledger, request, field_id, run, now)
-        return Restated(undone.delta, undone.result)
-    if request.rows is not None:
-        return _erase_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
+    match request.operation:
+        case Operation.UNDO:
+            undone = plan_undo(ledger, request, field_id, run, now)
+            return Restated(undone.delta, undone.result)
+        case Operation.ERASE if request.rows is not None:
+            return _erase_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
+        case Operation.ERASE:
+            state = BatchState.ERASED
+        case Operation.REVERT:
+            state = BatchState.REVERTED
+        case Operation.REPLAY:
+            state = BatchState.REPLACED
+        case _:
+            assert_never(request.operation)
     ids = tuple(dict.fromkeys(request.batch_ids))
     known = get_many(ledger.batches, ids)
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
@@ -153,7 +167,14 @@ def plan_restatement(
         # A replacement restated before it came (a group in another order) is not added; its tombstones are.
         add_replacement = there is None or not there.blocks_promotion
     evict_by = _due(request, now)
-    entries = [_taken_back(known.get(i), i, request, run, now, evict_by) for i in ids]
+    replaced_by = request.replacement.batch_id if request.replacement else None
+    entries = [
+        _taken_back(
+            known.get(i),
+            BatchEntry(i, state, run, now, restatement=request.key, replaced_by=replaced_by, evict_by=evict_by),
+        )
+        for i in ids
+    ]
     unknown = tuple(i for i in ids if i not in known and i not in in_files)
     tombstones = tuple(
         Tombstone(i, field_id, now, evict_by, _meta(known.get(i), (field_id, i) in active, request, run)) for i in ids
@@ -194,7 +215,7 @@ def plan_restatement(
         replacement_withheld=(request.replacement is not None and not add_replacement and not brought_back) or None,
     )
     entry = remembered(ledger, request, result, run, now)
-    owed = request.operation == "Erase" or (evict_by is not None and (ids or by_keys))
+    owed = request.operation.always_evicts or (evict_by is not None and (ids or by_keys))
     named_by = erased.field_id if by_keys and erased is not None else field_id
     obligations = (Erasure(request.key, named_by, evict_by),) if owed else ()
     delta = Delta(
@@ -268,31 +289,31 @@ def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | Non
         )
 
 
-def _taken_back(
-    known: BatchEntry | None,
-    batch_id: str,
-    request: RestatementRequest,
-    run: str,
-    now: datetime,
-    evict_by: datetime | None,
-) -> BatchEntry:
-    """The entry of a batch after this request. Unknown ids are remembered too: they block a later promotion."""
-    state = _STATES[request.operation]
-    replaced_by = request.replacement.batch_id if request.replacement else None
+def _taken_back(known: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
+    """The entry of a batch after this request. Unknown ids are remembered too: they block a later promotion.
+
+    Args:
+        entry: What the request makes of a batch that the ledger does not know.
+    """
     if known is None:
-        return BatchEntry(
-            batch_id, state, run, now, restatement=request.key, replaced_by=replaced_by, evict_by=evict_by
-        )
-    deadlines = [d for d in (known.evict_by, evict_by) if d is not None]
+        return entry
+    deadlines = [d for d in (known.evict_by, entry.evict_by) if d is not None]
     known = replace(known, evict_by=min(deadlines, default=None))
     if known.state is BatchState.REPLACED:
         return known  # a revert of a replaced batch leaves it replaced by what replaced it
-    if known.state is BatchState.ERASED and state is BatchState.REVERTED:
+    if known.state is BatchState.ERASED and entry.state is BatchState.REVERTED:
         return known  # an Erase is for good, a revert might be undone
     if known.state is BatchState.REFUSED:
         # Its objects were judged, never promoted: retention must not take them for promoted ones.
         known = replace(known, objects=(), refusal=None)
-    return replace(known, state=state, run=run, time=now, restatement=request.key, replaced_by=replaced_by)
+    return replace(
+        known,
+        state=entry.state,
+        run=entry.run,
+        time=entry.time,
+        restatement=entry.restatement,
+        replaced_by=entry.replaced_by,
+    )
 
 
 def _rows_hidden(batches: Iterable[BatchEntry]) -> int:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import assert_never
 
 from lethe.base.errors import InputError
+from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry
@@ -72,24 +74,27 @@ def _check_undoable(where: str, known: RequestResult) -> None:
             "NotUndoable",
             f"{where} names {known.name}, which {name_of(known.undone_by)} took back already. Nothing is left to undo.",
         )
-    if known.operation == "Replay":
-        raise InputError(
-            "NotUndoable",
-            f"{where} names the Replay {known.name}: its batches were replaced, and showing them again would double "
-            "their rows. Replay the replacement with a batch of the old rows instead.",
-        )
-    if known.operation == "Erase":
-        raise InputError(
-            "NotUndoable",
-            f"{where} names the Erase {known.name}, and what is erased stays erased, whether or not its bytes are gone yet. If "
-            "that was a mistake, load the rows again under a new batch id.",
-        )
-    if known.operation != "Revert":
-        raise InputError(
-            "NotUndoable",
-            f"{where} names {known.name}, which is no Revert. Only a Revert can be undone; to take batches back again, "
-            "create another Revert.",
-        )
+    match known.operation:
+        case Operation.REVERT:
+            return
+        case Operation.REPLAY:
+            text = (
+                f"{where} names the Replay {known.name}: its batches were replaced, and showing them again would double "
+                "their rows. Replay the replacement with a batch of the old rows instead."
+            )
+        case Operation.ERASE:
+            text = (
+                f"{where} names the Erase {known.name}, and what is erased stays erased, whether or not its bytes are gone yet. "
+                "If that was a mistake, load the rows again under a new batch id."
+            )
+        case Operation.UNDO | None:
+            text = (
+                f"{where} names {known.name}, which is no Revert. Only a Revert can be undone; to take batches back again, "
+                "create another Revert."
+            )
+        case _:
+            assert_never(known.operation)
+    raise InputError("NotUndoable", text)
 
 
 def _check_batch(

@@ -1,11 +1,7 @@
 """Which runs the committer can carry out. Pure."""
 
-from typing import Final
-
 from lethe.base.errors import TransientError
 from lethe.contract.run import RunKind, RunSpec
-
-OPERATIONS: Final = frozenset({"Revert", "Undo", "Erase"})
 
 
 class NeedsSpark(TransientError):
@@ -23,7 +19,7 @@ def require_fit(spec: RunSpec) -> None:
             if spec.restatement.dry_run:
                 raise NeedsSpark("a dry run looks at data files")
             for request in spec.restatement.requests:
-                if request.replacement is not None or request.operation not in OPERATIONS:
+                if request.replacement is not None or not request.operation.is_metadata_only:
                     raise NeedsSpark(f"Restatement {request.name}: a {request.operation} writes data")
                 if request.rows is not None or request.batch_ids_uri:
                     raise NeedsSpark(f"Restatement {request.name}: it needs more than metadata")

@@ -12,6 +12,7 @@ from typing import Any, Final
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, plan_publication
+from lethe.contract.operation import Operation
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe.restatement.plan import ReplacementRows, Restated, plan_restatement
@@ -137,14 +138,14 @@ class _Wanted:
     @property
     def key(self) -> str:
         """How the ledger remembers the replacement. The reason is no part of it: the same act may be told in other words."""
-        spec = {"operation": "Replay", "batchIds": sorted(self.replaces), "replacement": self.batch_id}
+        spec = {"operation": Operation.REPLAY, "batchIds": sorted(self.replaces), "replacement": self.batch_id}
         return request_key("sdk", self.batch_id, spec)
 
     def request(self, now: datetime) -> RestatementRequest:
         return RestatementRequest(
             key=self.key,
             name=f"sdk/{self.batch_id}",
-            operation="Replay",
+            operation=Operation.REPLAY,
             batch_ids=self.replaces,
             replacement=Replacement(batch_id=self.batch_id, uri=""),
             reason=self.reason,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from lethe.base.errors import InputError
 from lethe.base.ids import request_key, run_id
+from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest
 from lethe.files.native_deletes import LEDGER, plan_masking, refuse_masked
@@ -65,9 +66,9 @@ def revert(
         raise InputError("NoBatchIds", "name at least one batch to revert.")
     called = name or f"revert-{uuid.uuid4().hex[:12]}"
     request = RestatementRequest(
-        key=request_key("sdk", called, {"operation": "Revert", "batchIds": sorted(ids)}),
+        key=request_key("sdk", called, {"operation": Operation.REVERT, "batchIds": sorted(ids)}),
         name=f"sdk/{called}",
-        operation="Revert",
+        operation=Operation.REVERT,
         batch_ids=ids,
         reason=reason,
         creation_time=datetime.now(UTC),
@@ -90,9 +91,9 @@ def undo(
     """
     called = f"undo-{uuid.uuid5(uuid.NAMESPACE_URL, restatement).hex[:12]}"
     request = RestatementRequest(
-        key=request_key("sdk", called, {"operation": "Undo", "undoes": restatement}),
+        key=request_key("sdk", called, {"operation": Operation.UNDO, "undoes": restatement}),
         name=f"sdk/{called}",
-        operation="Undo",
+        operation=Operation.UNDO,
         batch_ids=(),
         undoes=restatement,
         reason=reason,

@@ -49,7 +49,7 @@ def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> str | Non
 
 def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
     limits, spec = _of_runs(boundary), restatement.spec
-    found = outside_operation(limits, "spec.operation", spec.operation)
+    found = outside_operation(limits, "spec.operation", AllowedOperation.of(spec.operation))
     if found is None and spec.replacement is not None:
         found = outside_uri(limits, "spec.replacement.uri", spec.replacement.uri)
     if found is None and restatement.list_uri:

@@ -54,5 +54,6 @@ def _what(members: list[Restatement]) -> str:
     if spec.replacement is not None and spec.replacement.key_columns:
         rows = f"rows by {', '.join(spec.replacement.key_columns)}"
         which = [*which, rows] if members[0].batches else [rows]
-    what = f"Undo of {spec.undoes.name}" if spec.undoes else f"{spec.operation} of {' and '.join(which)}"
-    return f"{dry}Restatement {members[0].meta.name}: {what}"
+    if spec.undoes is not None:
+        which = [spec.undoes.name]
+    return f"{dry}Restatement {members[0].meta.name}: {spec.operation} of {' and '.join(which)}"

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
+from lethe.contract.operation import Operation
 from lethe.contract.result import LISTED_AT_MOST, RequestResult
 from lethe.restatement.record import name_of
 from pydantic import ValidationError
@@ -88,13 +89,17 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
     """The standing of a committed request, in numbers."""
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
-    text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
-    if result.operation == "Undo":
-        fields += ["tombstonesRemoved", "rowsRestored"]
-        text = f"{result.rows_restored} rows are seen again, {result.tombstones_removed} tombstones removed."
-    if result.operation == "Erase" and not batches:
-        fields += ["rowsErased"]
-        text = f"{result.rows_erased} rows were erased from the table's data files."
+    match result.operation:
+        case Operation.UNDO:
+            fields += ["tombstonesRemoved", "rowsRestored"]
+            text = f"{result.rows_restored} rows are seen again, {result.tombstones_removed} tombstones removed."
+        case Operation.ERASE if not batches:
+            fields += ["rowsErased"]
+            text = f"{result.rows_erased} rows were erased from the table's data files."
+        case Operation.ERASE | Operation.REPLAY | Operation.REVERT | None:
+            text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
+        case _:
+            assert_never(result.operation)
     if result.undone_by:
         text += f" Restatement {name_of(result.undone_by)} took it back afterwards."
     text += _already_deleted(result)
@@ -147,20 +152,24 @@ def planned(restatement: Restatement, trial: Trial) -> Standing | None:
     if told is None or not told.succeeded or told.plan is None:
         return None
     plan = told.plan
-    text = (
-        f"Nothing was changed. It would hide {told.rows_deleted} rows by {told.tombstones_added} tombstones; {plan.files} data "
-        f"files of {plan.bytes} bytes can hold them, {plan.whole_files} of these hold nothing else."
-    )
-    if told.operation == "Undo":
-        text = (
-            f"Nothing was changed. It would show {told.rows_restored} rows again and remove {told.tombstones_removed} "
-            f"tombstones; {plan.files} data files of {plan.bytes} bytes can hold them."
-        )
-    if restatement.spec.rows is not None:
-        text = (
-            f"Nothing was changed. {plan.files} data files of {plan.bytes} bytes may hold such rows, and would be searched for "
-            "them. So would be the batches that come before it."
-        )
+    match restatement.spec.operation:
+        case Operation.UNDO:
+            text = (
+                f"Nothing was changed. It would show {told.rows_restored} rows again and remove {told.tombstones_removed} "
+                f"tombstones; {plan.files} data files of {plan.bytes} bytes can hold them."
+            )
+        case Operation.ERASE if restatement.spec.rows is not None:
+            text = (
+                f"Nothing was changed. {plan.files} data files of {plan.bytes} bytes may hold such rows, and would be searched "
+                "for them. So would be the batches that come before it."
+            )
+        case Operation.ERASE | Operation.REPLAY | Operation.REVERT:
+            text = (
+                f"Nothing was changed. It would hide {told.rows_deleted} rows by {told.tombstones_added} tombstones; "
+                f"{plan.files} data files of {plan.bytes} bytes can hold them, {plan.whole_files} of these hold nothing else."
+            )
+        case _:
+            assert_never(restatement.spec.operation)
     if restatement.spec.replacement is not None and restatement.spec.replacement.key_columns:
         text += " The rows that its keys mean come on top: a dry run does not look for them."
     text += _already_deleted(told)

@@ -10,8 +10,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
-# The operations, and the values of a Dataset's spec.deletes. What Iceberg's own deletes are of is found in data files, by Spark.
-METADATA_ONLY: Final = frozenset({"Revert", "Undo", "Erase"})
+# Values of spec.deletes. Iceberg's own deletes name rows of data files, which only Spark finds.
 WITHOUT_SPARK: Final[frozenset[Deletes]] = frozenset({"Ledger"})
 
 
@@ -26,7 +25,7 @@ def may_ask(dataset: Dataset, world: World) -> bool:
 def can_do(restatement: Restatement, dataset: Dataset, run: Run | None) -> bool:
     """Whether it may carry this out: that changes metadata alone, and it has not failed at it. `run`: the latest one for it."""
     spec = restatement.spec
-    if spec.operation not in METADATA_ONLY or dataset.spec.deletes not in WITHOUT_SPARK:
+    if not spec.operation.is_metadata_only or dataset.spec.deletes not in WITHOUT_SPARK:
         return False
     return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
 

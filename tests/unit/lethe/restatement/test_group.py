@@ -54,10 +54,9 @@ def test_every_request_of_a_group_gets_its_own_result_and_all_are_one_change() -
     [
         a_replay("bad", by="B", batch_ids=["A"]),  # is in the table
         a_replay("bad", by="A", batch_ids=["A"]),
-        a_request("bad", "Nonsense"),
         an_undo("nobody", "bad"),
     ],
-    ids=["ReplacementAlreadyPromoted", "ReplacementIsReplaced", "NotSupported", "UnknownRestatement"],
+    ids=["ReplacementAlreadyPromoted", "ReplacementIsReplaced", "UnknownRestatement"],
 )
 def test_one_bad_request_never_fails_its_group(bad: RestatementRequest, request: pytest.FixtureRequest) -> None:
     good = a_request("good", batch_ids=["C"])

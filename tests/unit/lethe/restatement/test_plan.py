@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
+from lethe.contract.operation import Operation
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import BatchState, Ledger, apply
@@ -336,7 +337,6 @@ def test_an_erase_by_records_changes_no_batch_and_remembers_how_many_rows_went()
 
 
 INVALID = {
-    "NotSupported": a_request(operation="Nonsense"),
     "InvalidSpec": a_request(operation="Replay"),
     "ReplacementIsReplaced": a_replay(by="A"),
 }
@@ -372,7 +372,7 @@ def test_rows_belong_to_an_erase_that_names_no_batches(request_: RestatementRequ
 
 def test_a_revert_with_a_replacement_is_refused() -> None:
     with pytest.raises(InputError, match="belongs to Replay"):
-        check_request(a_replay().model_copy(update={"operation": "Revert"}))
+        check_request(a_replay().model_copy(update={"operation": Operation.REVERT}))
 
 
 def test_the_ledger_it_was_planned_on_stays_as_it_was() -> None:

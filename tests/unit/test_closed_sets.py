@@ -1,0 +1,78 @@
+"""Closed sets that are also written where mypy does not look: resource definitions, chart, admission policies, reference."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lethe.contract.operation import Operation
+from lethe.contract.result import RequestResult
+from lethe.contract.run import AllowedOperation
+
+ROOT = Path(__file__).parents[2]
+
+
+def spec_of(definition: str) -> dict[str, Any]:
+    (version,) = yaml.safe_load((ROOT / "crds" / definition).read_text())["spec"]["versions"]
+    spec: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return spec
+
+
+def test_the_definition_of_restatements_has_every_operation() -> None:
+    operation = spec_of("restatement.yaml")["properties"]["operation"]
+
+    assert operation["enum"] == [o.value for o in Operation]
+    assert all(o.value in operation["description"] for o in Operation)
+
+
+def test_the_rules_of_the_definition_name_no_other_operation_and_speak_about_each() -> None:
+    rules = " ".join(v["rule"] for v in spec_of("restatement.yaml")["x-kubernetes-validations"])
+
+    named = set(re.findall(r"'([A-Z][a-z]+)'", rules))
+
+    assert named == {o.value for o in Operation}
+
+
+def test_the_chart_takes_every_operation_that_a_boundary_may_allow() -> None:
+    schema = json.loads((ROOT / "helm/lethe/values.schema.json").read_text())
+
+    enums = [
+        set(items["enum"])
+        for d in schema["definitions"].values()
+        if (items := d.get("properties", {}).get("operations", {}).get("items"))
+    ]
+
+    assert enums == [set(AllowedOperation)]
+    assert {AllowedOperation.of(o).value for o in Operation} == {o.value for o in Operation}
+
+
+def test_the_page_about_boundaries_names_every_operation_that_one_may_allow() -> None:
+    page = (ROOT / "docs/boundaries.md").read_text()
+
+    assert [o.value for o in AllowedOperation if f"`{o.value}`" not in page] == []
+
+
+def test_the_admission_policies_name_operations_that_exist() -> None:
+    template = (ROOT / "helm/lethe/templates/admission.yaml").read_text()
+
+    named = set(re.findall(r"spec\.operation [!=]= '(\w+)'", template))
+
+    assert named
+    assert named <= set(Operation)
+
+
+def test_the_reference_names_every_operation() -> None:
+    page = (ROOT / "docs/reference/resources.md").read_text()
+
+    assert r" \| ".join(f"`{o.value}`" for o in Operation) in page
+
+
+@pytest.mark.parametrize("kept", ["", "Transmute", None], ids=["not kept", "of a later version", "left out"])
+def test_a_ledger_may_hold_a_result_without_an_operation_that_this_version_knows(kept: str | None) -> None:
+    """Earlier versions kept an empty text, or nothing."""
+    document = {"key": "ns/a/0", "name": "ns/a", "succeeded": True, **({} if kept is None else {"operation": kept})}
+
+    assert RequestResult.model_validate(document).operation is None
+    assert RequestResult.model_validate({**document, "operation": "Erase"}).operation is Operation.ERASE
