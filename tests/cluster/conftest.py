@@ -10,8 +10,8 @@ import pytest
 from tests.cluster.dump import dump
 from tests.cluster.install import NAMESPACE, install
 from tests.cluster.kube import Cluster
-from tests.cluster.lake import Lake, connect, find_services
-from tests.cluster.story import Story, a_name
+from tests.cluster.lake import ClusterLake, connect, find_services
+from tests.cluster.story import ClusterStory, a_name
 
 KUBECONFIG = "LETHE_TEST_KUBECONFIG"
 
@@ -26,25 +26,25 @@ def bare_cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def lake(bare_cluster: Cluster) -> Lake:
+def lake(bare_cluster: Cluster) -> ClusterLake:
     """The services that `make test-up` installs, reached from this machine."""
     return connect(find_services(bare_cluster))
 
 
 @pytest.fixture(scope="session")
-def cluster(bare_cluster: Cluster, lake: Lake) -> Cluster:
+def cluster(bare_cluster: Cluster, lake: ClusterLake) -> Cluster:
     """Lethe installed by its chart, once for all tests, watching their namespace."""
     install(bare_cluster, lake.services)
     return bare_cluster.in_namespace(NAMESPACE)
 
 
 @pytest.fixture(scope="module")
-def stories(cluster: Cluster, lake: Lake) -> Iterator[Callable[[str], Story]]:
+def stories(cluster: Cluster, lake: ClusterLake) -> Iterator[Callable[[str], ClusterStory]]:
     """Make Datasets that several tests of a module tell on; all are removed at its end."""
-    told: list[Story] = []
+    told: list[ClusterStory] = []
 
-    def begin(hint: str) -> Story:
-        told.append(Story(cluster, lake, a_name(hint)))
+    def begin(hint: str) -> ClusterStory:
+        told.append(ClusterStory(cluster, lake, a_name(hint)))
         return told[-1]
 
     yield begin

@@ -78,7 +78,7 @@ def rows_of(batch_id: str, table: pa.Table) -> Rows:
 
 
 @dataclass(frozen=True)
-class Lake:
+class ClusterLake:
     services: Services
     s3: Any
     catalog: Catalog = field(repr=False)
@@ -182,7 +182,7 @@ def summary(snapshot: Snapshot) -> dict[str, str]:
     return dict(snapshot.summary.additional_properties) if snapshot.summary else {}
 
 
-def connect(services: Services) -> Lake:
+def connect(services: Services) -> ClusterLake:
     config = Config(
         retries={"max_attempts": 5, "mode": "standard"},
         s3={"addressing_style": "path"},
@@ -199,7 +199,7 @@ def connect(services: Services) -> Lake:
         config=config,
     )
     # A connection of the pool may be older than the last restart of PostgreSQL.
-    return Lake(services, s3, load_catalog(CATALOG, **properties, pool_pre_ping="true"))
+    return ClusterLake(services, s3, load_catalog(CATALOG, **properties, pool_pre_ping="true"))
 
 
 def batch_folder(buffer: str, batch_id: str) -> str:

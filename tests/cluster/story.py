@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.lake import CATALOG, COLUMNS, Lake, Rows, a_table_of, batch_folder, rows_of
+from tests.cluster.lake import CATALOG, COLUMNS, ClusterLake, Rows, a_table_of, batch_folder, rows_of
+from tests.support.documents import resource
 
 # A run takes half a minute alone and several on a busy machine.
 RUN_SECONDS = 300
 
 
 @dataclass
-class Story:
+class ClusterStory:
     """`expected` is what a reader must find: kept by the test, from what it wrote."""
 
     cluster: Cluster
-    lake: Lake
+    lake: ClusterLake
     name: str
     expected: Rows = field(default_factory=Rows)
     _made: list[str] = field(default_factory=list)
@@ -65,8 +66,7 @@ class Story:
         return self.a("VacuumPolicy", self.name, {"datasetSelector": selector, **spec})
 
     def a(self, kind: str, name: str, spec: Object) -> Object:
-        metadata = {"name": name, "labels": {"story": self.name}}
-        return {"apiVersion": "lethe.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        return resource(kind, name, spec, labels={"story": self.name})
 
     def apply(self, *bodies: Object) -> None:
         self.cluster.apply(*bodies)

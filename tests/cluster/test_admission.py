@@ -15,7 +15,7 @@ import yaml
 
 from tests.cluster.install import CHART, helm
 from tests.cluster.kube import Cluster, Object, Refused
-from tests.cluster.manifests import a_dataset, a_policy, a_restatement, named
+from tests.cluster.manifests import dataset_manifest, named, policy_manifest, restatement_manifest
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
 
 pytestmark = pytest.mark.cluster
@@ -76,8 +76,8 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
     policies = rendered(cluster, name)
     inside.apply(*policies)
     for user in (OFFICER, ENGINEER):
-        As(user, inside).create(named(f"flights-{user}", a_dataset()))
-    As(ENGINEER, inside).create(named("manual", a_policy(approval="Manual")))
+        As(user, inside).create(named(f"flights-{user}", dataset_manifest()))
+    As(ENGINEER, inside).create(named("manual", policy_manifest(approval="Manual")))
     enforced(inside)
     yield inside
     for body in policies:
@@ -102,9 +102,9 @@ def enforced(cluster: Cluster) -> None:
     """Wait until the API server refuses what each policy restricts: it enforces a new policy within seconds."""
     engineer, end = As(ENGINEER, cluster), time.monotonic() + READY_SECONDS
     dry = ("create", "--dry-run=server", "-f", "-")
-    approved, accepted = (named("probe", a_dataset()) for _ in range(2))
+    approved, accepted = (named("probe", dataset_manifest()) for _ in range(2))
     approved["metadata"]["annotations"], accepted["metadata"]["annotations"] = {APPROVE: "x"}, {ACCEPT: "1"}
-    erase = a_restatement("Erase")
+    erase = restatement_manifest("Erase")
     probes: list[tuple[list[str], str | None]] = [([*dry], json.dumps(body)) for body in (approved, accepted, erase)]
     automatic = json.dumps({"spec": {"approval": "Automatic"}})
     probes.append((["patch", "vacuumpolicy/manual", "--type=merge", "--dry-run=server", "-p", automatic], None))
@@ -126,11 +126,11 @@ def refused(user: As, arguments: Sequence[str], stdin: str | None) -> bool:
 
 
 def test_only_the_named_group_creates_an_erase(restricted: Cluster) -> None:
-    erase = named("erase-a", a_restatement("Erase"))
+    erase = named("erase-a", restatement_manifest("Erase"))
 
     with pytest.raises(Refused) as refusal:
         As(ENGINEER, restricted).create(erase)
-    As(ENGINEER, restricted).create(named("revert-a", a_restatement("Revert")))
+    As(ENGINEER, restricted).create(named("revert-a", restatement_manifest("Revert")))
     As(OFFICER, restricted).create(erase)
 
     assert "erase-a: engineer may not create an Erase. Allowed are the group privacy-officers" in str(refusal.value)
@@ -155,7 +155,7 @@ def test_only_those_named_approve_a_vacuum_or_accept_a_head(restricted: Cluster,
 
 @pytest.mark.parametrize("annotation", [APPROVE, ACCEPT])
 def test_a_dataset_is_not_created_with_an_annotation_of_others(restricted: Cluster, annotation: str) -> None:
-    body = named("created-annotated", a_dataset())
+    body = named("created-annotated", dataset_manifest())
     body["metadata"]["annotations"] = {annotation: "1"}
 
     with pytest.raises(Refused, match="may not set the annotation"):

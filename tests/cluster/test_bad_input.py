@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.install import scale_operator
 from tests.cluster.kube import Cluster, condition
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -16,11 +16,11 @@ SOON = 60
 
 
 @pytest.fixture(scope="module")
-def begin(stories: Callable[[str], Story]) -> Callable[[str], Story]:
+def begin(stories: Callable[[str], ClusterStory]) -> Callable[[str], ClusterStory]:
     return stories
 
 
-def test_an_unknown_catalog_is_named(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_an_unknown_catalog_is_named(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
     story = begin("bad-catalog")
     story.apply(story.a_dataset(table={"catalog": "nowhere", "name": story.table}))
 
@@ -30,7 +30,7 @@ def test_an_unknown_catalog_is_named(cluster: Cluster, begin: Callable[[str], St
     assert condition(body, "Ready")["status"] == "False"
 
 
-def test_a_dataset_that_is_not_there_is_waited_for(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_a_dataset_that_is_not_there_is_waited_for(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
     """It may come with the next apply; until then the Restatement says what it misses."""
     story = begin("bad-ref")
     story.apply(story.a_restatement("early", batchIds=["a"]))
@@ -42,7 +42,9 @@ def test_a_dataset_that_is_not_there_is_waited_for(cluster: Cluster, begin: Call
     assert story.name in condition(body, "Ready")["message"]
 
 
-def test_a_table_without_the_batch_column_is_not_written(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_a_table_without_the_batch_column_is_not_written(
+    cluster: Cluster, begin: Callable[[str], ClusterStory]
+) -> None:
     story = begin("bad-column")
     story.lake.catalog.create_namespace_if_not_exists("tests")
     story.lake.catalog.create_table(story.table, pa.schema([("id", pa.int64())]))
@@ -56,7 +58,7 @@ def test_a_table_without_the_batch_column_is_not_written(cluster: Cluster, begin
 
 
 def test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is(
-    cluster: Cluster, begin: Callable[[str], Story]
+    cluster: Cluster, begin: Callable[[str], ClusterStory]
 ) -> None:
     """Nothing is read as batches, moved or deleted, whatever the layout and however the place is spelled."""
     other = begin("bad-neighbour")
@@ -99,7 +101,7 @@ def test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is(
         other.lake.catalog.drop_table(table.name())
 
 
-def test_a_bucket_that_is_not_there_is_named(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_a_bucket_that_is_not_there_is_named(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
     story = begin("bad-bucket")
     story.apply(story.a_dataset(buffer={"uri": "s3://no-such-bucket/buffer"}))
 
@@ -111,7 +113,7 @@ def test_a_bucket_that_is_not_there_is_named(cluster: Cluster, begin: Callable[[
 
 
 def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_changed(
-    cluster: Cluster, begin: Callable[[str], Story]
+    cluster: Cluster, begin: Callable[[str], ClusterStory]
 ) -> None:
     """Nothing is promoted into a table whose deletes could not be written; any of the remedies will do."""
     story = begin("bad-deletes")
@@ -132,7 +134,7 @@ def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_chang
 
 
 def test_a_window_that_cannot_be_stalls_its_policy_by_name_until_it_is_changed(
-    cluster: Cluster, begin: Callable[[str], Story]
+    cluster: Cluster, begin: Callable[[str], ClusterStory]
 ) -> None:
     """Also a time zone is only known if the operator's image knows it."""
     story = begin("bad-window")
@@ -155,7 +157,9 @@ def test_a_window_that_cannot_be_stalls_its_policy_by_name_until_it_is_changed(
     assert body["status"]["nextWindowTime"].endswith(("T23:00:00Z", "T00:00:00Z"))  # in summer and winter
 
 
-def test_a_secret_that_the_chart_does_not_allow_is_refused(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_a_secret_that_the_chart_does_not_allow_is_refused(
+    cluster: Cluster, begin: Callable[[str], ClusterStory]
+) -> None:
     """Otherwise whoever may write a Dataset could read any Secret of the namespace."""
     story = begin("bad-secret")
     volume = {"name": "stolen", "secret": {"secretName": "lethe-catalogs"}}
@@ -166,7 +170,7 @@ def test_a_secret_that_the_chart_does_not_allow_is_refused(cluster: Cluster, beg
     assert "lethe-catalogs" in condition(body, "Ready")["message"]
 
 
-def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
     """With the reason that Kubernetes gives, and the field to change."""
     story = begin("bad-memory")
     story.put_batch("a")
@@ -180,7 +184,7 @@ def test_a_driver_over_its_memory_limit_is_reported(cluster: Cluster, begin: Cal
     assert any(run.get("reason") == "OOMKilled" for run in body["status"]["runs"])
 
 
-def test_deleting_never_waits_for_the_operator(cluster: Cluster, begin: Callable[[str], Story]) -> None:
+def test_deleting_never_waits_for_the_operator(cluster: Cluster, begin: Callable[[str], ClusterStory]) -> None:
     """No finalizers: with the operator away each kind of resource goes at once."""
     story = begin("gone")
     story.apply(

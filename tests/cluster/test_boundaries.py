@@ -17,16 +17,16 @@ from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 
 from tests.cluster.kube import Cluster, Object, condition
-from tests.cluster.manifests import a_dataset, a_restatement, named
+from tests.cluster.manifests import dataset_manifest, named, restatement_manifest
 from tests.cluster.test_crds import cluster  # the definitions alone, without an operator
-from tests.unit.lethe.lake import catalog_in, new_table
+from tests.support.tables import catalog_in, new_table
 
 pytestmark = pytest.mark.cluster
 __all__ = ["cluster"]
 
 
 @dataclass(frozen=True)
-class Tenant:
+class BoundedTenant:
     """A namespace with a boundary, and the folder in which its lake may be."""
 
     cluster: Cluster
@@ -37,7 +37,7 @@ class Tenant:
     def dataset(self, name: str, **spec: Any) -> Object:
         """After a reconcile."""
         given = {"table": {"catalog": "lite", "name": "air.flights"}, "buffer": {"uri": f"file://{self.home}/buffer"}}
-        self.cluster.apply(named(name, a_dataset(**{**given, **spec})))
+        self.cluster.apply(named(name, dataset_manifest(**{**given, **spec})))
         return self.seen(f"dataset/{name}", name)
 
     def seen(self, ref: str, dataset: str) -> Object:
@@ -55,7 +55,7 @@ class Tenant:
 
 
 @pytest.fixture
-def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tenant]:
+def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoundedTenant]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     new_table(catalog_in(tmp_path), "air.flights")
     configuration = kubernetes.client.Configuration()
@@ -64,7 +64,7 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     boundary = Boundary(catalogs=("lite",), tables=("air.*",), uris=(f"file://{tmp_path}",))
     asked = Settings(watch_namespaces=(name,), boundaries=Boundaries(namespaces={name: boundary}))
-    yield Tenant(cluster.in_namespace(name), kube, tmp_path, Reconciler(kube, TableReader(), asked))
+    yield BoundedTenant(cluster.in_namespace(name), kube, tmp_path, Reconciler(kube, TableReader(), asked))
     cluster.run("delete", "namespace", name, "--wait=false")
 
 
@@ -78,7 +78,7 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_dataset_outside_says_so_and_nothing_starts(
-    tenant: Tenant, spec: dict[str, Any], boundary: str, value: str
+    tenant: BoundedTenant, spec: dict[str, Any], boundary: str, value: str
 ) -> None:
     stalled = condition(tenant.dataset("flights", **spec), "Stalled")
 
@@ -87,12 +87,12 @@ def test_a_dataset_outside_says_so_and_nothing_starts(
     assert tenant.started() == []
 
 
-def test_a_list_and_a_replacement_outside_say_so_and_nothing_starts(tenant: Tenant) -> None:
+def test_a_list_and_a_replacement_outside_say_so_and_nothing_starts(tenant: BoundedTenant) -> None:
     adopted = {"catalog": "lite", "name": "air.flights", "adopt": True}
     assert condition(tenant.dataset("flights", table=adopted), "Stalled").get("status") != "True"
     outside = {
-        "listed": a_restatement(batchIds=None, batchIdsFrom={"uri": "file:///etc/hostname"}, suspend=None),
-        "replayed": a_restatement(
+        "listed": restatement_manifest(batchIds=None, batchIdsFrom={"uri": "file:///etc/hostname"}, suspend=None),
+        "replayed": restatement_manifest(
             "Replay", replacement={"batchId": "b", "uri": f"file://{tenant.home}/../other/b"}, suspend=None
         ),
     }

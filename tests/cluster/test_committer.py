@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.install import NAMESPACE
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import a_table_of, rows_of
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -18,7 +18,7 @@ BATCHES = 60
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story]) -> Story:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     """A Dataset whose batches are promoted: one Job has claimed and prepared its table."""
     story = stories("quick")
     for number in range(BATCHES):
@@ -36,7 +36,7 @@ def there(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def reverts(story: Story, *numbers: int) -> None:
+def reverts(story: ClusterStory, *numbers: int) -> None:
     story.apply(*(story.a_restatement(f"b{n}", batchIds=[f"b{n}"]) for n in numbers))
     for n in numbers:
         story.forget(f"b{n}")
@@ -49,7 +49,7 @@ def test_the_images_archive_of_classes_fits_on_a_node(there: Cluster) -> None:
     assert "/jars/classes.jsa" in maps
 
 
-def test_a_revert_and_its_undo_need_no_job(there: Cluster, story: Story) -> None:
+def test_a_revert_and_its_undo_need_no_job(there: Cluster, story: ClusterStory) -> None:
     before = story.jobs()
     reverts(story, 0)
     revert = story.wait_for_success("b0")
@@ -66,7 +66,7 @@ def test_a_revert_and_its_undo_need_no_job(there: Cluster, story: Story) -> None
     assert [r["phase"] for r in runs if r["kind"] == "Restatement"] == ["Succeeded", "Succeeded"]
 
 
-def test_the_committer_is_killed_among_many_and_each_is_carried_out_once(there: Cluster, story: Story) -> None:
+def test_the_committer_is_killed_among_many_and_each_is_carried_out_once(there: Cluster, story: ClusterStory) -> None:
     """What it was at stays in the mailbox; whoever comes next finds in the ledger what was committed."""
     numbers = range(1, 41)
     reverts(story, *numbers)
@@ -87,7 +87,7 @@ def gone(cluster: Cluster) -> Iterator[Cluster]:
     cluster.run("scale", COMMITTER, "--replicas=1")
 
 
-def test_without_a_committer_a_job_does_it(gone: Cluster, story: Story) -> None:
+def test_without_a_committer_a_job_does_it(gone: Cluster, story: ClusterStory) -> None:
     """Whether it was asked before its Lease ran out, or not at all."""
     before = set(story.jobs())
     reverts(story, 50)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.install import OPERATOR, OPERATOR_PODS, SYSTEM
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -14,7 +14,7 @@ EXECUTORS = "spark-role=executor"
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story]) -> Story:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     return stories("crash")
 
 
@@ -22,7 +22,7 @@ def kill(cluster: Cluster, *what: str) -> None:
     cluster.run("delete", "pod", *what, "--grace-period=0", "--force", "--wait=false")
 
 
-def two_executors_run(cluster: Cluster, story: Story) -> None:
+def two_executors_run(cluster: Cluster, story: ClusterStory) -> None:
     """Wait until two executor pods of the Dataset run at the same time."""
     running: dict[str, bool] = {}
 
@@ -34,7 +34,9 @@ def two_executors_run(cluster: Cluster, story: Story) -> None:
     cluster.wait_for(what, both, within_seconds=RUN_SECONDS, why="two running executors")
 
 
-def test_the_operator_is_killed_while_a_run_with_two_executors_is_under_way(cluster: Cluster, story: Story) -> None:
+def test_the_operator_is_killed_while_a_run_with_two_executors_is_under_way(
+    cluster: Cluster, story: ClusterStory
+) -> None:
     """The table is the truth: the next operator adopts the run, repeats nothing, and reports its commit."""
     for number in range(6):
         story.put_batch(f"first-{number}", rows=200, day=1 + number)
@@ -50,7 +52,7 @@ def test_the_operator_is_killed_while_a_run_with_two_executors_is_under_way(clus
     cluster.in_namespace(SYSTEM).run("rollout", "status", OPERATOR, "--timeout=120s")
 
 
-def test_the_driver_is_killed_before_its_commit(cluster: Cluster, story: Story) -> None:
+def test_the_driver_is_killed_before_its_commit(cluster: Cluster, story: ClusterStory) -> None:
     """A second attempt of the same run does it, and the rows are not there twice."""
     before = frozenset(story.jobs())
     cluster.patch(story.dataset, {"spec": {"runTemplate": {"executors": {"min": 0, "max": 0}}}})
@@ -71,7 +73,7 @@ def test_the_driver_is_killed_before_its_commit(cluster: Cluster, story: Story) 
     assert len(story.lake.run_ids(story.table)) == len(set(story.lake.run_ids(story.table)))
 
 
-def test_a_driver_has_the_rights_of_its_run(cluster: Cluster, story: Story) -> None:
+def test_a_driver_has_the_rights_of_its_run(cluster: Cluster, story: ClusterStory) -> None:
     """Only one with executors may start pods, and neither may read what it was not given."""
     alone, scaled = f"{story.name}-runs", f"{story.name}-scaled-runs"
     its_own = f"configmap/{story.name}-runs"

@@ -20,9 +20,9 @@ from tests.cluster.manifests import (
     FREE,
     FROM_A_MAP,
     REFUSED,
-    a_dataset,
-    a_restatement,
+    dataset_manifest,
     named,
+    restatement_manifest,
 )
 
 pytestmark = pytest.mark.cluster
@@ -66,12 +66,12 @@ def stored(cluster: Cluster) -> Iterator[dict[str, str]]:
     """One resource of each shape, stored under a name of this run's own; nothing starts, for their Dataset does not exist."""
     suffix = uuid.uuid4().hex[:8]
     bodies = {
-        "revert": a_restatement("Revert", evictBySeconds=60),
-        "by reference": a_restatement("Revert", batchIds=None, batchIdsFrom=FROM_A_MAP),
-        "replay": a_restatement("Replay"),
-        "undo": a_restatement("Undo"),
-        "erase": a_restatement("Erase"),
-        "dataset": a_dataset(table={"catalog": "nowhere", "name": "crds.table"}),
+        "revert": restatement_manifest("Revert", evictBySeconds=60),
+        "by reference": restatement_manifest("Revert", batchIds=None, batchIdsFrom=FROM_A_MAP),
+        "replay": restatement_manifest("Replay"),
+        "undo": restatement_manifest("Undo"),
+        "erase": restatement_manifest("Erase"),
+        "dataset": dataset_manifest(table={"catalog": "nowhere", "name": "crds.table"}),
     }
     refs = {}
     for key, body in bodies.items():
@@ -127,8 +127,8 @@ def test_a_user_cannot_write_a_status(cluster: Cluster, stored: dict[str, str]) 
 
 def test_defaults_are_in_the_stored_resource(cluster: Cluster) -> None:
     """What is not written is what the reference says, for every client alike."""
-    (dataset,) = cluster.apply(named("crds-defaults", a_dataset()), dry_run=True)
-    (restatement,) = cluster.apply(named("crds-defaults", a_restatement(suspend=None)), dry_run=True)
+    (dataset,) = cluster.apply(named("crds-defaults", dataset_manifest()), dry_run=True)
+    (restatement,) = cluster.apply(named("crds-defaults", restatement_manifest(suspend=None)), dry_run=True)
 
     spec = dataset["spec"]
     assert spec["consolidation"] == {

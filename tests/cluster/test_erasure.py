@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.cluster.install import SYSTEM
 from tests.cluster.kube import Object, condition
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -32,17 +32,17 @@ AN_HOUR = 3600
 class Tables:
     """`tagged` has a tag on a snapshot of its first days; `holding` are the data files that held rows of batch `a`."""
 
-    tagged: Story
-    plain: Story
+    tagged: ClusterStory
+    plain: ClusterStory
     holding: dict[str, set[str]] = field(default_factory=dict)
 
     @property
-    def both(self) -> tuple[Story, Story]:
+    def both(self) -> tuple[ClusterStory, ClusterStory]:
         return self.tagged, self.plain
 
 
 @pytest.fixture(scope="module")
-def tables(stories: Callable[[str], Story]) -> Tables:
+def tables(stories: Callable[[str], ClusterStory]) -> Tables:
     """Batch `a` of both is erased to readers, and nobody purges it."""
     tables = Tables(stories("tagged"), stories("plain"))
     for story in tables.both:
@@ -62,13 +62,13 @@ def tables(stories: Callable[[str], Story]) -> Tables:
     return tables
 
 
-def wait_for_erased(story: Story, status: str, reason: str, within_seconds: float = RUN_SECONDS) -> Object:
+def wait_for_erased(story: ClusterStory, status: str, reason: str, within_seconds: float = RUN_SECONDS) -> Object:
     return story.cluster.wait_for_condition(
         story.restatement("erase"), "Erased", status=status, reason=reason, within_seconds=within_seconds
     )
 
 
-def vacuums(story: Story) -> list[tuple[datetime, datetime]]:
+def vacuums(story: ClusterStory) -> list[tuple[datetime, datetime]]:
     """When the Jobs that purge began and ended, in whole seconds."""
     jobs = story.cluster.list("jobs", f"lethe.dev/dataset={story.name},lethe.dev/kind=Vacuum")
     return [
@@ -84,7 +84,7 @@ def ended(job: Object) -> datetime:
     return datetime.fromisoformat(over["lastTransitionTime"])
 
 
-def in_storage(story: Story) -> set[str]:
+def in_storage(story: ClusterStory) -> set[str]:
     return story.lake.keys(story.lake.catalog.load_table(story.table).location())
 
 
@@ -160,7 +160,7 @@ def test_it_is_erased_by_itself_when_the_tag_is_gone(tables: Tables) -> None:
     assert story.lake.rows(story.table) == story.expected
 
 
-def check_record(story: Story, erasure: dict[str, Any], files: set[str]) -> None:
+def check_record(story: ClusterStory, erasure: dict[str, Any], files: set[str]) -> None:
     """It lies beside the table, is what its digest says, and tells of these files."""
     content = story.lake.get(erasure["record"])
     record = json.loads(content)
@@ -171,7 +171,7 @@ def check_record(story: Story, erasure: dict[str, Any], files: set[str]) -> None
     check_signature(story, erasure)
 
 
-def check_signature(story: Story, erasure: dict[str, Any]) -> None:
+def check_signature(story: ClusterStory, erasure: dict[str, Any]) -> None:
     """It is of this record, and by the key that lies beside the operator."""
     secret = story.cluster.in_namespace(SYSTEM).get("secret/lethe-signing-key")
     assert secret is not None

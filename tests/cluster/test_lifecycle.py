@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.kube import Cluster, Refused, condition
 from tests.cluster.lake import Rows, summary
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +22,7 @@ ERASED = FIRST_ID + 1
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story]) -> Story:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     """A Dataset whose four batches are promoted: one Job has made and claimed its table."""
     story = stories("ends")
     for number, batch in enumerate(["a", "b", "c", "people"]):
@@ -51,7 +51,7 @@ def lines_of_the_page() -> dict[str, str]:
 
 
 def test_each_line_of_the_page_returns_when_its_end_has_come_and_for_no_other_end(
-    cluster: Cluster, story: Story
+    cluster: Cluster, story: ClusterStory
 ) -> None:
     """A revert that is carried out, a replay that cannot be, one that its author cancelled, one that is suspended."""
     lines = lines_of_the_page()
@@ -81,7 +81,7 @@ def test_each_line_of_the_page_returns_when_its_end_has_come_and_for_no_other_en
     assert story.lake.rows(story.table) == story.expected
 
 
-def holds(cluster: Cluster, story: Story, name: str, flag: str) -> bool:
+def holds(cluster: Cluster, story: ClusterStory, name: str, flag: str) -> bool:
     """Whether kubectl would return at once."""
     try:
         cluster.run("wait", f"restatement/{story.name}-{name}", flag, "--timeout=0")
@@ -90,7 +90,9 @@ def holds(cluster: Cluster, story: Story, name: str, flag: str) -> bool:
     return True
 
 
-def test_what_is_not_committed_in_its_time_fails_and_is_not_carried_out_later(cluster: Cluster, story: Story) -> None:
+def test_what_is_not_committed_in_its_time_fails_and_is_not_carried_out_later(
+    cluster: Cluster, story: ClusterStory
+) -> None:
     """Suspended until its time was over, it is wanted no more even if somebody lets it go on."""
     head = story.lake.head(story.table).snapshot_id
     story.apply(story.a_restatement("late", batchIds=["b"], suspend=True, deadlineSeconds=3))
@@ -109,14 +111,14 @@ def test_what_is_not_committed_in_its_time_fails_and_is_not_carried_out_later(cl
 
 
 @pytest.fixture
-def secret(cluster: Cluster, story: Story) -> Iterator[str]:
+def secret(cluster: Cluster, story: ClusterStory) -> Iterator[str]:
     """The name of a Secret that the chart's value erase.allowedSecrets allows. It is not there yet."""
     name = f"erase-{story.name}"
     yield name
     cluster.delete(f"secret/{name}")
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(story: Story) -> None:
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(story: ClusterStory) -> None:
     head = story.lake.head(story.table).snapshot_id
     story.apply(story.a_restatement("dry", batchIds=["c", "people", "never-seen"], dryRun=True))
 
@@ -134,7 +136,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(story: Story) -> Non
 
 
 def test_an_erase_waits_for_its_secret_and_tells_its_values_to_nobody(
-    cluster: Cluster, story: Story, secret: str
+    cluster: Cluster, story: ClusterStory, secret: str
 ) -> None:
     """The Secret may come later than what names it, as with any apply of several files."""
     rows = {"column": "id", "valuesFrom": {"secretKeyRef": {"name": secret, "key": "ids"}}}
@@ -164,7 +166,7 @@ def test_an_erase_waits_for_its_secret_and_tells_its_values_to_nobody(
 
 
 def test_restatements_outlive_their_dataset_and_are_carried_out_once_when_it_comes_back(
-    cluster: Cluster, story: Story
+    cluster: Cluster, story: ClusterStory
 ) -> None:
     """The Dataset is deleted while one waits and another is done; then it is created again, with another UID, on the same
     table."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.kube import condition
 from tests.cluster.lake import a_table_of, batch_folder, rows_of, summary
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -19,7 +19,7 @@ CORRUPT, MISFIT, UNFINISHED = "corrupt", "misfit", "unfinished"
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story]) -> Story:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     """A Dataset whose buffer held good batches and bad ones when it was created; the first consolidation has ended."""
     story = stories("loop")
     for number, batch in enumerate(["a", "b", "c", "d", ODD]):
@@ -35,19 +35,19 @@ def story(stories: Callable[[str], Story]) -> Story:
     return story
 
 
-def test_complete_batches_are_promoted_exactly_as_written(story: Story) -> None:
+def test_complete_batches_are_promoted_exactly_as_written(story: ClusterStory) -> None:
     assert story.lake.rows(story.table) == story.expected
     assert len(story.lake.run_ids(story.table)) == 1
 
 
-def test_a_folder_without_success_waits_and_is_counted(story: Story) -> None:
+def test_a_folder_without_success_waits_and_is_counted(story: ClusterStory) -> None:
     body = story.wait_for_status(buffer_waiting=1)
 
     assert UNFINISHED not in {batch for batch, _ in story.lake.rows(story.table)}
     assert body["status"]["buffer"]["batches"] == 0
 
 
-def test_a_bad_file_sets_its_batch_aside_by_name_and_the_others_go_in(story: Story) -> None:
+def test_a_bad_file_sets_its_batch_aside_by_name_and_the_others_go_in(story: ClusterStory) -> None:
     body = story.wait_for_status(batches_refused=2)
 
     refused = {one["batchId"]: one for one in body["status"]["batches"]["refusedBatches"]}
@@ -57,7 +57,7 @@ def test_a_bad_file_sets_its_batch_aside_by_name_and_the_others_go_in(story: Sto
     assert condition(body, "Ready")["status"] == "True"
 
 
-def test_restatements_of_one_moment_both_hold(story: Story) -> None:
+def test_restatements_of_one_moment_both_hold(story: ClusterStory) -> None:
     """A Revert and a Replay from one apply: neither commit loses the other; unknown ids are reported, not fatal."""
     corrected = a_table_of(60, first_id=5000, day=2)
     story.lake.put_batch(f"{story.restated}/b.2", corrected)
@@ -81,7 +81,7 @@ def test_restatements_of_one_moment_both_hold(story: Story) -> None:
     assert story.lake.keys(f"{story.restated}/b.2"), "the replacement's folder belongs to its producer"
 
 
-def test_a_request_applied_again_changes_nothing(story: Story) -> None:
+def test_a_request_applied_again_changes_nothing(story: ClusterStory) -> None:
     """The table remembers it, whatever became of the resource: GitOps may delete and re-create it."""
     before = story.lake.head(story.table).snapshot_id
     first = story.cluster.get(story.restatement("revert"))
@@ -95,7 +95,7 @@ def test_a_request_applied_again_changes_nothing(story: Story) -> None:
     assert story.lake.head(story.table).snapshot_id == before
 
 
-def test_a_batch_that_was_taken_back_before_it_came_is_withheld(story: Story) -> None:
+def test_a_batch_that_was_taken_back_before_it_came_is_withheld(story: ClusterStory) -> None:
     """And one that was completed late goes in: both in the buffer at the same time."""
     late = a_table_of(10, first_id=9000)
     story.lake.put_batch(batch_folder(story.buffer, "never-seen"), late)
@@ -109,7 +109,7 @@ def test_a_batch_that_was_taken_back_before_it_came_is_withheld(story: Story) ->
     assert body["status"]["batches"]["reverted"] == 4  # a, b, whole, never-seen
 
 
-def test_a_vacuum_purges_when_the_threshold_is_reached(story: Story) -> None:
+def test_a_vacuum_purges_when_the_threshold_is_reached(story: ClusterStory) -> None:
     """The rows leave the data files, the files leave the bucket, and the tombstones the ledger; readers see no difference."""
     active = len(story.lake.tombstones(story.table))
     before = story.lake.data_files(story.table)
@@ -142,7 +142,7 @@ def test_a_vacuum_purges_when_the_threshold_is_reached(story: Story) -> None:
     assert policy["status"]["datasetsCount"] == 1
 
 
-def test_every_snapshot_carries_the_ledgers_keys(story: Story) -> None:
+def test_every_snapshot_carries_the_ledgers_keys(story: ClusterStory) -> None:
     """An empty set is an empty file: a reader never has to guess what a missing key means."""
     for snapshot in story.lake.history(story.table):
         keys = summary(snapshot).keys()
@@ -150,7 +150,7 @@ def test_every_snapshot_carries_the_ledgers_keys(story: Story) -> None:
         assert {"lethe.ledger", "lethe.run-id", "tombstone.file"} | counts <= keys
 
 
-def test_what_happened_is_told_by_events(story: Story) -> None:
+def test_what_happened_is_told_by_events(story: ClusterStory) -> None:
     reasons = {
         event["reason"] for event in story.cluster.list("events") if event["involvedObject"]["name"] == story.name
     }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.lake import a_table_of
-from tests.cluster.story import Story
+from tests.cluster.story import ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -13,7 +13,7 @@ SAME_DAY, OTHER_DAYS = 3, 9
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story]) -> Story:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     """A table with a data file and a manifest for each of twelve appends, four of the files for one day; and a file in `data/`
     that nobody names, but that is young."""
     story = stories("tidy")
@@ -27,7 +27,7 @@ def story(stories: Callable[[str], Story]) -> Story:
     return story
 
 
-def test_one_run_compacts_rewrites_manifests_and_leaves_young_orphans(story: Story) -> None:
+def test_one_run_compacts_rewrites_manifests_and_leaves_young_orphans(story: ClusterStory) -> None:
     """What it did is told in numbers, where each run is told of, and no row is another."""
     lost = f"{story.lake.catalog.load_table(story.table).location()}/data/lost.parquet"
     story.lake.put(lost, b"of a writer that may still commit it")

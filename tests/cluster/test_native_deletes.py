@@ -9,14 +9,14 @@ import pytest
 
 from tests.cluster.lake import CATALOG, COLUMNS, a_table_of, rows_of
 from tests.cluster.other_engine import rows_by_spark
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
 ROWS = {"a": 100, "b": 101, "c": 102, "d": 103}
 
 
-def begun(story: Story, format_version: int, deletes: str) -> Story:
+def begun(story: ClusterStory, format_version: int, deletes: str) -> ClusterStory:
     """Batches `a` to `d` are promoted, two days with two batches in a file each, and `whole`, which has a file of its own."""
     for number, (batch, rows) in enumerate(ROWS.items()):
         story.put_batch(batch, rows=rows, day=1 + number % 2)
@@ -28,14 +28,14 @@ def begun(story: Story, format_version: int, deletes: str) -> Story:
     return story
 
 
-def revert(story: Story, name: str, *batches: str) -> None:
+def revert(story: ClusterStory, name: str, *batches: str) -> None:
     story.apply(story.a_restatement(name, batchIds=list(batches)))
     story.wait_for_success(name)
     for batch in batches:
         story.forget(batch)
 
 
-def replay(story: Story, batch: str) -> None:
+def replay(story: ClusterStory, batch: str) -> None:
     """By a batch with `.2` behind its id, of other rows."""
     corrected = a_table_of(60, first_id=5000, day=2)
     story.lake.put_batch(f"{story.restated}/{batch}.2", corrected)
@@ -46,22 +46,22 @@ def replay(story: Story, batch: str) -> None:
     story.expected += rows_of(f"{batch}.2", corrected)
 
 
-def change_mode(story: Story, deletes: str) -> None:
+def change_mode(story: ClusterStory, deletes: str) -> None:
     """And wait until the operator has seen it."""
     story.cluster.patch(story.dataset, {"spec": {"deletes": deletes}})
     story.cluster.wait_for_condition(story.dataset, "Ready", within_seconds=60)
 
 
-def data_files(story: Story) -> set[str]:
+def data_files(story: ClusterStory) -> set[str]:
     return set(story.lake.catalog.load_table(story.table).inspect.data_files()["file_path"].to_pylist())
 
 
 @pytest.fixture(scope="module")
-def vectors(stories: Callable[[str], Story]) -> Story:
+def vectors(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     return begun(stories("vectors"), 3, "DeletionVectors")
 
 
-def test_deletion_vectors_hide_a_revert_from_whoever_reads_the_table(vectors: Story) -> None:
+def test_deletion_vectors_hide_a_revert_from_whoever_reads_the_table(vectors: ClusterStory) -> None:
     """No data file is written for it, and one of nothing else goes at once. The tombstone is there beside it."""
     before = data_files(vectors)
 
@@ -75,14 +75,16 @@ def test_deletion_vectors_hide_a_revert_from_whoever_reads_the_table(vectors: St
     assert "a" in {t["id"] for t in vectors.lake.tombstones(vectors.table)}
 
 
-def test_of_a_replay_they_see_the_new_batch_alone(vectors: Story) -> None:
+def test_of_a_replay_they_see_the_new_batch_alone(vectors: ClusterStory) -> None:
     replay(vectors, "b")
 
     assert vectors.lake.plain_rows(vectors.table) == vectors.expected
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
-def test_after_a_change_of_the_mode_the_next_revert_follows_it_and_makes_up_for_those_before(vectors: Story) -> None:
+def test_after_a_change_of_the_mode_the_next_revert_follows_it_and_makes_up_for_those_before(
+    vectors: ClusterStory,
+) -> None:
     """With tombstones alone they still see what was taken back: this is how the others are known to look at no tombstones."""
     kept = vectors.expected
 
@@ -99,7 +101,7 @@ def test_after_a_change_of_the_mode_the_next_revert_follows_it_and_makes_up_for_
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
-def test_an_undo_shows_the_rows_to_everybody_again(vectors: Story) -> None:
+def test_an_undo_shows_the_rows_to_everybody_again(vectors: ClusterStory) -> None:
     vectors.apply(vectors.a_restatement("undo", "Undo", undoes={"name": f"{vectors.name}-by-vector"}))
 
     undo = vectors.wait_for_success("undo")
@@ -110,7 +112,7 @@ def test_an_undo_shows_the_rows_to_everybody_again(vectors: Story) -> None:
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
-def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: Story) -> None:
+def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: ClusterStory) -> None:
     """And nothing of that Revert is, though the rows of its other batch are still there."""
     vectors.apply(vectors.a_restatement("undo-whole", "Undo", undoes={"name": f"{vectors.name}-revert"}))
 
@@ -125,7 +127,7 @@ def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: Story) -> N
     assert vectors.lake.plain_rows(vectors.table) == vectors.expected
 
 
-def test_equality_deletes_hide_a_revert_and_a_replay_from_spark(stories: Callable[[str], Story]) -> None:
+def test_equality_deletes_hide_a_revert_and_a_replay_from_spark(stories: Callable[[str], ClusterStory]) -> None:
     """Of a table of format version 2, which cannot have deletion vectors. PyIceberg does not read equality deletes."""
     story = begun(stories("equality"), 2, "EqualityDeletes")
     before = data_files(story)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.kube import Cluster, condition
 from tests.cluster.lake import SERVICES
-from tests.cluster.story import Story
+from tests.cluster.story import ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -29,7 +29,7 @@ def away(cluster: Cluster, app: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story], cluster: Cluster) -> Story:
+def story(stories: Callable[[str], ClusterStory], cluster: Cluster) -> ClusterStory:
     """A Dataset that is ready and has nothing to do: no run is needed to notice an outage."""
     story = stories("outage")
     story.apply(story.a_dataset(consolidation={"suspend": True}))
@@ -40,7 +40,7 @@ def story(stories: Callable[[str], Story], cluster: Cluster) -> Story:
 @pytest.mark.parametrize(
     ("app", "reason"), [("postgres", "CatalogUnavailable"), ("s3", "StorageUnavailable")], ids=["PostgreSQL", "S3"]
 )
-def test_an_outage_is_told_and_survived(cluster: Cluster, story: Story, app: str, reason: str) -> None:
+def test_an_outage_is_told_and_survived(cluster: Cluster, story: ClusterStory, app: str, reason: str) -> None:
     with away(cluster, app):
         body = cluster.wait_for_condition(
             story.dataset, "Ready", status="False", reason=reason, within_seconds=NOTICED_SECONDS

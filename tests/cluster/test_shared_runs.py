@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.install import change
 from tests.cluster.kube import Cluster, Object, condition
 from tests.cluster.lake import CATALOG
-from tests.cluster.story import RUN_SECONDS, Story
+from tests.cluster.story import RUN_SECONDS, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -21,7 +21,7 @@ def sharing(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def test_two_datasets_share_a_job_of_which_one_fails_and_the_other_is_promoted(
-    sharing: Cluster, stories: Callable[[str], Story]
+    sharing: Cluster, stories: Callable[[str], ClusterStory]
 ) -> None:
     """Each is told how its own part ended; the Job goes with the last of them."""
     good, bad = stories("shares"), stories("fails")

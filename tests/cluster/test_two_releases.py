@@ -12,6 +12,7 @@ from lethe_operator.decide.leadership import LEASE, LEASE_SECONDS
 from lethe_operator.kube import LEASES, Kube
 
 from tests.cluster.kube import Cluster
+from tests.support.clock import ManualClock
 
 pytestmark = pytest.mark.cluster
 
@@ -31,16 +32,6 @@ def namespace(bare_cluster: Cluster) -> Iterator[str]:
     bare_cluster.run("delete", "namespace", name, "--wait=false")
 
 
-class Clock:
-    """The seconds of all these operators."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def at_once(operators: list[Leases]) -> None:
     start = threading.Barrier(len(operators))
 
@@ -56,7 +47,7 @@ def at_once(operators: list[Leases]) -> None:
 
 
 def test_of_operators_that_race_for_a_namespace_one_acts(kube: Kube, namespace: str) -> None:
-    clock = Clock()
+    clock = ManualClock()
     operators = [Leases(kube, [namespace], f"release-{n}", monotonic=clock) for n in range(8)]
 
     for _ in range(5):  # all at once; then the holder is gone, and the others race again

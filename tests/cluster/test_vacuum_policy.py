@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.kube import Object, condition
-from tests.cluster.story import Story
+from tests.cluster.story import ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -16,7 +16,7 @@ ALWAYS_OPEN = {"schedule": "* * * * *", "durationSeconds": 3600}
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], Story]) -> Story:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     """Three batches in one file, two of them taken back with an evictBy a month away, and nobody who purges."""
     story = stories("approval")
     for batch in ("a", "b", "c"):
@@ -36,18 +36,18 @@ def opens() -> datetime:
     return datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(hours=12)
 
 
-def a_policy(story: Story, window: dict[str, Any]) -> Object:
+def a_policy(story: ClusterStory, window: dict[str, Any]) -> Object:
     return story.a_policy(triggers={"activeTombstones": 1}, approval="Manual", window=window)
 
 
-def test_without_a_policy_an_evict_by_stalls_the_dataset(story: Story) -> None:
+def test_without_a_policy_an_evict_by_stalls_the_dataset(story: ClusterStory) -> None:
     body = story.cluster.wait_for_condition(story.dataset, "Stalled", reason="NoVacuumPolicy", within_seconds=SOON)
 
     assert condition(body, "EvictionOnTime")["reason"] == "NoVacuumPolicy"
     assert body["status"]["tombstones"]["rows"] == 200
 
 
-def test_a_vacuum_that_is_asked_for_purges_only_the_batches_that_it_names(story: Story) -> None:
+def test_a_vacuum_that_is_asked_for_purges_only_the_batches_that_it_names(story: ClusterStory) -> None:
     """Without a policy, too; what became of it stays to be read."""
     told = story.vacuum_now("first batches=a")
 
@@ -59,7 +59,7 @@ def test_a_vacuum_that_is_asked_for_purges_only_the_batches_that_it_names(story:
     assert body["status"]["tombstones"]["rows"] == 100
 
 
-def test_a_due_vacuum_is_planned_and_purges_nothing(story: Story, opens: datetime) -> None:
+def test_a_due_vacuum_is_planned_and_purges_nothing(story: ClusterStory, opens: datetime) -> None:
     """The window does not hold up a plan."""
     before = story.lake.data_files(story.table)
     story.apply(a_policy(story, {"schedule": f"{opens:%-M %-H} * * *", "durationSeconds": 3600}))
@@ -72,7 +72,7 @@ def test_a_due_vacuum_is_planned_and_purges_nothing(story: Story, opens: datetim
     story.cluster.wait_for_condition(story.dataset, "EvictionOnTime", reason="OnTime", within_seconds=SOON)
 
 
-def test_what_is_approved_waits_for_the_window_and_says_until_when(story: Story, opens: datetime) -> None:
+def test_what_is_approved_waits_for_the_window_and_says_until_when(story: ClusterStory, opens: datetime) -> None:
     then, jobs = f"{opens:%Y-%m-%dT%H:%M:%SZ}", story.jobs()
     story.annotate(approve=story.wait_for_decision("NeedsApproval")["plan"]["digest"])
 
@@ -91,7 +91,7 @@ def test_what_is_approved_waits_for_the_window_and_says_until_when(story: Story,
     assert policy["status"]["datasets"][0]["nextTime"] == then
 
 
-def test_the_approved_plan_is_carried_out_once_the_window_is_open(story: Story) -> None:
+def test_the_approved_plan_is_carried_out_once_the_window_is_open(story: ClusterStory) -> None:
     story.apply(a_policy(story, ALWAYS_OPEN))
 
     story.wait_for_status(tombstones_active=0)

@@ -24,7 +24,6 @@ from lethe.contract.run import (
 )
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
 from tests.model.acts import (
     Append,
     Change,
@@ -42,8 +41,9 @@ from tests.model.acts import (
     request_name,
 )
 from tests.model.rows import CHANGES, COLUMNS, REPLACEMENT_ROWS, WRITTEN, Rows, as_arrow, mark_of, rows_of
-from tests.spark.jobs_support import Story
-from tests.spark.lake import BufferFolder, Lake
+from tests.spark.support.story import Story
+from tests.support.builders import a_request
+from tests.support.lake import BufferFolder, Lake
 
 # Files are found small by any measure, and whatever a clean-up may remove is old enough.
 ORPHANS_OLDER_THAN = 86_400

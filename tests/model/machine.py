@@ -8,11 +8,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests import strategies
 from tests.model.acts import Act, Append, Replay, Revert, job_of
 from tests.model.play import Play
 from tests.model.world import World
-from tests.strategies import Known
+from tests.support import strategies
+from tests.support.strategies import Known
 
 
 class TableMachine(RuleBasedStateMachine):

@@ -12,9 +12,10 @@ from tests.model.foreign_acts import Foreign
 from tests.model.model import Model
 from tests.model.readings import Seen
 from tests.model.rows import REPLACEMENT_ROWS, Rows, batch_of, changed_rows, mark_of, rows_of
-from tests.model.running import Running, die
+from tests.model.running import Running
 from tests.model.visiting import visit
 from tests.model.world import World
+from tests.support.steps import die
 
 
 def play(world: World, *sequence: Act) -> "Play":

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 
 from tests.model.rows import Rows, marks_in, of_values
-from tests.spark.jobs_support import avro, local
+from tests.spark.support.story import avro, local
 
 BATCH_COLUMN = "batch_id"
 

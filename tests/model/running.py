@@ -10,14 +10,10 @@ from lethe.contract.result import RunResult
 from tests.model.acts import STEPS_AFTER_THE_COMMIT, Append, Job, Register, Vacuum
 from tests.model.model import Outcome
 from tests.model.readings import Seen, masks, purged, tombstones
-from tests.spark.jobs_support import Killed
+from tests.support.steps import Killed
 
 if TYPE_CHECKING:
     from tests.model.play import Play
-
-
-def die() -> None:
-    raise Killed
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.model.acts import Act, Setup
 from tests.model.machine import TableMachine
 from tests.model.world import World
-from tests.spark.lake import Lake
+from tests.support.lake import Lake
 
 STEPS_PER_TABLE = 40
 SETUPS = (Setup(2), Setup(3), Setup(2, "EqualityDeletes"), Setup(3, "DeletionVectors"))

@@ -23,8 +23,8 @@ from tests.model.dataset import Dataset
 from tests.model.readings import Files, Seen
 from tests.model.rows import Rows, of_values
 from tests.model.strangers import Strangers
-from tests.spark.jobs_support import Watched
-from tests.spark.lake import Lake
+from tests.support.lake import Lake
+from tests.support.steps import SteppedContext
 
 # Longer than an act takes: what was staged before may go.
 STAGED_SECONDS = 15
@@ -32,7 +32,7 @@ Which = Literal["appended", "deleted"]
 
 
 @dataclass(frozen=True)
-class Followed(Watched):
+class Followed(SteppedContext):
     """`after_commit`: what is done after each commit of the run, before anything else can happen."""
 
     after_commit: Callable[[], object] | None = None

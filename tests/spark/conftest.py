@@ -9,9 +9,10 @@ import pytest
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
-from tests.spark import faults, postgres, rest_catalog
-from tests.spark.driver import Driver
-from tests.spark.lake import CATALOG, BufferFolder, Flights, Lake
+from tests.spark.support.driver import Driver
+from tests.spark.support.flights import Flights
+from tests.support.lake import CATALOG, BufferFolder, Lake
+from tests.support.servers import faults, postgres, rest_catalog
 
 # No secret and no server: what the whole session needs must be in place before the JVM starts.
 SPARK_CONFS = {

@@ -11,8 +11,9 @@ from lethe.contract.run import RunBoundary, TableRef
 from lethe_spark.run.launching import ARCHIVE
 from pyspark.sql import SparkSession
 
-from tests.spark.driver import Driver
-from tests.spark.lake import Flights, Lake
+from tests.spark.support.driver import Driver
+from tests.spark.support.flights import Flights
+from tests.support.lake import Lake
 
 
 def test_a_run_tells_its_result_and_ends_with_0(flights: Flights, driver: Driver) -> None:

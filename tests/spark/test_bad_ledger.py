@@ -11,8 +11,8 @@ import pytest
 from lethe.base.errors import InputError, LedgerError
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, of_batches, of_spark
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, of_batches, of_spark
+from tests.support.lake import Lake
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.erasure_support import erase
-from tests.spark.jobs_support import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, some_rows
-from tests.spark.lake import Lake
-from tests.spark.native_support import Native
+from tests.spark.support.erasures import erase
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, some_rows
+from tests.support.lake import Lake
 
 
 def adopted(story: Story, home: Path, *batch_ids: str) -> None:

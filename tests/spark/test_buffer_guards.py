@@ -24,10 +24,10 @@ from lethe_spark.apps.app import job_of
 from lethe_spark.commit.id_lists import with_ids
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Story, local, of_batches
-from tests.spark.lake import Lake
-from tests.spark.s3 import S3, running
+from tests.spark.support.story import Story, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers.s3 import S3, running
 
 A, B = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in ("a", "b"))
 TABLE = (

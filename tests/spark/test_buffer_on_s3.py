@@ -13,10 +13,10 @@ from lethe_spark.jobs.consolidation.listing import list_buffer
 from lethe_spark.run.context import Run
 from lethe_spark.run.progress import Reporter
 
-from tests.buffers import batches_in, listing_of
-from tests.builders import a_run
-from tests.spark.lake import Recorder
-from tests.spark.s3 import OWNER, READER, S3, running
+from tests.support.buffers import batches_in, listing_of
+from tests.support.builders import a_run
+from tests.support.lake import Recorder
+from tests.support.servers.s3 import OWNER, READER, S3, running
 
 ID = "é /%2F"
 KEY = "buffer/batch_id=%C3%A9%20%2F%252F/part 0%2F.parquet"

@@ -15,7 +15,7 @@ from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 
-from tests.spark.lake import Flights
+from tests.spark.support.flights import Flights
 
 
 def pointing_to(ledger: str, **more: str) -> dict[str, str]:

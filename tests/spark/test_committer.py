@@ -18,13 +18,13 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests import api_server
-from tests.api_server import ApiServer
-from tests.builders import a_request
-from tests.spark import s3
-from tests.spark.jobs_support import Row, Story, local, of_arrow, of_batches
-from tests.spark.lake import CATALOG, Lake
-from tests.spark.mailbox_support import BOX, Namespace, Process, serving
+from tests.spark.support.mailbox import BOX, Namespace, Process, serving
+from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
+from tests.support import api_server
+from tests.support.api_server import ApiServer
+from tests.support.builders import a_request
+from tests.support.lake import CATALOG, Lake
+from tests.support.servers import s3
 
 ALL = ("A", "B", "C")
 

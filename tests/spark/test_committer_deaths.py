@@ -12,13 +12,13 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
-from tests import api_server
-from tests.api_server import ApiServer
-from tests.builders import a_request
-from tests.spark.faults import Fault, Switch
-from tests.spark.jobs_support import Story, of_batches
-from tests.spark.lake import CATALOG, Lake
-from tests.spark.mailbox_support import Namespace, Process, committer, serving
+from tests.spark.support.mailbox import Namespace, Process, committer, serving
+from tests.spark.support.story import Story, of_batches
+from tests.support import api_server
+from tests.support.api_server import ApiServer
+from tests.support.builders import a_request
+from tests.support.lake import CATALOG, Lake
+from tests.support.servers.faults import Fault, Switch
 
 ALL = ("A", "B", "C")
 

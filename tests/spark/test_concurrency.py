@@ -16,9 +16,9 @@ from lethe_spark.jvm.backoff import ATTEMPTS
 from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession
 
-from tests.spark.committer import Answer, Committer, Orders, committers
-from tests.spark.jobs_support import Story, of_batches
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.story import Story, of_batches
+from tests.spark.support.work_process import Answer, Committer, Orders, committers
+from tests.support.lake import CATALOG, Lake
 
 PROCESSES = 4
 PER_ROUND = 4  # batches that are buffered for a round; each process is told to promote all but one of them

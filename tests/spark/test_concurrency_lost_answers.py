@@ -10,10 +10,10 @@ from lethe.base.errors import TransientError, UnknownCommitState
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.faults import Fault, Switch
-from tests.spark.jobs_support import ALL_GONE, Story, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers.faults import Fault, Switch
 
 Tell = Callable[[str], tuple[Story, Switch]]
 

@@ -9,10 +9,11 @@ from lethe.base import names
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
-from tests.spark.driver import Driver
-from tests.spark.faults import Fault, Switch
-from tests.spark.jobs_support import Killed, Story, avro, die, of_batches
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.driver import Driver
+from tests.spark.support.story import Story, avro, of_batches
+from tests.support.lake import CATALOG, Lake
+from tests.support.servers.faults import Fault, Switch
+from tests.support.steps import Killed, die
 
 STEPS = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 BEFORE_COMMIT = STEPS[:-1]

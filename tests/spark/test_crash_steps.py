@@ -17,10 +17,12 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark import change_support, erase_support
-from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, local, of_batches
-from tests.spark.lake import CATALOG, ROWS, Lake
+from tests.spark.support import changes as change_support
+from tests.spark.support import erases as erase_support
+from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import CATALOG, ROWS, Lake
+from tests.support.steps import Killed, die
 
 ROOT = Path(__file__).parents[2]
 CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]

@@ -11,13 +11,13 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erase_support import Names, but, name_of, row, table_folder
-from tests.spark.erasure_support import DUE, look, the_erasure, the_outcome, the_record
-from tests.spark.every_object import of_bucket, of_folder, telling
-from tests.spark.jobs_support import Row, Story, of_spark, some_rows
-from tests.spark.lake import Lake
-from tests.spark.s3 import S3, running
+from tests.spark.support.erases import Names, but, name_of, row, table_folder
+from tests.spark.support.erasures import DUE, look, the_erasure, the_outcome, the_record
+from tests.spark.support.every_object import of_bucket, of_folder, telling
+from tests.spark.support.story import Row, Story, of_spark, some_rows
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers.s3 import S3, running
 
 _NUMBERS = itertools.count(1)
 Make = Callable[..., Names]

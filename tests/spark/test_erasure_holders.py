@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.erasure_support import (
+from tests.spark.support.erasures import (
     DAY,
     blockers,
     check_closed,
@@ -20,8 +20,9 @@ from tests.spark.erasure_support import (
     the_record,
     three_batches,
 )
-from tests.spark.jobs_support import Killed, Story, die, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, of_batches
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from lethe.contract.result import RunResult
 from pyspark.sql import SparkSession
 
-from tests.spark.erasure_support import blockers, check_closed, erase, look, tag, three_batches
-from tests.spark.jobs_support import Story, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.erasures import blockers, check_closed, erase, look, tag, three_batches
+from tests.spark.support.story import Story, local, of_batches
+from tests.support.lake import Lake
 
 
 @pytest.fixture

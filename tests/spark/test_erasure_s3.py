@@ -17,11 +17,11 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erasure_support import DAY, DUE, blockers, check_evidence, look, the_erasure, the_outcome
-from tests.spark.jobs_support import ALL_GONE, Story
-from tests.spark.lake import Lake
-from tests.spark.s3 import S3, running
+from tests.spark.support.erasures import DAY, DUE, blockers, check_evidence, look, the_erasure, the_outcome
+from tests.spark.support.story import ALL_GONE, Story
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers.s3 import S3, running
 
 _NUMBERS = itertools.count(1)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.erase_support import Names, name_of, row
-from tests.spark.erasure_support import (
+from tests.spark.support.erases import Names, name_of, row
+from tests.spark.support.erasures import (
     DUE,
     a_data_file,
     check_closed,
@@ -19,8 +19,9 @@ from tests.spark.erasure_support import (
     the_record,
     three_batches,
 )
-from tests.spark.jobs_support import Killed, Story, die, local
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, local
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 RUN = "0" * 32
 

@@ -11,14 +11,14 @@ from lethe.ledger.ledger import BatchState
 from lethe.storage.buffer import Buffer
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS
 
-from tests.spark import s3, sqs
-from tests.spark.hearing import SECONDS, Air, eventually, readers, reading, reading_soon
-from tests.spark.postgres import free_port
-from tests.spark.sqs import Sqs, TestQueue, created
-from tests.unit.lethe.lake import catalog_in
-from tests.unit.lethe_operator.builders import a_dataset_body, condition
-from tests.unit.lethe_operator.cluster import Cluster
-from tests.unit.lethe_operator.small_lake import claimed_table, eager_dataset
+from tests.support.fake_cluster import FakeCluster
+from tests.support.hearing import SECONDS, Air, eventually, readers, reading, reading_soon
+from tests.support.resources import a_dataset_body, condition
+from tests.support.servers import s3, sqs
+from tests.support.servers.postgres import free_port
+from tests.support.servers.sqs import Sqs, TestQueue, created
+from tests.support.small_lake import claimed_table, eager_dataset
+from tests.support.tables import catalog_in
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def make_air(
         wanted = {"queueUrl": queue.url, "windowSeconds": 1, "resyncSeconds": 3600, **events}
         body = eager_dataset("flights", f"s3://{bucket}/buffer")
         body["spec"]["buffer"]["events"] = wanted
-        made.append(Air(store, queue, bucket, table, Cluster((DATASETS, body))))
+        made.append(Air(store, queue, bucket, table, FakeCluster((DATASETS, body))))
         return made[-1]
 
     yield make

@@ -9,8 +9,8 @@ from lethe.base import names
 from lethe.ledger.tombstone import META_PURGED_BY
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story
+from tests.support.lake import Lake
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])

@@ -12,7 +12,7 @@ from lethe_spark.jvm.removal import expire, remove_files
 from lethe_spark.jvm.rewrite import scan_files
 from lethe_spark.jvm.run_folder import run_folder
 
-from tests.spark.lake import Flights
+from tests.spark.support.flights import Flights
 
 
 def local(uri: str) -> Path:

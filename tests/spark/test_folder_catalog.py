@@ -26,9 +26,10 @@ from lethe_spark.sql import folder_server
 from lethe_spark.sql.folder_server import Tables
 from pyspark.sql import SparkSession
 
-from tests.spark.appender import append, appenders
-from tests.spark.driver import Driver
-from tests.spark.lake import SCHEMA, Flights, Lake
+from tests.spark.support.appender import append, appenders
+from tests.spark.support.driver import Driver
+from tests.spark.support.flights import Flights
+from tests.support.lake import SCHEMA, Lake
 
 CATALOG = "folder"
 PROCESSES, EACH = 2, 6

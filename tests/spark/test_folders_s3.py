@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from tests.spark.s3 import S3, running
+from tests.support.servers.s3 import S3, running
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from lethe.base.errors import LedgerError
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Row, Story, local, of_arrow, of_batches, of_spark
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Row, Story, local, of_arrow, of_batches, of_spark
+from tests.support.lake import Lake
 
 ARROW = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
 

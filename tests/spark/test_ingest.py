@@ -17,8 +17,9 @@ from lethe_spark.ingest import ingest as ingest_module
 from lethe_spark.ingest.buffer_store import BufferAway, FileTask, Watched
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 
-from tests.spark.lake import SCHEMA, BufferFolder, Flights
-from tests.unit.lethe_spark.ingest.reading import read_tasks
+from tests.spark.support.flights import Flights
+from tests.support.buffer_formats import read_tasks
+from tests.support.lake import SCHEMA, BufferFolder
 
 DAY = pa.array([1], pa.int32())
 Read = Callable[..., Ingested]

@@ -16,9 +16,10 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import BufferRef, CreateTable, FileFormat, TableRef
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows
-from tests.spark.lake import CATALOG, ROWS, Lake
-from tests.unit.lethe_spark.ingest.reading import FORMATS, written
+from tests.spark.support.story import Story, of_batches, some_rows
+from tests.support.buffer_formats import FORMATS, written
+from tests.support.lake import CATALOG, ROWS, Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from lethe.contract.run import RestatementRequest
 from lethe_spark.ingest import change_rows
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request, ago
-from tests.spark.change_support import CHANGES, SOME, Change, Changing, changed, delete, upsert
-from tests.spark.erase_support import name_of, row, table_folder
-from tests.spark.jobs_support import Story, of_arrow, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.changes import CHANGES, SOME, Change, Changing, changed, delete, upsert
+from tests.spark.support.erases import name_of, row, table_folder
+from tests.spark.support.story import Story, of_arrow, of_batches
+from tests.support.builders import a_request, ago
+from tests.support.lake import Lake
 
 Make = Callable[..., Changing]
 

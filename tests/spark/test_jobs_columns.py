@@ -10,9 +10,10 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import CreateTable, RunSpec, TableRef
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Killed, Story, die, of_batches, some_rows
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.story import Story, of_batches, some_rows
+from tests.support.builders import a_request
+from tests.support.lake import CATALOG, Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from lethe.base.errors import InputError, LetheError
 from lethe.contract.run import BufferRef, CreateTable, RunSpec, TableRef
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Row, Story, of_batches
-from tests.spark.lake import CATALOG, SCHEMA, Lake
+from tests.spark.support.story import Row, Story, of_batches
+from tests.support.lake import CATALOG, SCHEMA, Lake
 
 ODD_IDS = ["2013-01-01.UA", "a b", "x/y", "é😀", "50%", "=", "x" * 200]
 

@@ -8,10 +8,10 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erase_support import Names, name_of, row
-from tests.spark.jobs_support import Story, local, told
-from tests.spark.lake import Lake
+from tests.spark.support.erases import Names, name_of, row
+from tests.spark.support.story import Story, local, told
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture

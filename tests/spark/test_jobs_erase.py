@@ -13,10 +13,10 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request, ago
-from tests.spark.erase_support import Names, but, name_of, row, table_folder, tell_tales
-from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches, some_rows, told
-from tests.spark.lake import Lake
+from tests.spark.support.erases import Names, but, name_of, row, table_folder, tell_tales
+from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, some_rows, told
+from tests.support.builders import a_request, ago
+from tests.support.lake import Lake
 
 Make = Callable[..., Names]
 

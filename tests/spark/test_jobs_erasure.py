@@ -12,9 +12,8 @@ from lethe.contract.run import Provenance, SnapshotLimits
 from lethe.restatement.values_digest import values_digest
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erase_support import Names, but, name_of, row, tell_tales
-from tests.spark.erasure_support import (
+from tests.spark.support.erases import Names, but, name_of, row, tell_tales
+from tests.spark.support.erasures import (
     DAY,
     DUE,
     a_data_file,
@@ -31,8 +30,10 @@ from tests.spark.erasure_support import (
     the_record,
     three_batches,
 )
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, die, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 Make = Callable[..., Names]
 

@@ -16,9 +16,9 @@ from lethe.contract.run import BufferRef, FileFormat
 from lethe_spark.apps.app import job_of
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, of_batches, some_rows
-from tests.spark.lake import Lake
-from tests.spark.s3 import running
+from tests.spark.support.story import Story, of_batches, some_rows
+from tests.support.lake import Lake
+from tests.support.servers.s3 import running
 
 ODD_IDS = ["2013-01-01.UA", "a b", "x/y", "é😀", "50%", "_hidden", ".dot", "A.csv", "x" * 150]
 

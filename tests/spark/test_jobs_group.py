@@ -12,9 +12,9 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import Replacement, RestatementRequest
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request, ago
-from tests.spark.jobs_support import Story, local, of_batches, told
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, local, of_batches, told
+from tests.support.builders import a_request, ago
+from tests.support.lake import Lake
 
 
 @pytest.fixture

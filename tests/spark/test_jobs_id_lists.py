@@ -11,10 +11,10 @@ from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
 from lethe_spark.commit.id_lists import with_ids
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request, ago
-from tests.spark.jobs_support import Story, of_batches, told
-from tests.spark.lake import Lake
-from tests.spark.s3 import OWNER, READER, S3, running
+from tests.spark.support.story import Story, of_batches, told
+from tests.support.builders import a_request, ago
+from tests.support.lake import Lake
+from tests.support.servers.s3 import OWNER, READER, S3, running
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
+from tests.support.lake import Lake
 
 
 @pytest.fixture

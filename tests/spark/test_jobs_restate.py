@@ -8,9 +8,9 @@ from lethe.base.errors import LedgerError
 from lethe.contract.run import Replacement
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Story, avro, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, avro, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture

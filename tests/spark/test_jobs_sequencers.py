@@ -5,9 +5,10 @@ from lethe.buffer.notifications import Written, is_settled
 from lethe.contract.run import RunSpec, SeenObject
 from pyspark.sql import SparkSession
 
-from tests.buffers import batches_in
-from tests.spark.jobs_support import Killed, Story, die
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story
+from tests.support.buffers import batches_in
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from lethe.iceberg.facts import observe
 from lethe.ledger_store import store as ledger_store
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, avro, die, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 DAY = 86_400
 

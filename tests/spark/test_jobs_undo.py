@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Story, avro, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, avro, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture

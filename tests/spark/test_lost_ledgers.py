@@ -17,9 +17,9 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests.spark import faults
-from tests.spark.jobs_support import ALL_GONE, Story, of_arrow, of_batches, of_spark
-from tests.spark.lake import SCHEMA, Lake
+from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
+from tests.support.lake import SCHEMA, Lake
+from tests.support.servers import faults
 
 
 def by_the_data_frame(story: Story) -> None:

@@ -10,11 +10,12 @@ from lethe.contract.run import SnapshotLimits
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from pyspark.sql import SparkSession
 
-from tests.spark.driver import Driver
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, Watched, die, local, of_batches
-from tests.spark.lake import Lake
-from tests.spark.maintenance_support import below, by_day, grow_old, maintain, maintaining, table_of
-from tests.spark.native_support import Native
+from tests.spark.support.driver import Driver
+from tests.spark.support.maintenance import below, by_day, grow_old, maintain, maintaining, table_of
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.support.lake import Lake
+from tests.support.steps import Killed, SteppedContext, die
 
 MERGED = {"day=1": [["A", "A", "B", "B", "D", "D"]], "day=2": [["A", "A", "B", "B", "D", "D"]]}
 
@@ -281,7 +282,7 @@ def test_a_process_that_is_killed_over_its_maintenance_loses_nothing(story: Stor
 
 
 @dataclass(frozen=True)
-class Repeating(Watched):
+class Repeating(SteppedContext):
     """Something happens each time that files were merged."""
 
     happening: Callable[[], object] = die

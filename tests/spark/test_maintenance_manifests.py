@@ -8,10 +8,11 @@ import pytest
 from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Killed, Row, Story, avro, die, of_arrow, of_batches
-from tests.spark.lake import Lake
-from tests.spark.maintenance_support import added_by, maintain, maintaining, manifests, table_of
-from tests.spark.native_support import Native
+from tests.spark.support.maintenance import added_by, maintain, maintaining, manifests, table_of
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import Row, Story, avro, of_arrow, of_batches
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 STRANGERS = [f"x{n:02}" for n in range(12)]
 THEIR_ROWS: Counter[Row] = Counter({(i, 500, 1 + n % 3): 1 for n, i in enumerate(STRANGERS)})

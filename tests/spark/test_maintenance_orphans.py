@@ -15,11 +15,12 @@ from lethe_spark.apps.session import make_session
 from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
-from tests.builders import RUN
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, die, local, of_batches
-from tests.spark.lake import Lake
-from tests.spark.maintenance_support import below, grow_old, maintain, maintaining
-from tests.spark.s3 import S3, running
+from tests.spark.support.maintenance import below, grow_old, maintain, maintaining
+from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.support.builders import RUN
+from tests.support.lake import Lake
+from tests.support.servers.s3 import S3, running
+from tests.support.steps import Killed, die
 
 LITTER = (f"data/{RUN}/day=1/00000-1-a.parquet", "data/day=2/b.parquet", "metadata/snap-1-1-a.avro", "metadata/a.stats")
 KEPT = ("_tombstones/notes.txt", "data/_hidden/a.parquet", "data/notes.txt", "elsewhere/a.parquet")

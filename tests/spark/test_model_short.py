@@ -37,7 +37,7 @@ from tests.model.foreign_acts import (
 from tests.model.machine import TableMachine
 from tests.model.play import play
 from tests.model.world import World
-from tests.spark.lake import Lake
+from tests.support.lake import Lake
 
 # No shrinking: whoever looks into a failure pastes the sequence that is printed into `play`, and leaves acts out.
 SHORT = settings(

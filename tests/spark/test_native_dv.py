@@ -10,10 +10,11 @@ from lethe.contract.run import RestatementRequest
 from lethe.ledger.tombstone import Mask
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, of_arrow, of_batches
-from tests.spark.lake import Lake
-from tests.spark.native_support import Native
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import ALL_GONE, Row, Story, avro, of_arrow, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 VECTORS = "DeletionVectors"
 ALL = ("A", "B", "D", "E")

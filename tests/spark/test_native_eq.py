@@ -9,10 +9,10 @@ from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import ALL_GONE, Row, Story, of_arrow, of_batches
-from tests.spark.lake import Lake
-from tests.spark.native_support import Native
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 EQUALITY = "EqualityDeletes"
 ALL = ("A", "B", "D", "E")

@@ -7,12 +7,12 @@ import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.change_support import CHANGES, Changing
-from tests.spark.driver import Driver
-from tests.spark.erase_support import Names, name_of, row, table_folder, tell_tales
-from tests.spark.jobs_support import Story, told
-from tests.spark.lake import Lake
+from tests.spark.support.changes import CHANGES, Changing
+from tests.spark.support.driver import Driver
+from tests.spark.support.erases import Names, name_of, row, table_folder, tell_tales
+from tests.spark.support.story import Story, told
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])

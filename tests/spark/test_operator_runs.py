@@ -19,8 +19,8 @@ from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.settings import Settings
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, of_batches
+from tests.support.lake import Lake
 
 
 @pytest.fixture
@@ -33,13 +33,7 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 
 
 def the_dataset(story: Story, status: Any = None) -> Dataset:
-    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
-    spec = {
-        "table": {"catalog": story.catalog, "name": story.name},
-        "batchColumn": "batch_id",
-        "buffer": {"uri": story.buffer.uri},
-    }
-    return parse_dataset({"metadata": meta, "spec": spec, "status": status or {}})
+    return parse_dataset({**story.dataset_resource(), "status": status or {}})
 
 
 def a_restatement(story: Story, name: str, **spec: Any) -> Restatement:

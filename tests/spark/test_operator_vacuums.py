@@ -1,7 +1,6 @@
 """What a policy's triggers see of a real table, and that the vacuum which they ask for leaves them nothing to fire at."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from lethe.iceberg import catalogs
@@ -17,8 +16,8 @@ from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, of_batches
+from tests.support.lake import Lake
 
 
 @pytest.fixture
@@ -43,18 +42,12 @@ def hidden(story: Story) -> tuple[int | None, float | None]:
 
 
 def decided(story: Story, **triggers: int) -> Actions:
-    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
-    spec: dict[str, Any] = {
-        "table": {"catalog": story.catalog, "name": story.name},
-        "batchColumn": "batch_id",
-        "buffer": {"uri": story.buffer.uri},
-    }
     policy = {
         "metadata": {"namespace": "air", "name": "p", "creationTimestamp": datetime.now(UTC).isoformat()},
         "spec": {"datasetSelector": {}, "triggers": triggers},
     }
     world = World(policies=(parse_vacuum_policy(policy),), table=seen(story))
-    return decide(parse_dataset({"metadata": meta, "spec": spec}), world, datetime.now(UTC), Settings())
+    return decide(parse_dataset(story.dataset_resource()), world, datetime.now(UTC), Settings())
 
 
 def test_the_share_of_hidden_rows_follows_reverts_undos_and_vacuums(story: Story) -> None:

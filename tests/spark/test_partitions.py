@@ -12,7 +12,7 @@ from lethe.files.partitions import partitions_of_batches
 from lethe_spark.jvm.commit import find_staged, stage
 from lethe_spark.jvm.rewrite import write_uncommitted
 
-from tests.spark.lake import Flights
+from tests.spark.support.flights import Flights
 
 SCHEMA = "v bigint, carrier string, day date, ok boolean, ts timestamp, batch_id string, price decimal(9,2)"
 SPECS: dict[str, tuple[Sequence[str], str | None]] = {

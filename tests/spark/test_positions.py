@@ -8,8 +8,9 @@ from lethe.files.values import Kind, Values
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted, find
 
-from tests.spark.jobs_support import local
-from tests.spark.lake import CATALOG, Flights
+from tests.spark.support.flights import Flights
+from tests.spark.support.story import local
+from tests.support.lake import CATALOG
 
 SMALL = {
     "write.parquet.row-group-size-bytes": "4096",

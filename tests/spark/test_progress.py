@@ -12,9 +12,9 @@ from lethe_spark.run.kube import Api, StatusConfigMap
 from lethe_spark.run.progress import Reporter, running_tasks, sink_of
 from pyspark.sql import SparkSession
 
-from tests import api_server
-from tests.api_server import ApiServer
-from tests.builders import a_run
+from tests.support import api_server
+from tests.support.api_server import ApiServer
+from tests.support.builders import a_run
 
 NAME = "flights-runs"
 

@@ -10,9 +10,10 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.attempt import Attempt
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Killed, Story, die, local, of_batches
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.story import Story, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import CATALOG, Lake
+from tests.support.steps import Killed, die
 
 Tell = Callable[..., Story]
 

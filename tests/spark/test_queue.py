@@ -9,9 +9,9 @@ from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
 from lethe.storage.queue import Message, Queue
 
-from tests.spark import sqs
-from tests.spark.postgres import free_port
-from tests.spark.sqs import Sqs
+from tests.support.servers import sqs
+from tests.support.servers.postgres import free_port
+from tests.support.servers.sqs import Sqs
 
 SECONDS = 30
 

@@ -10,12 +10,12 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.change_support import SOME, Changing, changed, delete, upsert
-from tests.spark.erase_support import row
-from tests.spark.jobs_support import Story, of_arrow, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.changes import SOME, Changing, changed, delete, upsert
+from tests.spark.support.erases import row
+from tests.spark.support.story import Story, of_arrow, of_batches
 from tests.spark.test_races_erase import left_by
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 STEPS = ["after_write", "after_search", "after_erase", "before_commit"]
 LATE = ["after_search", "before_commit"]

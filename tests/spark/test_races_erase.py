@@ -11,10 +11,10 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erase_support import Names, but, name_of, row, table_folder
-from tests.spark.jobs_support import Row, Story, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.erases import Names, but, name_of, row, table_folder
+from tests.spark.support.story import Row, Story, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 STEPS = ["after_search", "after_erase", "before_commit"]
 # Each way to erase meets the others at one moment here, before and after its files are written; at all of them in the long tests.

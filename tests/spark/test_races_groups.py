@@ -15,9 +15,9 @@ from lethe.contract.run import RestatementRequest
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Story, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture

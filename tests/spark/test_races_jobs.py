@@ -7,9 +7,9 @@ import pytest
 from lethe.contract.result import RequestResult
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import ALL_GONE, Story, avro, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture

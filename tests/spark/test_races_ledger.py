@@ -8,9 +8,10 @@ from lethe_spark.commit import ledger_commit
 from lethe_spark.jobs.restatement import job as restate
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Killed, Story, avro, die, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, avro, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

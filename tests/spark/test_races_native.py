@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erase_support import Names, row
-from tests.spark.jobs_support import Row, Story, of_batches
-from tests.spark.lake import Lake
-from tests.spark.native_support import Native
+from tests.spark.support.erases import Names, row
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import Row, Story, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 ALL = ("A", "B", "D", "E")
 

@@ -8,7 +8,7 @@ import pytest
 from lethe.base.errors import InputError, LedgerError
 from pyspark.sql import DataFrame
 
-from tests.spark.lake import Flights
+from tests.spark.support.flights import Flights
 
 
 def per_batch(frame: DataFrame) -> dict[str | None, int]:

@@ -19,8 +19,8 @@ from lethe_spark.sql import frames
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.spark.jobs_support import local
-from tests.spark.lake import Flights
+from tests.spark.support.flights import Flights
+from tests.spark.support.story import local
 
 
 def rows_of(frame: DataFrame) -> Counter[tuple[str | None, int]]:

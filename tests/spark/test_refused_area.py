@@ -19,10 +19,10 @@ from lethe.storage.mover import open_mover
 from lethe_spark.jobs.consolidation.refuse import set_one_aside
 from lethe_spark.run.progress import Reporter
 
-from tests.builders import RUN, a_run
-from tests.spark.jobs_support import Killed, Watched, die
-from tests.spark.lake import Recorder
-from tests.spark.s3 import S3, running
+from tests.support.builders import RUN, a_run
+from tests.support.lake import Recorder
+from tests.support.servers.s3 import S3, running
+from tests.support.steps import Killed, SteppedContext, die
 
 STEPS = ["refused-copied", "refused-told", "refused-unmarked"]
 
@@ -41,7 +41,7 @@ class Buffer:
         spec = a_run(buffer=BufferRef(uri=self.uri, layout=layout))
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
         reporter = Reporter(spec, Recorder())
-        context = Watched(spec, reporter, self.properties, spark=None, at=hooks)  # type: ignore[arg-type]
+        context = SteppedContext(spec, reporter, self.properties, spark=None, at=hooks)  # type: ignore[arg-type]
         store, mover = open_store(self.uri, self.properties), open_mover(self.uri, self.properties)
         set_one_aside(context, store, mover, self.entry, was_judged=judged)
 

@@ -18,11 +18,11 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.buffers import batches_in
-from tests.builders import NOW
-from tests.spark.jobs_support import ALL_GONE, local, of_batches
-from tests.spark.lake import Lake
-from tests.spark.registering import Registering, a_file, begin, schema
+from tests.spark.support.registering import Registering, a_file, begin, schema
+from tests.spark.support.story import ALL_GONE, local, of_batches
+from tests.support.buffers import batches_in
+from tests.support.builders import NOW
+from tests.support.lake import Lake
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.ingest.footers import TAIL_BYTES
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import ALL_GONE
-from tests.spark.lake import Lake
-from tests.spark.registering import Registering, a_file
-from tests.spark.s3 import S3, running
+from tests.spark.support.registering import Registering, a_file
+from tests.spark.support.story import ALL_GONE
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers.s3 import S3, running
 
 
 @pytest.fixture(scope="module")

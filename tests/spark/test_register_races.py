@@ -10,9 +10,10 @@ from lethe.base.errors import TransientError
 from lethe.buffer.batch import file_etag
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Killed, die, local, of_batches
-from tests.spark.lake import Lake
-from tests.spark.registering import Registering, a_file, begin
+from tests.spark.support.registering import Registering, a_file, begin
+from tests.spark.support.story import ALL_GONE, local, of_batches
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from lethe.base.errors import TransientError
 from lethe.ledger.erasure import Holder
 from lethe.storage.object_versions import Remain, S3Objects, VersionsDenied
 
-from tests.spark.s3 import READER, S3, running
+from tests.support.servers.s3 import READER, S3, running
 
 DAY = timedelta(days=1)
 

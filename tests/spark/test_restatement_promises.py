@@ -16,10 +16,10 @@ from lethe.contract.result import RequestResult
 from lethe.contract.run import DatasetRef, RestatementRequest, RunSpec
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.erase_support import Names, but, name_of, row
-from tests.spark.jobs_support import ALL_GONE, Story, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.erases import Names, but, name_of, row
+from tests.spark.support.story import ALL_GONE, Story, local, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 
 @pytest.fixture

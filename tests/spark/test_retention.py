@@ -13,9 +13,10 @@ from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Killed, Story, die, of_batches
-from tests.spark.lake import Lake
-from tests.unit.lethe_operator.cluster import Cluster
+from tests.spark.support.story import Story, of_batches
+from tests.support.fake_cluster import FakeCluster
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture
@@ -25,14 +26,8 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 
 def reconcile(story: Story, layout: str = "Directory") -> list[str]:
     """Let an operator act whose Dataset keeps nothing in the buffer after its promotion. The objects that it reports."""
-    spec = {
-        "table": {"catalog": story.catalog, "name": story.name},
-        "batchColumn": "batch_id",
-        "buffer": {"uri": story.buffer.uri, "layout": layout, "retentionSeconds": 0},
-        "consolidation": {"suspend": True},
-    }
-    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
-    server = Cluster((DATASETS, {"metadata": meta, "spec": spec}))
+    buffer = {"uri": story.buffer.uri, "layout": layout, "retentionSeconds": 0}
+    server = FakeCluster((DATASETS, story.dataset_resource(buffer=buffer, consolidation={"suspend": True})))
     Reconciler(server, TableReader(), Settings())(Key("Dataset", "air", story.name))  # type: ignore[arg-type]
     told = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
     return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in told)

@@ -5,8 +5,8 @@ from lethe.base.errors import InputError
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story
+from tests.support.lake import Lake
 
 
 @pytest.fixture

@@ -21,8 +21,9 @@ from lethe_spark.sdk import sdk_writer as own_job
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.spark.jobs_support import Killed, die
-from tests.spark.lake import CATALOG, Flights
+from tests.spark.support.flights import Flights
+from tests.support.lake import CATALOG
+from tests.support.steps import Killed, die
 
 
 def frame(flights: Flights, *values: int) -> DataFrame:

@@ -12,8 +12,9 @@ from lethe.contract.run import RunSpec, TableRef
 from lethe_spark.apps.app import release
 from pyspark.sql import SparkSession
 
-from tests.spark.driver import Driver
-from tests.spark.lake import CATALOG, Flights
+from tests.spark.support.driver import Driver
+from tests.spark.support.flights import Flights
+from tests.support.lake import CATALOG
 
 
 @pytest.fixture

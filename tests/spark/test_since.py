@@ -12,8 +12,9 @@ import pytest
 from lethe.base.errors import InputError
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Killed, Row, Story, die, local, of_arrow, of_batches, of_spark
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark
+from tests.support.lake import CATALOG, Lake
+from tests.support.steps import Killed, die
 
 Which = Literal["appended", "deleted"]
 

@@ -17,10 +17,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.faults import Switch
-from tests.spark.jobs_support import Story
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story
+from tests.support.builders import a_request
+from tests.support.lake import Lake
+from tests.support.servers.faults import Switch
 
 ATTEMPTS = 5  # Iceberg's default: four after the first
 SCHEMA = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])

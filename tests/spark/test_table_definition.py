@@ -10,8 +10,8 @@ from lethe_spark.commit.opening import open_table
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.story import Story
+from tests.support.lake import CATALOG, Lake
 
 _NUMBERS = itertools.count(1)
 

@@ -11,10 +11,10 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sdk import batch_writer
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark import faults
-from tests.spark.jobs_support import Story
-from tests.spark.lake import SCHEMA, Lake
+from tests.spark.support.story import Story
+from tests.support.builders import a_request
+from tests.support.lake import SCHEMA, Lake
+from tests.support.servers import faults
 
 
 @pytest.fixture

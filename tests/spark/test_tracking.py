@@ -14,8 +14,9 @@ from lethe.buffer.batch_rows import row_of
 from lethe.contract.run import RunKind, RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Killed, Story, die
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Story
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @dataclass(frozen=True)

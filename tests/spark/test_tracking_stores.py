@@ -14,11 +14,11 @@ from lethe.ledger.ledger import BatchEntry, BatchState
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from tests.builders import a_batch
-from tests.spark import postgres, rest_catalog, s3
-from tests.spark.lake import Lake
-from tests.unit.lethe.lake import SCHEMA, commit, named_files
-from tests.unit.lethe.tracked import BATCHES, NAME, Overtaken, rows, update, wanted
+from tests.support.builders import a_batch
+from tests.support.lake import Lake
+from tests.support.servers import postgres, rest_catalog, s3
+from tests.support.tables import SCHEMA, commit, named_files
+from tests.support.tracked import BATCHES, NAME, Overtaken, rows, update, wanted
 
 WRITERS = 4
 TURNS = 5

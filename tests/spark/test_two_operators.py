@@ -12,10 +12,10 @@ from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
-from tests.spark.driver import Driver
-from tests.spark.jobs_support import Story, of_batches
-from tests.spark.lake import Lake
-from tests.unit.lethe_operator.cluster import Client, Cluster
+from tests.spark.support.driver import Driver
+from tests.spark.support.story import Story, of_batches
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.lake import Lake
 
 
 @pytest.fixture
@@ -27,16 +27,9 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     return story
 
 
-def server_of(story: Story) -> Cluster:
+def server_of(story: Story) -> FakeCluster:
     """An API server with the story's Dataset."""
-    spec = {
-        "table": {"catalog": story.catalog, "name": story.name},
-        "batchColumn": "batch_id",
-        "buffer": {"uri": story.buffer.uri},
-        "consolidation": {"minBatches": 1},
-    }
-    meta = {"namespace": "air", "name": story.name, "uid": story.name, "generation": 1}
-    return Cluster((DATASETS, {"metadata": meta, "spec": spec}))
+    return FakeCluster((DATASETS, story.dataset_resource(consolidation={"minBatches": 1})))
 
 
 def operator(client: Client) -> Reconciler:
@@ -44,7 +37,7 @@ def operator(client: Client) -> Reconciler:
     return Reconciler(client, TableReader(), Settings())  # type: ignore[arg-type]
 
 
-def runs_of(server: Cluster) -> list[RunSpec]:
+def runs_of(server: FakeCluster) -> list[RunSpec]:
     found = server.list(CONFIG_MAPS, "air")
     return [parse_run(v) for m in found for k, v in m["data"].items() if k.endswith(RUN_KEY)]
 

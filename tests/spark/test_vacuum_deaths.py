@@ -10,10 +10,10 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.driver import CONFS, Driver
-from tests.spark.jobs_support import Story, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.driver import CONFS, Driver
+from tests.spark.support.story import Story, of_batches
 from tests.spark.test_vacuum_steps import commits_of, in_files, in_steps, tombstones
+from tests.support.lake import Lake
 
 TINY = "5m"  # libraries unpack some megabytes of native code there; the rows to be sorted take more than is left
 

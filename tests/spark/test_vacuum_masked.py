@@ -5,10 +5,10 @@ from typing import Literal
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, avro, of_batches
-from tests.spark.lake import Lake
-from tests.spark.native_support import Native
+from tests.spark.support.native_deletes import Native
+from tests.spark.support.story import Story, avro, of_batches
 from tests.spark.test_vacuum_steps import in_steps, tombstones
+from tests.support.lake import Lake
 
 
 @pytest.fixture(params=["DeletionVectors", "EqualityDeletes"])

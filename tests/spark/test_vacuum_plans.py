@@ -11,9 +11,9 @@ from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jobs.vacuum import purge_step
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import Story, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, local, of_batches
 from tests.spark.test_vacuum_steps import in_files, tombstones
+from tests.support.lake import Lake
 
 
 @pytest.fixture

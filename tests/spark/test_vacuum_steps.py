@@ -7,9 +7,10 @@ import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Killed, Row, Story, avro, die, local, of_batches
-from tests.spark.lake import Lake
+from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
 from tests.spark.test_since import by_spark, check_every_range, compact
+from tests.support.lake import Lake
+from tests.support.steps import Killed, die
 
 
 @pytest.fixture

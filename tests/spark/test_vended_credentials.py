@@ -16,9 +16,9 @@ from pyiceberg.manifest import ManifestEntry
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs_support import ALL_GONE, Story, of_arrow, of_batches, of_spark
-from tests.spark.lake import Lake
-from tests.spark.vending import Vending, running
+from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
+from tests.support.lake import Lake
+from tests.support.servers.vending import Vending, running
 
 SHORT = 4.0  # seconds
 

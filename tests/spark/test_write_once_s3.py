@@ -10,7 +10,7 @@ from lethe.erasure.retention_lock import LockMode, Retention
 from lethe.storage.write_once import read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from tests.spark.s3 import S3, running
+from tests.support.servers.s3 import S3, running
 
 IO = PyArrowFileIO()
 

@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import catalog_in, new_table
+from tests.support.tables import catalog_in, new_table
 
 # The same examples each time, and no deadline, since a busy machine is no failure.
 settings.register_profile("lethe", deadline=None, derandomize=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from tests.unit.lethe.lake import catalog_in
+from tests.support.tables import catalog_in
 
 
 @pytest.fixture

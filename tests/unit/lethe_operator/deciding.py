@@ -6,8 +6,8 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import World
 
-from tests.builders import NOW
-from tests.unit.lethe_operator.builders import SETTINGS, a_buffered, a_dataset
+from tests.support.builders import NOW
+from tests.support.resources import SETTINGS, a_buffered, a_dataset
 
 EAGER = {"consolidation": {"minBatches": 1}}
 DATASET = a_dataset(**EAGER)

@@ -9,8 +9,8 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,

@@ -15,8 +15,8 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, Run, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry, a_tombstone
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger, a_request_entry, a_tombstone
+from tests.support.resources import (
     SETTINGS,
     a_consolidation,
     a_dataset,

@@ -19,15 +19,15 @@ from lethe_operator.settings import Settings, SharedRuns
 from lethe_operator.work_queue import SHARED_RUNS, Key
 from pyiceberg.catalog import Catalog
 
-from tests.unit.lethe.lake import SCHEMA, summary_of
-from tests.unit.lethe_operator.cluster import Cluster
-from tests.unit.lethe_operator.small_lake import claimed_table, eager_dataset, put_batches
+from tests.support.fake_cluster import FakeCluster
+from tests.support.small_lake import claimed_table, eager_dataset, put_batches
+from tests.support.tables import SCHEMA, summary_of
 
 SETTINGS = Settings(shared_runs=SharedRuns(enabled=True, gather_seconds=5))
 ENDED_AT = "2026-03-01T12:00:09Z"
 
 
-class Unreliable(Cluster):
+class Unreliable(FakeCluster):
     """Refuses Jobs, or creates them and does not say so, as often as `refuses` and `loses` say."""
 
     refuses = 0

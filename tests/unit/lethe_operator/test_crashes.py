@@ -17,8 +17,9 @@ from lethe.storage.buffer import FileStore
 from lethe_operator.kube import Document
 from lethe_operator.reconcile import utc_now
 
-from tests.unit.lethe_operator.cluster import Client, Killed
-from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+from tests.support.fake_cluster import Client
+from tests.support.small_lake import FLIGHTS, SmallLake
+from tests.support.steps import Killed, die
 
 Begin = Callable[[int], SmallLake]
 
@@ -35,10 +36,6 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         return made
 
     return make
-
-
-def die() -> None:
-    raise Killed
 
 
 def active(jobs: Iterable[Document]) -> list[Document]:

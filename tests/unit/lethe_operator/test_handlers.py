@@ -11,8 +11,8 @@ from lethe_operator.kube import DATASETS, RESTATEMENTS
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.work_queue import SHARED_RUNS, Key, WorkQueue
 
-from tests.unit.lethe_operator.builders import a_dataset_body, a_restatement_body
-from tests.unit.lethe_operator.cluster import Client, Cluster
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.resources import a_dataset_body, a_restatement_body
 
 FLIGHTS = Key("Dataset", "ns", "flights")
 
@@ -28,8 +28,8 @@ class Keys(WorkQueue):
         self.added.append(key)
 
 
-def a_server(**spec: Any) -> Cluster:
-    return Cluster((DATASETS, a_dataset_body()), (RESTATEMENTS, a_restatement_body(**spec)))
+def a_server(**spec: Any) -> FakeCluster:
+    return FakeCluster((DATASETS, a_dataset_body()), (RESTATEMENTS, a_restatement_body(**spec)))
 
 
 def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wrote_it_itself() -> None:

@@ -2,17 +2,11 @@
 
 from lethe_operator.health import OperatorHealth
 
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import ManualClock
 
 
-def a_health() -> tuple[OperatorHealth, Clock]:
-    clock = Clock()
+def a_health() -> tuple[OperatorHealth, ManualClock]:
+    clock = ManualClock()
     return OperatorHealth(clock, resync_seconds=15), clock
 
 

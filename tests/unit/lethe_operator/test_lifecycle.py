@@ -9,9 +9,10 @@ import pytest
 from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
 from lethe_operator.kube import CONFIG_MAPS, JOBS, RESTATEMENTS
 
-from tests.unit.lethe_operator.builders import condition
-from tests.unit.lethe_operator.cluster import Client, Killed
-from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+from tests.support.fake_cluster import Client
+from tests.support.resources import condition
+from tests.support.small_lake import FLIGHTS, SmallLake
+from tests.support.steps import Killed
 
 Begin = Callable[[], SmallLake]
 BY_MAP = {"batchIdsFrom": {"configMapKeyRef": {"name": "lists", "key": "ids"}}}

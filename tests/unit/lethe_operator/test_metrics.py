@@ -14,8 +14,8 @@ from lethe_operator.decide.runs.history import ended
 from lethe_operator.metrics import GAUGES, Metrics, numbers_of
 from lethe_operator.resources.observed import EventsView, NotListed
 
-from tests.builders import NOW, a_batch, a_ledger, a_tombstone, ago
-from tests.unit.lethe_operator.builders import SETTINGS, a_buffered, a_dataset, a_table, a_world
+from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
+from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_table, a_world
 
 FLIGHTS = {"namespace": "ns", "dataset": "flights"}
 

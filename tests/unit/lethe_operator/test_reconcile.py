@@ -24,10 +24,10 @@ from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW, a_batch
-from tests.unit.lethe_operator.builders import a_restatement, a_restatement_body
-from tests.unit.lethe_operator.cluster import Client
-from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+from tests.support.builders import NOW, a_batch
+from tests.support.fake_cluster import Client
+from tests.support.resources import a_restatement, a_restatement_body
+from tests.support.small_lake import FLIGHTS, SmallLake
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-from tests.builders import NOW, a_ledger
-from tests.unit.lethe_operator.builders import SETTINGS, a_dataset, a_run, a_table, a_world, an_attempt
+from tests.support.builders import NOW, a_ledger
+from tests.support.resources import SETTINGS, a_dataset, a_run, a_table, a_world, an_attempt
 
 GIB = 1024**3
 
@@ -26,7 +26,7 @@ def a_plan(digest: str = "d1", **changes: Any) -> VacuumPlanned:
 
 
 @dataclass
-class Story:
+class VacuumStory:
     """`clock_off`: by how much the operator's clock is ahead of that of Kubernetes and of the runs."""
 
     policies: tuple[VacuumPolicy, ...] = ()

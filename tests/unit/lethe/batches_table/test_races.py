@@ -6,9 +6,9 @@ from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import a_batch
-from tests.unit.lethe.lake import commit, named_files
-from tests.unit.lethe.tracked import BATCHES, NAME, Overtaken, rows, states, stored_files, update, wanted
+from tests.support.builders import a_batch
+from tests.support.tables import commit, named_files
+from tests.support.tracked import BATCHES, NAME, Overtaken, rows, states, stored_files, update, wanted
 
 
 def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalog: Catalog, table: Table) -> None:

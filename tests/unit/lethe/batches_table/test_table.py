@@ -18,9 +18,9 @@ from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import NOW, a_batch, ago, an_object
-from tests.unit.lethe.lake import commit
-from tests.unit.lethe.tracked import BATCHES, NAME, folder, rows, states, update, wanted
+from tests.support.builders import NOW, a_batch, ago, an_object
+from tests.support.tables import commit
+from tests.support.tracked import BATCHES, NAME, folder, rows, states, update, wanted
 
 
 def waiting(id: str, **changes: Any) -> BatchRow:

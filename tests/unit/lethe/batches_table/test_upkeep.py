@@ -8,9 +8,9 @@ from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import a_batch
-from tests.unit.lethe.lake import commit, named_files
-from tests.unit.lethe.tracked import BATCHES, folder, paths, rows, stored_files, update, wanted
+from tests.support.builders import a_batch
+from tests.support.tables import commit, named_files
+from tests.support.tracked import BATCHES, folder, paths, rows, stored_files, update, wanted
 
 
 def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

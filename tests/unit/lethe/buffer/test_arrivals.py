@@ -8,7 +8,7 @@ from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.digest import BufferDigest, digest
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 
-from tests.builders import NOW, a_batch
+from tests.support.builders import NOW, a_batch
 
 ROOT = "s3://lake/buffer/flights"
 

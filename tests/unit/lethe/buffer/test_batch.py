@@ -5,8 +5,8 @@ from lethe.base.errors import InputError
 from lethe.buffer.batch import fingerprint
 from lethe.buffer.layout import Directories, Files, Layout, folders_of, layout_of
 
-from tests.buffers import Listing
-from tests.builders import NOW, ago, an_object, listed
+from tests.support.buffers import Listing
+from tests.support.builders import NOW, ago, an_object, listed
 
 ROOT = "s3://lake/buffer"
 DIRECTORIES = Directories("batch_id")

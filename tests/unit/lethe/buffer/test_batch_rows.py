@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from lethe.buffer.batch_rows import BUFFERED, Sizes, Total, Totals, row_of, to_merge
 from lethe.ledger.ledger import BatchState
 
-from tests.builders import NOW, RUN, a_batch, ago
+from tests.support.builders import NOW, RUN, a_batch, ago
 
 SIZES = Sizes(floor=10, cap=100)
 

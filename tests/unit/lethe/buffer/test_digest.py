@@ -13,7 +13,7 @@ from lethe.buffer.digest import BufferDigest, Standing, digest, standing
 from lethe.buffer.layout import Directories, Files, Layout, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
-from tests.builders import NOW, a_batch, a_ledger, ago, an_object, listed
+from tests.support.builders import NOW, a_batch, a_ledger, ago, an_object, listed
 
 ROOT = "s3://lake/buffer"
 MIB = 1024 * 1024

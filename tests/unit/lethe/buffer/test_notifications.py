@@ -20,7 +20,7 @@ from lethe.buffer.notifications import (
 )
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 
-from tests.builders import NOW, a_batch
+from tests.support.builders import NOW, a_batch
 
 BUFFER = "s3://lake/buffer/flights"
 LAYOUT = Directories("batch_id")

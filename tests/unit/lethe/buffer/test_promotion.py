@@ -3,7 +3,7 @@
 from lethe.buffer.promotion import Promotion, Publish, WriteAnew, WrittenBatch, plan_promotion, plan_publication
 from lethe.ledger.ledger import BatchState, Ledger
 
-from tests.builders import NOW, RUN, a_batch, a_ledger, an_object
+from tests.support.builders import NOW, RUN, a_batch, a_ledger, an_object
 
 EVERY_STATE = a_ledger(
     batches=[

@@ -8,7 +8,7 @@ from lethe.buffer.batch import BufferedBatch, ListedObject
 from lethe.buffer.refusals import is_judged, is_left, is_mixed, plan_removal, reason_uri, refused_folder
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 
-from tests.builders import NOW, a_batch, ago, listed
+from tests.support.builders import NOW, a_batch, ago, listed
 
 BUFFER = "s3://lake/buffer"
 FOLDER = f"{BUFFER}/batch_id=a%20b"

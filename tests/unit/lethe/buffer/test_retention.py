@@ -5,7 +5,7 @@ from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.retention import Sweep, plan_sweep
 from lethe.ledger.ledger import BatchState, BufferedObject
 
-from tests.builders import NOW, a_batch, a_ledger, ago, an_object
+from tests.support.builders import NOW, a_batch, a_ledger, ago, an_object
 
 PART, MARKER = an_object("buffer/batch_id=A/p.parquet"), an_object("buffer/batch_id=A/_SUCCESS", 0, "m")
 

@@ -11,7 +11,7 @@ from lethe.buffer.batch_rows import BUFFERED
 from lethe.buffer.selection import Found, find
 from lethe.ledger.ledger import BatchEntry, BatchState
 
-from tests.builders import NOW, a_batch, ago, an_object
+from tests.support.builders import NOW, a_batch, ago, an_object
 
 MIB = 1024 * 1024
 

@@ -17,8 +17,8 @@ from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.builders import RUN, a_tombstone
-from tests.unit.lethe.lake import SCHEMA, catalog_in, new_table
+from tests.support.builders import RUN, a_tombstone
+from tests.support.tables import SCHEMA, catalog_in, new_table
 
 NAME = "lite.air.flights"
 

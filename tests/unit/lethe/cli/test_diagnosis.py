@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from lethe.cli.diagnosis import Examined, ExaminedBatches, Finding, Level, ListedFile, diagnose, is_healthy
 
-from tests.builders import NOW, a_file, a_history, a_snapshot, ago
+from tests.support.builders import NOW, a_file, a_history, a_snapshot, ago
 
 DAY = timedelta(days=1)
 SOUND = Examined(

@@ -25,9 +25,9 @@ from lethe.restatement.record import recalled
 from lethe.restatement.values_digest import values_digest
 from pyiceberg.catalog import Catalog
 
-from tests.builders import NOW, RUN, a_request_entry
+from tests.support.builders import NOW, RUN, a_request_entry
+from tests.support.tables import SCHEMA, new_table, summary_of
 from tests.unit.lethe.cli.conftest import NAME, Kept
-from tests.unit.lethe.lake import SCHEMA, new_table, summary_of
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(n * 32) for n in (b"1", b"2"))
 DIGEST_KEY = b"k" * 32

@@ -8,7 +8,7 @@ from click.testing import Result
 from lethe.ledger import avro
 from lethe.ledger.ledger import BatchState
 
-from tests.builders import NOW, RUN, a_batch, a_tombstone, ago
+from tests.support.builders import NOW, RUN, a_batch, a_tombstone, ago
 from tests.unit.lethe.cli.conftest import NAME, Kept
 
 Lethe = Callable[..., Result]

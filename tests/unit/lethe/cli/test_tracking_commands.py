@@ -12,7 +12,7 @@ from lethe.cli import batches as batches_command
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 
-from tests.builders import NOW, a_batch, ago
+from tests.support.builders import NOW, a_batch, ago
 from tests.unit.lethe.cli.conftest import NAME, Kept
 
 Lethe = Callable[..., Result]

@@ -10,7 +10,7 @@ from lethe.contract.result import LISTED_AT_MOST, Phase, Progress, RefusedBatch,
 from lethe.contract.run import RunKind, RunPointer, is_pointer, parse_run
 from pydantic import ValidationError
 
-from tests.builders import NOW, RUN, a_replay, a_request, a_run
+from tests.support.builders import NOW, RUN, a_replay, a_request, a_run
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts here
 

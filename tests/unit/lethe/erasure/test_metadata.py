@@ -16,7 +16,7 @@ from lethe.erasure.metadata import (
 from lethe.erasure.progress import DATA, DELETES, Claim, HeldFile, History, claims, mark
 from lethe.ledger.erasure import Erasure
 
-from tests.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
+from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
 
 ERASE, NAME = "ns/erase/0", 4
 PURGED = 3

@@ -23,7 +23,7 @@ from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
 from lethe.ledger.ledger import Carrier, Ledger
 from lethe.ledger.lineage import Snapshot
 
-from tests.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
+from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
 
 ERASE = "ns/erase/0"
 NAME = 4  # the field id of another column

@@ -11,7 +11,7 @@ from lethe.erasure.record import FILES_AT_MOST, Record, Verification, canonical,
 from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure, PurgedFile
 
-from tests.builders import FIELD, NOW, RUN
+from tests.support.builders import FIELD, NOW, RUN
 
 TABLE = {"name": "air.flights", "uuid": "u", "location": "s3://lake/t"}
 RESULT = RequestResult(

@@ -6,7 +6,7 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.erasure.retention_lock import LockMode, Retention, parse_retention
 
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 
 def test_a_retention_is_a_mode_and_days() -> None:

@@ -13,7 +13,7 @@ from lethe.base.errors import InputError
 from lethe.erasure.record import canonical
 from lethe.erasure.signature import Signer, Statement, fault, load_public_key, load_signer
 
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
 OTHER = Signer(Ed25519PrivateKey.from_private_bytes(b"2" * 32))

@@ -21,7 +21,7 @@ from lethe.erasure.writers import Writer, writer_blockers
 from lethe.ledger.erasure import Blocker, Erasure, Holder
 from lethe.uri import place
 
-from tests.builders import FIELD, NOW, a_ledger, a_request_entry, ago
+from tests.support.builders import FIELD, NOW, a_ledger, a_request_entry, ago
 
 TABLE, BUFFER = "s3://lake/air/flights", "s3://lake/buffer"
 RUN, OTHER_RUN = "0" * 32, "1" * 32

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds, IdIndex, split_by_bounds
 
-from tests.builders import a_file
+from tests.support.builders import a_file
 
 WHERE = {
     "below every id": (a_file("A", "B"), ["C"], "cannot"),

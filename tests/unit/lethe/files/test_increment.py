@@ -10,7 +10,7 @@ from lethe.base.errors import InputError
 from lethe.files.increment import Files, Rows, Tombstoned, appended, deleted, plan_range
 from lethe.ledger.lineage import Snapshot
 
-from tests.builders import a_history, a_snapshot
+from tests.support.builders import a_history, a_snapshot
 
 
 def ours(id: int, parent: int | None, operation: str = "append", **keys: str) -> Snapshot:

@@ -19,7 +19,7 @@ from lethe.files.native_deletes import (
 from lethe.ledger.ledger import Delta, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone, merge
 
-from tests.builders import FIELD, RUN, a_file, a_ledger, a_tombstone, on_files
+from tests.support.builders import FIELD, RUN, a_file, a_ledger, a_tombstone, on_files
 
 WHOLE = Mask(DELETION_VECTORS, 3)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds
 from lethe.files.partitions import partition_text, partition_text_of_json, partitions_of_batches, widened
 
-from tests.builders import a_file
+from tests.support.builders import a_file
 
 TEXTS = {
     "no partition": ([], "7/[]"),

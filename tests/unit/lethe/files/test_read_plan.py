@@ -10,7 +10,7 @@ from lethe.files.bounds import FileBounds
 from lethe.files.read_plan import Run, covered_by, plan_read, skipped_runs, unsure_of
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 
-from tests.builders import a_file, a_tombstone
+from tests.support.builders import a_file, a_tombstone
 
 
 def of(id: str, *partitions: str) -> Tombstone:

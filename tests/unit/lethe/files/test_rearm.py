@@ -9,7 +9,7 @@ from lethe.files.rearm import rearmed
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_tombstone
+from tests.support.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_tombstone
 
 GONE = [
     a_batch("A", BatchState.REVERTED, restatement="ns/r/1"),

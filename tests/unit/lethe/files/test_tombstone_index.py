@@ -9,7 +9,7 @@ from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import NEVER, Suspects
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 
-from tests.builders import NOW, a_file, a_tombstone
+from tests.support.builders import NOW, a_file, a_tombstone
 
 
 def of(id: str, *partitions: str) -> Tombstone:

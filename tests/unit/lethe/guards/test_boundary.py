@@ -19,7 +19,7 @@ from lethe.contract.run import (
 )
 from lethe.guards.boundary import outside_run, outside_table, require_run_within, require_table_within
 
-from tests.builders import a_request, a_run
+from tests.support.builders import a_request, a_run
 
 TEAM = "s3://lake/team-a"
 OPERATIONS = tuple(AllowedOperation)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from lethe.guards.claim import Claim, Holder, Owner, document, holder_of, parse, rejected
 
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 OWNER = Owner("air", "flights", "uid-1", "table-1", "cluster-1")
 

@@ -12,8 +12,8 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger_store import store as ledger_store
 from pyiceberg.table import Table
 
-from tests.builders import NOW, a_request_entry
-from tests.unit.lethe.lake import batches_in, head, named_files, new_table, revert, rows, vacuum
+from tests.support.builders import NOW, a_request_entry
+from tests.support.tables import batches_in, head, named_files, new_table, revert, rows, vacuum
 
 ERASE = "ns/erase/0"
 WEEK = 7 * 86_400

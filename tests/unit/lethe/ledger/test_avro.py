@@ -14,7 +14,7 @@ from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
 from lethe.ledger.tombstone import Tombstone
 
-from tests.builders import NOW, a_batch, a_request_entry, a_tombstone, an_object
+from tests.support.builders import NOW, a_batch, a_request_entry, a_tombstone, an_object
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 times = st.integers(10**9, 7 * 10**15).map(

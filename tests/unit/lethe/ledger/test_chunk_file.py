@@ -11,7 +11,7 @@ from lethe.ledger import avro
 from lethe.ledger.chunk_file import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
 from lethe.ledger.parts import Ranges
 
-from tests.builders import a_batch, a_tombstone
+from tests.support.builders import a_batch, a_tombstone
 
 IDS = sorted(f"2013-01-{n % 31:02d}.{n:05d}" for n in range(INDEXED_FROM + 300))
 WRITTEN = avro.TOMBSTONES.encode([a_tombstone(i) for i in IDS])

@@ -19,7 +19,7 @@ from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.restatement.plan import Restated, plan_restatement
 from lethe.vacuum.plan import Purge, VacuumPlan, plan_purge
 
-from tests.builders import FIELD, NOW, RUN, a_file, a_request
+from tests.support.builders import FIELD, NOW, RUN, a_file, a_request
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
 
 Rows = Counter[str]  # batch id -> rows

@@ -16,7 +16,7 @@ from lethe.ledger.ledger import (
     settled_request,
 )
 
-from tests.builders import NOW, RUN, a_batch, a_carrier, a_ledger, a_request_entry, a_tombstone, ago, on_files
+from tests.support.builders import NOW, RUN, a_batch, a_carrier, a_ledger, a_request_entry, a_tombstone, ago, on_files
 
 
 def test_apply_adds_removes_and_sets_and_leaves_the_ledger_before_as_it_was() -> None:

@@ -21,7 +21,7 @@ from lethe.ledger.lineage import (
     shown_again_since,
 )
 
-from tests.builders import a_carrier, a_history, a_snapshot
+from tests.support.builders import a_carrier, a_history, a_snapshot
 
 #   1 (foreign) - 2 (L2) - 3 (foreign) - 4 (foreign) - 5 (L5) - 6 (foreign, head)
 #                    \- 7 (foreign branch)

@@ -12,7 +12,7 @@ from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import Interval, apart, get_many, within
 from lethe.ledger.tombstone import META_PARTITIONS, META_PURGED_BY, Tombstone
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_tombstone, ago, on_files
+from tests.support.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_tombstone, ago, on_files
 
 ids = st.sampled_from("ABCD")
 requests = st.builds(lambda key, n: RequestEntry(key, RUN, NOW, {"n": n}), st.sampled_from("rst"), st.integers(0, 9))

@@ -7,7 +7,7 @@ import pytest
 from lethe.base.errors import LedgerError
 from lethe.ledger.root import FORMAT_VERSION, PARTS, Chunk, Root, Statistics, decode_root
 
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 ROOT = Root(
     "uuid-1",

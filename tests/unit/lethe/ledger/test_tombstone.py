@@ -3,7 +3,7 @@
 import pytest
 from lethe.ledger.tombstone import META_RESTATEMENTS, merge, merged
 
-from tests.builders import NOW, a_tombstone, ago
+from tests.support.builders import NOW, a_tombstone, ago
 
 EARLY, LATE = ago(days=-1), ago(days=-9)
 

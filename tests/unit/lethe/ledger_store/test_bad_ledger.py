@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.types import IntegerType, StringType
 
-from tests.builders import a_batch, a_tombstone
-from tests.unit.lethe.lake import SCHEMA, head, revert, rows, tombstone, values
+from tests.support.builders import a_batch, a_tombstone
+from tests.support.tables import SCHEMA, head, revert, rows, tombstone, values
 
 MANY = tuple(f"b-{n:05d}" for n in range(2000))  # enough for a chunk with an index, of several blocks
 

@@ -20,7 +20,7 @@ from lethe.ledger_store import store as ledger_store
 from lethe.ledger_store.store import Loaded, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from tests.builders import RUN, a_batch, a_history, a_request_entry, a_snapshot, a_tombstone, ago, settled
+from tests.support.builders import RUN, a_batch, a_history, a_request_entry, a_snapshot, a_tombstone, ago, settled
 
 IO = PyArrowFileIO()
 KEYS = [f"{c}{n}" for c in "abc" for n in range(8)]

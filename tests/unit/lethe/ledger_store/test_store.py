@@ -14,7 +14,7 @@ from lethe.ledger.summary import WrittenLedger
 from lethe.ledger_store.store import Loaded, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from tests.builders import (
+from tests.support.builders import (
     NOW,
     RUN,
     a_batch,

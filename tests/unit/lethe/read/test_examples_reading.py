@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import head, revert, rows
+from tests.support.tables import head, revert, rows
 
 ROOT = Path(__file__).parents[4]
 

@@ -10,7 +10,7 @@ from lethe.base.errors import InputError, LedgerError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import SCHEMA, head, kinds, revert, rows, undo, vacuum, values
+from tests.support.tables import SCHEMA, head, kinds, revert, rows, undo, vacuum, values
 
 
 def check_every_range(table: Table) -> None:

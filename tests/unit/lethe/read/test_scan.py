@@ -17,7 +17,7 @@ from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import head, in_days, kinds, partitioned, revert, rows, values
+from tests.support.tables import head, in_days, kinds, partitioned, revert, rows, values
 
 
 def test_tombstoned_rows_are_left_out_of_files_that_hold_none_some_or_nothing_else(table: Table) -> None:

@@ -10,7 +10,7 @@ from lethe.ledger.ledger import Ledger
 from lethe.restatement.group import GroupPlan, plan_group, set_aside
 from lethe.restatement.plan import ReplacementRows
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_request
+from tests.support.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_request
 
 ROWS = ReplacementRows(5, 50)
 LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])

@@ -9,7 +9,18 @@ from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.restatement.dry_run import outlook
 from lethe.restatement.plan import Restated, plan_restatement
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, a_request_entry, a_tombstone
+from tests.support.builders import (
+    FIELD,
+    NOW,
+    RUN,
+    a_batch,
+    a_file,
+    a_ledger,
+    a_replay,
+    a_request,
+    a_request_entry,
+    a_tombstone,
+)
 
 FILES = (a_file("A", size=1), a_file("A", nulls=1, size=10), a_file("A", "C", size=100), a_file("D", size=1000))
 

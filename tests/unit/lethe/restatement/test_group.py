@@ -15,7 +15,7 @@ from lethe.restatement.group import plan_group, set_aside
 from lethe.restatement.order import in_order, place_of
 from lethe.restatement.plan import AlreadyDone, plan_restatement
 
-from tests.builders import (
+from tests.support.builders import (
     FIELD,
     NOW,
     RUN,

@@ -8,7 +8,7 @@ from lethe.ledger.ledger import apply
 from lethe.restatement.group import plan_group, set_aside
 from lethe.restatement.plan import ErasedRows
 
-from tests.builders import FIELD, NOW, RUN, a_change, a_replay, a_request, ago
+from tests.support.builders import FIELD, NOW, RUN, a_change, a_replay, a_request, ago
 from tests.unit.lethe.restatement.grouping import LEDGER, an_undo, plan, reasons, unread
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lethe.contract.run import RestatementRequest
 from lethe.restatement.order import Place, in_order, place_of
 
-from tests.builders import NOW, a_replay, a_request, ago
+from tests.support.builders import NOW, a_replay, a_request, ago
 
 
 def named(*requests: RestatementRequest) -> list[str]:

@@ -12,7 +12,7 @@ from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.restatement.plan import AlreadyDone, ErasedRows, ReplacementRows, Restated, check_request, plan_restatement
 
-from tests.builders import (
+from tests.support.builders import (
     FIELD,
     NOW,
     RUN,

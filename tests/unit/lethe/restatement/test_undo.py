@@ -15,7 +15,7 @@ from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.restatement.plan import AlreadyDone, ErasedRows, Restated, check_request, plan_restatement
 from lethe.vacuum.plan import Purge, plan_purge
 
-from tests.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
+from tests.support.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
 
 LATER = NOW + timedelta(hours=1)

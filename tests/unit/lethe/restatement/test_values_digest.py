@@ -9,7 +9,7 @@ from lethe.contract.run import RestatementRequest, RowsRef
 from lethe.restatement.plan import AlreadyDone, ErasedRows, Restated, plan_restatement
 from lethe.restatement.values_digest import values_digest
 
-from tests.builders import NOW, RUN, a_ledger, a_request
+from tests.support.builders import NOW, RUN, a_ledger, a_request
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 

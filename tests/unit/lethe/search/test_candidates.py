@@ -8,7 +8,7 @@ from lethe.search.positions import Wanted
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import new_table, rows
+from tests.support.tables import new_table, rows
 
 
 def named(table: Table, *files: list[str | None]) -> Table:

@@ -8,7 +8,7 @@ from lethe.search.held_ids import READ_AT_MOST_BYTES, held_ids
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import head, kinds, rows
+from tests.support.tables import head, kinds, rows
 
 
 def held(table: Table, *ids: str, bytes_at_most: int = 1 << 20) -> set[str]:

@@ -12,7 +12,7 @@ from lethe.search.live_suspects import Head, LiveSuspects
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.unit.lethe.lake import head, in_days, new_table, partitioned, rows, tombstone, vacuum
+from tests.support.tables import head, in_days, new_table, partitioned, rows, tombstone, vacuum
 
 
 @dataclass

@@ -13,8 +13,8 @@ from lethe.buffer.layout import Directories, folders_of
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.buffer import Buffer, FileStore, S3Store, open_buffer, open_store
 
-from tests.buffers import Listing, batches_in, listing_of
-from tests.builders import NOW, listed
+from tests.support.buffers import Listing, batches_in, listing_of
+from tests.support.builders import NOW, listed
 
 
 def put(root: Path, batch_id: str, *files: str) -> None:

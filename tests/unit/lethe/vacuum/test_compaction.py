@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds, outdated
 from lethe.vacuum.compaction import SMALL, Bin, plan_compaction, rounds, steps
 
-from tests.builders import a_file
+from tests.support.builders import a_file
 
 TARGET = 1000
 

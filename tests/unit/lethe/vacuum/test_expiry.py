@@ -5,7 +5,7 @@ from lethe.contract.run import SnapshotLimits
 from lethe.ledger.lineage import Snapshot
 from lethe.vacuum.expiry import plan_expiry, too_many
 
-from tests.builders import NOW, a_carrier, a_history, a_snapshot, ago
+from tests.support.builders import NOW, a_carrier, a_history, a_snapshot, ago
 
 
 def a_line(*days_ago: int) -> list[Snapshot]:

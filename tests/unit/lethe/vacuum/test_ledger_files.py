@@ -7,7 +7,7 @@ from lethe.base.errors import LedgerError
 from lethe.buffer.batch import ListedObject
 from lethe.vacuum.ledger_files import Cleanup, just_superseded, named_files, needed_roots, plan_cleanup
 
-from tests.builders import NOW, a_carrier, a_history, a_snapshot, ago, listed
+from tests.support.builders import NOW, a_carrier, a_history, a_snapshot, ago, listed
 
 LEDGERS = "s3://lake/t/_tombstones"
 OLD = ago(days=2)

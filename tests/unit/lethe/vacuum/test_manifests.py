@@ -6,7 +6,7 @@ from dataclasses import replace
 from lethe.files.bounds import FileBounds
 from lethe.vacuum.manifests import Manifest, ManifestPlan, plan_manifests
 
-from tests.builders import a_file
+from tests.support.builders import a_file
 
 TARGET = 8_000
 OF_ONE = 100  # bytes of an entry

@@ -6,7 +6,7 @@ import pytest
 from lethe.buffer.batch import ListedObject
 from lethe.vacuum.orphans import Folders, Orphans, key_of, plan_orphans, shown
 
-from tests.builders import NOW, RUN, ago, listed
+from tests.support.builders import NOW, RUN, ago, listed
 
 TABLE = "s3://lake/wh/air/flights"
 BUFFER = "s3://lake/buffer/flights"

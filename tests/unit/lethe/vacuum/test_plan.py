@@ -12,7 +12,7 @@ from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
 from lethe.vacuum.plan import PlanAnew, Purge, VacuumPlan, going_along, plan_purge
 
-from tests.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
+from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
 
 WHOLE, MIXED, CLEAN = a_file("A"), a_file("A", "C"), a_file("D", "E")

@@ -13,7 +13,7 @@ from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from lethe.vacuum.estimate import Drift, Likely, in_vain_percent
 from lethe.vacuum.plan import VacuumPlan, plan_of
 
-from tests.builders import NOW, a_tombstone
+from tests.support.builders import NOW, a_tombstone
 
 # Seconds of processor time on a slow machine whose two cores others work on, and where it is a tenth of that, the goal.
 ALLOWANCE_SECONDS = 30

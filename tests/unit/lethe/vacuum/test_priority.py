@@ -10,7 +10,7 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.vacuum.estimate import Drift, Likely, in_vain_percent
 from lethe.vacuum.priority import first_step, in_order, neighbours, within_budget
 
-from tests.builders import NOW, a_file, a_tombstone
+from tests.support.builders import NOW, a_file, a_tombstone
 
 
 def file_in(partition: str, lower: str, upper: str, size: int = 100, records: int = 10) -> FileBounds:

@@ -6,7 +6,7 @@ import pytest
 from lethe.contract.run import VacuumSpec
 from lethe.vacuum.time_budget import out_of_time
 
-from tests.builders import NOW, ago
+from tests.support.builders import NOW, ago
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from lethe_operator.apply.intent import NoPlaceForRun, document, place
 from lethe_operator.resources.observed import NoTable, Unavailable
 
-from tests.unit.lethe_operator.builders import a_buffered, a_consolidation, a_table
+from tests.support.resources import a_buffered, a_consolidation, a_table
 
 RUN = a_consolidation(a_buffered("A"))
 

@@ -9,8 +9,8 @@ from lethe_operator.decide.actions import Launch
 from lethe_operator.kube import BY_NAME, JOBS, ROLE_BINDINGS, ROLES
 from lethe_operator.resources.dataset import Dataset
 
-from tests.unit.lethe_operator.builders import SETTINGS, a_consolidation, a_dataset, a_table
-from tests.unit.lethe_operator.cluster import Cluster
+from tests.support.fake_cluster import FakeCluster
+from tests.support.resources import SETTINGS, a_consolidation, a_dataset, a_table
 
 FLIGHTS, SHIPS = a_dataset("flights"), a_dataset("ships")
 OWNED = ("ConfigMap", "ServiceAccount", "Role", "RoleBinding")
@@ -22,7 +22,7 @@ STRANGERS: dict[str, Any] = {
 }
 
 
-def start(server: Cluster, dataset: Dataset = FLIGHTS) -> str:
+def start(server: FakeCluster, dataset: Dataset = FLIGHTS) -> str:
     """The name of the Job."""
     run = a_consolidation(dataset=dataset)
     wanted = Launch(run, bytes=10, generation=1, why="a test")
@@ -30,10 +30,10 @@ def start(server: Cluster, dataset: Dataset = FLIGHTS) -> str:
     return launch(server, prepared, SETTINGS).job  # type: ignore[arg-type]
 
 
-def a_stranger(kind: str, name: str, **metadata: Any) -> Cluster:
+def a_stranger(kind: str, name: str, **metadata: Any) -> FakeCluster:
     """A server with an object of that name, which could hold anybody's rights."""
     document = {"kind": kind, "metadata": {"namespace": "ns", "name": name, **metadata}, "rules": [{"verbs": ["*"]}]}
-    return Cluster((BY_NAME[kind], document))
+    return FakeCluster((BY_NAME[kind], document))
 
 
 @pytest.mark.parametrize("owner", STRANGERS.values(), ids=STRANGERS)
@@ -52,13 +52,13 @@ def test_an_account_or_rights_of_somebody_else_are_not_borrowed(kind: str, owner
 
 
 def test_a_job_of_somebody_else_is_not_taken_for_the_run() -> None:
-    name = start(Cluster())
+    name = start(FakeCluster())
     server = a_stranger("Job", name)
 
     with pytest.raises(NameTaken, match=f"Job {name}"):
         start(server)
 
-    assert start(Cluster()) == name
+    assert start(FakeCluster()) == name
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_job_of_somebody_else_is_not_taken_for_the_run() -> None:
     ],
 )
 def test_rights_that_somebody_widened_are_put_right_before_the_next_run(kind: Any, changed: dict[str, Any]) -> None:
-    server = Cluster()
+    server = FakeCluster()
     start(server)
     (field,) = changed
     before = server.get(kind, "ns", "flights-runs")[field]
@@ -82,7 +82,7 @@ def test_rights_that_somebody_widened_are_put_right_before_the_next_run(kind: An
 
 def test_rights_over_pods_come_with_the_first_run_that_has_executors() -> None:
     def after(dataset: Dataset) -> tuple[str, list[str]]:
-        server = Cluster()
+        server = FakeCluster()
         job = server.get(JOBS, "ns", start(server, dataset))
         bound = [b["metadata"]["name"] for b in server.list(ROLE_BINDINGS, "ns")]
         return job["spec"]["template"]["spec"]["serviceAccountName"], bound
@@ -93,7 +93,7 @@ def test_rights_over_pods_come_with_the_first_run_that_has_executors() -> None:
 
 
 def test_two_datasets_of_a_namespace_share_no_account_no_rights_and_no_config_map() -> None:
-    server = Cluster()
+    server = FakeCluster()
 
     jobs = {name: server.get(JOBS, "ns", start(server, d)) for name, d in (("flights", FLIGHTS), ("ships", SHIPS))}
 

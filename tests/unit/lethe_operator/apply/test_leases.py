@@ -14,35 +14,28 @@ from lethe_operator.reconcile import Reconciler
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 
-from tests.unit.lethe_operator.cluster import Client, Cluster
-from tests.unit.lethe_operator.small_lake import SmallLake
-
-
-class Clock:
-    """Seconds of this machine."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import ManualClock
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.small_lake import SmallLake
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(1000.0)
 
 
-def operator(server: Any, name: str, clock: Clock, **more: Any) -> Leases:
+def operator(server: Any, name: str, clock: ManualClock, **more: Any) -> Leases:
     return Leases(server, ["ns"], name, monotonic=clock, **more)
 
 
-def holder(server: Cluster) -> str:
+def holder(server: FakeCluster) -> str:
     return str(server.get(LEASES, "ns", LEASE)["spec"]["holderIdentity"])
 
 
-def test_the_first_acts_and_the_second_waits_and_says_which(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    server, metrics = Cluster(), Metrics()
+def test_the_first_acts_and_the_second_waits_and_says_which(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, metrics = FakeCluster(), Metrics()
     first, second = operator(server, "a/one", clock), operator(server, "b/two", clock, shown=metrics.acts_in)
     caplog.set_level(logging.WARNING)
 
@@ -58,8 +51,8 @@ def test_the_first_acts_and_the_second_waits_and_says_which(clock: Clock, caplog
     assert "watchNamespaces" in said
 
 
-def test_when_the_first_is_gone_the_second_acts_and_never_both(clock: Clock) -> None:
-    server = Cluster()
+def test_when_the_first_is_gone_the_second_acts_and_never_both(clock: ManualClock) -> None:
+    server = FakeCluster()
     first, second = operator(server, "a/one", clock), operator(server, "b/two", clock)
     first.renew()
     second.renew()
@@ -78,8 +71,8 @@ def test_when_the_first_is_gone_the_second_acts_and_never_both(clock: Clock) -> 
     assert server.get(LEASES, "ns", LEASE)["spec"]["leaseTransitions"] == 2
 
 
-def test_a_restarted_pod_of_the_same_release_goes_on_at_once(clock: Clock) -> None:
-    server = Cluster()
+def test_a_restarted_pod_of_the_same_release_goes_on_at_once(clock: ManualClock) -> None:
+    server = FakeCluster()
     operator(server, "a/one", clock).renew()
 
     again = operator(server, "a/one", clock)
@@ -89,8 +82,8 @@ def test_a_restarted_pod_of_the_same_release_goes_on_at_once(clock: Clock) -> No
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no Lease yet", "an expired Lease"])
-def test_of_two_that_take_it_at_the_same_moment_one_gets_it(clock: Clock, there: bool) -> None:
-    server = Cluster()
+def test_of_two_that_take_it_at_the_same_moment_one_gets_it(clock: ManualClock, there: bool) -> None:
+    server = FakeCluster()
     second = operator(server, "b/two", clock)
     if there:
         operator(server, "gone", clock).renew()
@@ -107,8 +100,8 @@ def test_of_two_that_take_it_at_the_same_moment_one_gets_it(clock: Clock, there:
 
 
 @pytest.mark.parametrize("error", [Away(0, "NoAnswer", "x"), Refused(403, "Forbidden", "x")])
-def test_without_an_answer_it_stops_before_another_may_begin(clock: Clock, error: Exception) -> None:
-    server = Cluster()
+def test_without_an_answer_it_stops_before_another_may_begin(clock: ManualClock, error: Exception) -> None:
+    server = FakeCluster()
     fails = {"now": False}
 
     def fail() -> None:
@@ -128,7 +121,7 @@ def test_without_an_answer_it_stops_before_another_may_begin(clock: Clock, error
 
 
 def test_an_operator_that_does_not_act_starts_no_run_and_writes_no_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     lake, key = SmallLake.make(tmp_path), Key("Dataset", "ns", "flights")

@@ -11,8 +11,8 @@ from lethe_operator.decide.actions import Launch
 from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.settings import SharedRuns
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import a_buffered, a_consolidation, a_dataset
+from tests.support.builders import NOW, ago
+from tests.support.resources import a_buffered, a_consolidation, a_dataset
 
 LIMITS = SharedRuns(enabled=True, gather_seconds=5)
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from lethe_operator.resources.observed import AttemptState
 
-from tests.builders import NOW, a_ledger, a_request_entry
-from tests.unit.lethe_operator.builders import a_group, a_restatement, a_run, a_table, an_attempt
+from tests.support.builders import NOW, a_ledger, a_request_entry
+from tests.support.resources import a_group, a_restatement, a_run, a_table, an_attempt
 from tests.unit.lethe_operator.queueing import R, decided, ended, seen
 
 

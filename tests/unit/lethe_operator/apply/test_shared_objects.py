@@ -20,8 +20,8 @@ from lethe_operator.resources.members import member_label, members_of, needed_by
 from lethe_operator.resources.observed import Attempt, AttemptState
 from lethe_operator.settings import Settings, SharedRuns
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import a_consolidation, a_dataset, a_result
+from tests.support.builders import NOW, ago
+from tests.support.resources import a_consolidation, a_dataset, a_result
 
 SETTINGS = Settings(shared_runs=SharedRuns(enabled=True))
 LONG = "x" * 63

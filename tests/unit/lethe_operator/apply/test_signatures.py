@@ -21,10 +21,10 @@ from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import InvalidSettings, Settings, with_files
 
-from tests.builders import NOW, RUN, a_request_entry
-from tests.unit.lethe.lake import SCHEMA, summary_of
-from tests.unit.lethe_operator.builders import a_restatement_body, condition
-from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+from tests.support.builders import NOW, RUN, a_request_entry
+from tests.support.resources import a_restatement_body, condition
+from tests.support.small_lake import FLIGHTS, SmallLake
+from tests.support.tables import SCHEMA, summary_of
 
 SPEC: dict[str, Any] = {"operation": "Erase", "batchIds": ["A"]}
 KEY = parse_restatement(a_restatement_body("erase", **SPEC)).key

@@ -12,8 +12,8 @@ from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.dataset import GIB, RunTemplate
 from lethe_operator.settings import Settings
 
-from tests.unit.lethe_operator.builders import a_consolidation, a_dataset, a_table
-from tests.unit.lethe_operator.cluster import Cluster
+from tests.support.fake_cluster import FakeCluster
+from tests.support.resources import a_consolidation, a_dataset, a_table
 
 ROLE = "eks.amazonaws.com/role-arn"
 FLIGHTS = a_dataset()
@@ -28,18 +28,18 @@ def settings(**boundary: Any) -> Settings:
     return Settings(boundaries=Boundaries(namespaces={"ns": Boundary.model_validate(boundary)}))
 
 
-def metadata(server: Cluster, account: str) -> dict[str, Any]:
+def metadata(server: FakeCluster, account: str) -> dict[str, Any]:
     found: dict[str, Any] = server.get(SERVICE_ACCOUNTS, "ns", account)["metadata"]
     return found
 
 
-def ensured(server: Cluster, asked: Settings) -> Cluster:
+def ensured(server: FakeCluster, asked: Settings) -> FakeCluster:
     ensure_dataset_objects(server, RUN.dataset, asked, with_executors=True)  # type: ignore[arg-type]
     return server
 
 
 def test_each_account_has_the_annotations_and_labels_of_its_kind() -> None:
-    server = ensured(Cluster(), settings(serviceAccounts=MARKED))
+    server = ensured(FakeCluster(), settings(serviceAccounts=MARKED))
 
     for account in ("flights-runs", "flights-scaled-runs"):
         assert metadata(server, account)["annotations"][ROLE] == "driver"
@@ -51,7 +51,7 @@ def test_each_account_has_the_annotations_and_labels_of_its_kind() -> None:
 
 
 def test_a_role_that_the_boundary_does_not_name_any_more_is_taken_away_and_what_others_set_stays() -> None:
-    server = ensured(Cluster(), settings(serviceAccounts=MARKED))
+    server = ensured(FakeCluster(), settings(serviceAccounts=MARKED))
     server.patch(SERVICE_ACCOUNTS, "ns", "flights-runs", {"metadata": {"annotations": {"other": "x", ROLE: "changed"}}})
 
     ensured(server, settings(serviceAccounts=MARKED))
@@ -67,7 +67,7 @@ def test_a_role_that_the_boundary_does_not_name_any_more_is_taken_away_and_what_
 def test_pods_have_the_labels_by_which_a_webhook_finds_them() -> None:
     asked = settings(serviceAccounts={"driver": {"podLabels": {"identity": "driver", "lethe.dev/role": "x"}}})
     wanted = Launch(RUN, bytes=10, generation=1, why="a test")
-    server = Cluster()
+    server = FakeCluster()
 
     job = launch(server, prepare(server, FLIGHTS, wanted, a_table(), asked), asked).job  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def test_a_run_mounts_the_catalogs_secret_of_its_namespace() -> None:
     wanted = Launch(RUN, bytes=10, generation=1, why="a test")
 
     def mounted(asked: Settings) -> str:
-        server = Cluster()
+        server = FakeCluster()
         job = launch(server, prepare(server, FLIGHTS, wanted, a_table(), asked), asked).job  # type: ignore[arg-type]
         volumes = server.get(JOBS, "ns", job)["spec"]["template"]["spec"]["volumes"]
         return next(str(v["secret"]["secretName"]) for v in volumes if v["name"] == "catalogs")

@@ -17,7 +17,7 @@ from lethe_operator.settings import CommitterSettings, RunLimits, Settings
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from lethe_spark.run import rpc_secret
 
-from tests.unit.lethe_operator.builders import a_buffered, a_consolidation, a_dataset
+from tests.support.resources import a_buffered, a_consolidation, a_dataset
 
 RUN = a_consolidation(a_buffered("A"))
 SETTINGS = Settings(spark_image="lethe-spark:1", catalogs_secret="cats")

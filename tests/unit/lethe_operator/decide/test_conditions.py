@@ -3,7 +3,7 @@
 from lethe_operator.decide import conditions
 from lethe_operator.decide.conditions import Condition, timestamp
 
-from tests.builders import NOW, ago
+from tests.support.builders import NOW, ago
 
 
 def test_the_transition_time_moves_only_with_the_status() -> None:

@@ -11,8 +11,8 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide, without_dataset
 from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Unavailable, World
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,

@@ -6,8 +6,8 @@ import pytest
 from lethe_operator.decide.policy_match import match, selects
 from lethe_operator.resources.vacuum_policy import Selector
 
-from tests.builders import ago
-from tests.unit.lethe_operator.builders import a_policy
+from tests.support.builders import ago
+from tests.support.resources import a_policy
 
 LABELS = {"team": "air", "tier": "gold"}
 

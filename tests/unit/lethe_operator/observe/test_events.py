@@ -13,8 +13,8 @@ from lethe_operator.observe.world import call_for_listing
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,

@@ -9,8 +9,8 @@ from lethe.ledger.parts import Interval
 from lethe_operator.decide.dataset import decide
 from lethe_operator.observe.ledgers import LedgerKeys, Lookup, asked_by
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffer,
     a_buffered,

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,12 @@ from lethe_operator.observe.listing import REST_AT_LEAST_SECONDS, SILENCE_SECOND
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 
-from tests.builders import NOW, a_batch, listed
-from tests.unit.lethe_operator.builders import a_dataset
+from tests.support.builders import NOW, a_batch, listed
+from tests.support.clock import ManualClock, wait_until
+from tests.support.resources import a_dataset
 
 ROOT = "s3://lake/buffer/flights"
 LIMIT_SECONDS = 20
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Gate:
@@ -68,8 +59,8 @@ class Gate:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(1000.0)
 
 
 @pytest.fixture
@@ -84,19 +75,13 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 @pytest.fixture
-def listings(clock: Clock) -> Listings:
+def listings(clock: ManualClock) -> Listings:
     """Nobody waits for a listing."""
     return Listings(clock, patience_seconds=0)
 
 
 def seen(listings: Listings, dataset: Dataset | None = None, run_ended: bool = False, **entries: Any) -> Any:
     return listings.digest(dataset or a_dataset(), entries, {}, run_ended)
-
-
-def eventually(said: Callable[[], bool]) -> bool:
-    """The threads of this process only: nothing is waited for but their turn."""
-    patience = threading.Event()
-    return any(said() or patience.wait(0.01) for _ in range(100 * LIMIT_SECONDS))
 
 
 def test_a_small_buffer_is_listed_while_its_reconcile_waits(tmp_path: Path) -> None:
@@ -112,11 +97,11 @@ def test_a_small_buffer_is_listed_while_its_reconcile_waits(tmp_path: Path) -> N
 
 
 def test_reconciles_go_on_with_the_last_digest_while_a_large_one_is_listed(
-    listings: Listings, gate: Gate, clock: Clock
+    listings: Listings, gate: Gate, clock: ManualClock
 ) -> None:
     assert isinstance(seen(listings), NotListed)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
     clock.now += REST_AT_LEAST_SECONDS
     before = seen(listings)
     gate.reached.acquire()
@@ -128,14 +113,14 @@ def test_reconciles_go_on_with_the_last_digest_while_a_large_one_is_listed(
     assert isinstance(seen(listings, other), NotListed)  # asked, not held up
     for _ in range(2):
         gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings, other), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings, other), BufferDigest), LIMIT_SECONDS)
 
 
-def test_a_long_listing_is_followed_by_a_longer_rest(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_a_long_listing_is_followed_by_a_longer_rest(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     seen(listings)
     clock.now += 40
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
     for _ in range(79):
         clock.now += 1
         seen(listings)
@@ -143,19 +128,19 @@ def test_a_long_listing_is_followed_by_a_longer_rest(listings: Listings, gate: G
     assert gate.listings == 1
     clock.now += 1
     seen(listings)
-    assert eventually(lambda: gate.listings == 2)
+    wait_until(lambda: gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
 
 
-def test_the_end_of_a_run_cuts_the_rest_short(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_the_end_of_a_run_cuts_the_rest_short(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     seen(listings)
     clock.now += 40
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
     seen(listings, run_ended=True)
 
-    assert eventually(lambda: gate.listings == 2)
+    wait_until(lambda: gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
 
 
@@ -166,7 +151,7 @@ def test_a_run_that_ends_during_a_listing_is_followed_by_another(listings: Listi
     seen(listings, run_ended=True)
     gate.through.release()
 
-    assert eventually(lambda: bool(seen(listings)) and gate.listings == 2)
+    wait_until(lambda: bool(seen(listings)) and gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
 
 
@@ -192,13 +177,13 @@ def test_a_listing_that_nobody_wants_stops(listings: Listings, gate: Gate, end: 
     assert gate.given <= 2 + (0 if end == "deleted" else 1000)
 
 
-def test_a_store_that_is_away_is_told_and_asked_again(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_a_store_that_is_away_is_told_and_asked_again(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     gate.error = ConnectionError("no route to s3")
     seen(listings)
     clock.now += 40
     gate.through.release()
 
-    assert eventually(lambda: isinstance(seen(listings), Unavailable))
+    wait_until(lambda: isinstance(seen(listings), Unavailable), LIMIT_SECONDS)
     away = seen(listings)
     assert (away.reason, away.transient) == ("StorageUnavailable", True)
     assert away.message == f"Buffer {ROOT}: ConnectionError: no route to s3. It is asked again."
@@ -207,10 +192,10 @@ def test_a_store_that_is_away_is_told_and_asked_again(listings: Listings, gate: 
     clock.now += REST_AT_LEAST_SECONDS
     seen(listings)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
 
-def test_a_store_that_hangs_is_told_while_it_hangs(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_a_store_that_hangs_is_told_while_it_hangs(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     """And is not asked a second time meanwhile."""
     seen(listings)
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
@@ -220,7 +205,7 @@ def test_a_store_that_hangs_is_told_while_it_hangs(listings: Listings, gate: Gat
 
     assert (away.reason, gate.listings) == ("StorageUnavailable", 1)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
 
 def expired(*ids: str) -> dict[str, Any]:
@@ -235,7 +220,7 @@ def test_what_may_be_deleted_is_handed_out_once(listings: Listings, gate: Gate) 
     seen(listings, **expired("A", "B"))
     gate.through.release()
     found: list[Any] = []
-    assert eventually(lambda: isinstance(found.append(seen(listings)) or found[-1], BufferDigest))
+    wait_until(lambda: isinstance(found.append(seen(listings)) or found[-1], BufferDigest), LIMIT_SECONDS)
 
     assert [b.id for b in found[-1].expired] == ["A", "B"]
     assert (seen(listings).expired, seen(listings).promoted) == ((), 2)
@@ -243,11 +228,11 @@ def test_what_may_be_deleted_is_handed_out_once(listings: Listings, gate: Gate) 
 
 
 def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
-    listings: Listings, gate: Gate, clock: Clock
+    listings: Listings, gate: Gate, clock: ManualClock
 ) -> None:
     seen(listings, **expired("A", "B"))
     gate.through.release()
-    assert eventually(lambda: listings.taken("ns/flights") is not None)
+    wait_until(lambda: listings.taken("ns/flights") is not None, LIMIT_SECONDS)
     clock.now += SWEEP_WITHIN_SECONDS + 1
 
     late = seen(listings)
@@ -258,7 +243,7 @@ def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
 
 @pytest.mark.parametrize("seconds", [0, 40])
 def test_the_end_of_a_listing_that_nobody_waited_for_is_told(
-    listings: Listings, gate: Gate, clock: Clock, seconds: float
+    listings: Listings, gate: Gate, clock: ManualClock, seconds: float
 ) -> None:
     """Or what it has found would wait for the next event; one that its reconcile waited for needs no other."""
     told: list[str] = []
@@ -272,12 +257,12 @@ def test_the_end_of_a_listing_that_nobody_waited_for_is_told(
     assert told == (["ns/flights"] if seconds else [])
 
 
-def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     seen(listings)
     clock.now += 40
     gate.through.release()
 
-    assert eventually(lambda: listings.taken("ns/flights") is not None)
+    wait_until(lambda: listings.taken("ns/flights") is not None, LIMIT_SECONDS)
     assert listings.taken("ns/flights") == (40, 4)
 
 
@@ -296,7 +281,7 @@ def ids(listings: Listings, **changes: Any) -> list[str]:
 def test_a_folder_that_was_looked_at_is_known_without_a_listing(listings: Listings, gate: Gate) -> None:
     seen(listings)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
     listings.note(a_dataset(), {"batch_id=C": a_batch_folder("C")}, {})
 
@@ -316,7 +301,7 @@ def test_a_folder_that_a_listing_may_have_passed_by_is_known_after_it(
         listings.note(a_dataset(), {f"batch_id={i}": a_batch_folder(i) for i in "AC"}, {})
     gate.through.release()
 
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
     assert ids(listings) == ["0", "A", "C"]
 
 
@@ -324,7 +309,7 @@ def test_a_folder_of_another_buffer_is_not_noted(listings: Listings, gate: Gate)
     """Its reader has not heard yet that the Dataset is another one."""
     seen(listings)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
     listings.note(a_dataset(buffer={"uri": f"{ROOT}-2"}), {"batch_id=C": a_batch_folder("C")}, {})
     listings.note(a_dataset("other"), {"batch_id=C": a_batch_folder("C")}, {})
@@ -332,29 +317,29 @@ def test_a_folder_of_another_buffer_is_not_noted(listings: Listings, gate: Gate)
     assert ids(listings) == ["A", "B"]
 
 
-def test_a_buffer_of_which_news_come_is_listed_seldom(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_a_buffer_of_which_news_come_is_listed_seldom(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     seen(listings)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
     clock.now += 899
 
     assert (ids(listings, rest_seconds=900), gate.listings) == (["A", "B"], 1)
     clock.now += 1
     ids(listings, rest_seconds=900)
-    assert eventually(lambda: gate.listings == 2)
+    wait_until(lambda: gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
 
 
-def test_unless_it_holds_more_than_a_listing_can_tell(listings: Listings, gate: Gate, clock: Clock) -> None:
+def test_unless_it_holds_more_than_a_listing_can_tell(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     dataset = a_dataset(consolidation={"maxBatchesPerRun": 1})
     seen(listings, dataset)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings, dataset), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings, dataset), BufferDigest), LIMIT_SECONDS)
     clock.now += REST_AT_LEAST_SECONDS
 
     listings.digest(dataset, {}, {}, run_ended=False, rest_seconds=900)
 
-    assert eventually(lambda: gate.listings == 2)
+    wait_until(lambda: gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
 
 
@@ -363,7 +348,7 @@ def test_what_is_settled_makes_room_for_what_comes(listings: Listings, gate: Gat
     dataset = a_dataset(consolidation={"maxBatchesPerRun": 2})
     seen(listings, dataset)
     gate.through.release()
-    assert eventually(lambda: isinstance(seen(listings, dataset), BufferDigest))
+    wait_until(lambda: isinstance(seen(listings, dataset), BufferDigest), LIMIT_SECONDS)
 
     listings.settle(dataset, {"A": a_batch("A"), "B": a_batch("B")})
     listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
@@ -383,7 +368,7 @@ def test_more_news_during_a_listing_than_are_remembered_are_made_up_for_by_anoth
     listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
     gate.through.release()
 
-    assert eventually(lambda: bool(seen(listings, dataset)) and gate.listings == 2)
+    wait_until(lambda: bool(seen(listings, dataset)) and gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
 
 
@@ -406,16 +391,16 @@ def test_only_a_listing_that_began_after_a_restatement_was_known_shows_what_came
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
     look("uid-erase")
     gate.through.release()
-    assert eventually(lambda: isinstance(listings.last(a_dataset()), BufferDigest))
+    wait_until(lambda: isinstance(listings.last(a_dataset()), BufferDigest), LIMIT_SECONDS)
     assert horizons(listings.last(a_dataset())) == {}
 
     look("uid-erase")
     gate.through.release()
-    assert eventually(lambda: horizons(listings.last(a_dataset())) == {"uid-erase": NOW})
-    assert eventually(lambda: (gate.through.release(), horizons(look("uid-other")))[1] == {"uid-other": NOW})
+    wait_until(lambda: horizons(listings.last(a_dataset())) == {"uid-erase": NOW}, LIMIT_SECONDS)
+    wait_until(lambda: (gate.through.release(), horizons(look("uid-other")))[1] == {"uid-other": NOW}, LIMIT_SECONDS)
 
 
-def test_a_horizon_stays_while_younger_batches_come(tmp_path: Path, clock: Clock) -> None:
+def test_a_horizon_stays_while_younger_batches_come(tmp_path: Path, clock: ManualClock) -> None:
     """Else a producer that never stops would keep an Erase from ever starting."""
     listings, dataset = Listings(clock), a_dataset(buffer={"uri": f"file://{tmp_path}"})
 

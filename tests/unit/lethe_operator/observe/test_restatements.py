@@ -17,9 +17,9 @@ from lethe_operator.observe.restatements import RestatementCache, RestatementsOf
 from lethe_operator.resources.common import is_newer
 from lethe_operator.resources.restatement import parse_restatement
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import a_restatement, a_restatement_body
-from tests.unit.lethe_operator.cluster import Client, Cluster
+from tests.support.builders import NOW, ago
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.resources import a_restatement, a_restatement_body
 
 ENDED = restatement_status.status(
     a_restatement(),
@@ -36,11 +36,11 @@ def names(found: RestatementsOfDataset) -> list[str]:
     return [r.meta.name for r in found.restatements]
 
 
-class Story:
+class WatchStory:
     """A server, whose watch tells of nothing unless `tell` is called, and what is known."""
 
     def __init__(self, *names: str) -> None:
-        self.server = Cluster()
+        self.server = FakeCluster()
         self.client = Client(self.server)
         self.known = RestatementCache()
         for name in names:
@@ -65,7 +65,7 @@ class Story:
 
 
 def test_a_namespace_is_listed_once_and_then_the_watch_is_believed() -> None:
-    story = Story("a", "b")
+    story = WatchStory("a", "b")
 
     first = story.found()
     story.tell(story.create("c"))
@@ -77,14 +77,14 @@ def test_a_namespace_is_listed_once_and_then_the_watch_is_believed() -> None:
 
 def test_what_the_watch_told_before_the_listing_is_no_reason_to_leave_it_out() -> None:
     """It tells of one after the other when the operator starts; a decision about some of them would be a wrong one."""
-    story = Story("a", "b")
+    story = WatchStory("a", "b")
     story.tell(story.server.get(RESTATEMENTS, "ns", "b"))
 
     assert sorted(names(story.found())) == ["a", "b"]
 
 
 def test_two_datasets_that_are_looked_at_together_are_one_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    story, other_asks = Story("a"), threading.Event()
+    story, other_asks = WatchStory("a"), threading.Event()
     pages = story.client.pages
 
     def slow(*arguments: Any) -> Any:
@@ -101,7 +101,7 @@ def test_two_datasets_that_are_looked_at_together_are_one_listing(monkeypatch: p
 
 
 def test_each_dataset_has_its_own() -> None:
-    story = Story("a")
+    story = WatchStory("a")
     story.create("other", datasetRef={"name": "trains"})
 
     assert (names(story.found()), names(story.found("trains"))) == (["a"], ["other"])
@@ -109,7 +109,7 @@ def test_each_dataset_has_its_own() -> None:
 
 
 def test_one_that_is_deleted_is_gone_and_its_successor_is_not() -> None:
-    story = Story("a")
+    story = WatchStory("a")
     old = story.server.get(RESTATEMENTS, "ns", "a")
     story.found()
     story.server.delete(RESTATEMENTS, "ns", "a")
@@ -125,7 +125,7 @@ def test_one_that_is_deleted_is_gone_and_its_successor_is_not() -> None:
 
 
 def test_what_the_operator_wrote_counts_at_once_and_is_no_news_when_the_watch_tells_it() -> None:
-    story = Story("a")
+    story = WatchStory("a")
     story.found()
     queued = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Queued"}}, "status")
     running = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Running"}}, "status")
@@ -139,7 +139,7 @@ def test_what_the_operator_wrote_counts_at_once_and_is_no_news_when_the_watch_te
 
 
 def test_the_answer_to_a_write_does_not_bring_back_what_was_deleted_meanwhile() -> None:
-    story = Story("a")
+    story = WatchStory("a")
     story.found()
     answer = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Queued"}}, "status")
 
@@ -150,7 +150,7 @@ def test_the_answer_to_a_write_does_not_bring_back_what_was_deleted_meanwhile() 
 
 
 def test_a_listing_finds_what_the_watch_forgot() -> None:
-    story = Story("a", "b", "c")
+    story = WatchStory("a", "b", "c")
     story.found()
     story.server.delete(RESTATEMENTS, "ns", "b")
     story.create("d")
@@ -166,7 +166,7 @@ def test_a_listing_finds_what_the_watch_forgot() -> None:
 def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page shows one that is deleted before it is taken in, and another shows one before it is changed; what is created behind
     the back of a page is in none."""
-    story = Story("a", "b")
+    story = WatchStory("a", "b")
     story.found()
 
     def pages(kind: ResourceKind, namespace: str) -> Iterator[Sequence[Document]]:
@@ -183,7 +183,7 @@ def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatc
 
 
 def test_one_that_cannot_be_read_is_told_until_it_can() -> None:
-    story = Story("a")
+    story = WatchStory("a")
     story.found()
     broken = story.server.patch(RESTATEMENTS, "ns", "a", {"spec": {"evictBySeconds": "soon"}})
     story.tell(broken)
@@ -205,7 +205,7 @@ def test_versions_are_compared_as_numbers(version: str, than: str, newer: bool) 
 
 
 def test_one_that_has_succeeded_is_no_longer_looked_at_unless_it_is_asked_for() -> None:
-    story = Story("a", "b")
+    story = WatchStory("a", "b")
     story.found()
     story.tell(story.end("a"))
 
@@ -215,7 +215,7 @@ def test_one_that_has_succeeded_is_no_longer_looked_at_unless_it_is_asked_for() 
 
 def test_one_whose_end_was_not_good_is_still_looked_at() -> None:
     """Its run may have committed after all, which the ledger tells later."""
-    story = Story("a")
+    story = WatchStory("a")
     failed = restatement_status.status(a_restatement(), Standing("Failed", "False", "R", "m", stalled=True), NOW)
     story.server.patch(RESTATEMENTS, "ns", "a", {"status": failed}, "status")
 
@@ -223,7 +223,7 @@ def test_one_whose_end_was_not_good_is_still_looked_at() -> None:
 
 
 def test_one_whose_spec_was_edited_since_is_looked_at_until_its_status_says_so() -> None:
-    story = Story("a")
+    story = WatchStory("a")
     story.end("a")
     edited = story.server.patch(
         RESTATEMENTS, "ns", "a", {"metadata": {"generation": 2}, "spec": {"ttlSecondsAfterFinished": 9}}
@@ -237,7 +237,7 @@ def test_one_whose_spec_was_edited_since_is_looked_at_until_its_status_says_so()
 
 
 def test_one_that_an_undo_names_is_looked_at() -> None:
-    story = Story("a", "b")
+    story = WatchStory("a", "b")
     story.end("a")
     story.end("b")
     story.create("undo", operation="Undo", batchIds=[], undoes={"name": "a"})
@@ -246,7 +246,7 @@ def test_one_that_an_undo_names_is_looked_at() -> None:
 
 
 def test_one_whose_time_to_live_is_over_is_looked_at_and_until_then_its_end_is_told() -> None:
-    story = Story()
+    story = WatchStory()
     for name, ttl in (("over", 100), ("later", 101), ("never", None)):
         story.create(name, **({} if ttl is None else {"ttlSecondsAfterFinished": ttl}))
         story.end(name)
@@ -260,7 +260,7 @@ def test_one_whose_time_to_live_is_over_is_looked_at_and_until_then_its_end_is_t
 def test_those_that_are_done_take_little_memory_and_no_time() -> None:
     """Whole, each takes 8 kB, and parsing it at each look 0.1 ms: 20,000 would take 160 MB and two seconds."""
     count, known = 4000, RestatementCache()
-    known.list(Cluster(), "ns")  # type: ignore[arg-type]
+    known.list(FakeCluster(), "ns")  # type: ignore[arg-type]
     tracemalloc.start()
     try:
         for n in range(count):
@@ -272,7 +272,7 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
         tracemalloc.stop()
     began = time.process_time()
     for _ in range(10):
-        found = known.of(Cluster(), "ns", "flights", NOW)  # type: ignore[arg-type]
+        found = known.of(FakeCluster(), "ns", "flights", NOW)  # type: ignore[arg-type]
     took = time.process_time() - began
 
     assert names(found) == ["open"]
@@ -284,7 +284,7 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
 def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
     count, known = 1000, RestatementCache()
-    known.list(Cluster(), "ns")  # type: ignore[arg-type]
+    known.list(FakeCluster(), "ns")  # type: ignore[arg-type]
     waits = restatement_status.status(a_restatement(), Standing("Queued", "Unknown", "Queued", "It waits."), NOW)
     sent = [
         json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))
@@ -312,7 +312,7 @@ def owed(reason: str, told: Any = None) -> dict[str, Any]:
 
 
 def test_one_that_has_succeeded_is_looked_at_again_when_its_erasure_stands_otherwise_than_it_says() -> None:
-    story = Story("a", "b", "c", "d")
+    story = WatchStory("a", "b", "c", "d")
     keys = {r.meta.name: r.key for r in story.found().restatements}
     reasons = {"a": "ErasureBlocked", "b": "ErasureBlocked", "c": "Erased", "d": "ErasureNotWatched"}
     for name, reason in reasons.items():
@@ -326,12 +326,12 @@ def test_one_that_has_succeeded_is_looked_at_again_when_its_erasure_stands_other
     assert owing(story, {keys["b"]: same}) == ["a"]  # no obligation any more: it was verified, or undone
 
 
-def owing(story: Story, told: dict[str, str]) -> list[str]:
+def owing(story: WatchStory, told: dict[str, str]) -> list[str]:
     return [r.meta.name for r in story.known.owing("ns", "flights", told)]
 
 
 def test_one_that_is_done_with_or_gone_is_not_looked_at() -> None:
-    story = Story("a", "b")
+    story = WatchStory("a", "b")
     for name in ("a", "b"):
         story.tell(story.server.patch(RESTATEMENTS, "ns", name, {"status": owed("RowsInTable")}, "status"))
     before = owing(story, {})
@@ -362,7 +362,7 @@ def test_thousands_that_have_succeeded_are_not_unpacked_to_see_how_their_erasure
 
 
 def test_the_time_to_live_of_one_whose_rows_are_still_to_go_does_not_begin() -> None:
-    story = Story()
+    story = WatchStory()
     for name, reason in (("a", "RowsInTable"), ("b", "Erased")):
         story.create(name, ttlSecondsAfterFinished=0)
         story.server.patch(RESTATEMENTS, "ns", name, {"status": owed(reason)}, "status")

@@ -14,8 +14,8 @@ from lethe_operator.resources.dataset import RunTemplate
 from lethe_operator.resources.observed import Attempt, AttemptState, Run
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import a_consolidation, a_result
+from tests.support.builders import NOW, ago
+from tests.support.resources import a_consolidation, a_result
 
 SPEC = a_consolidation()
 PREFIX = SPEC.run_id[:12]

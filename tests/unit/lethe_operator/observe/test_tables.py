@@ -15,8 +15,8 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import Unavailable
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from tests.builders import a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago, as_delta
-from tests.unit.lethe_operator.builders import a_dataset
+from tests.support.builders import a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago, as_delta
+from tests.support.resources import a_dataset
 
 IO = PyArrowFileIO()
 

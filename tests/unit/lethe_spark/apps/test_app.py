@@ -17,7 +17,7 @@ from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 
-from tests.builders import a_run
+from tests.support.builders import a_run
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.restatement.id_list import parse_ids
 from lethe_spark.commit.id_lists import with_ids
 
-from tests.builders import a_request
+from tests.support.builders import a_request
 
 
 def by_list(path: Path, name: str = "listed", **changes: object) -> RestatementRequest:

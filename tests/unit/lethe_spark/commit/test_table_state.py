@@ -10,7 +10,7 @@ from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.ledger_store.store import Loaded
 from lethe_spark.commit.table_state import Base
 
-from tests.builders import FIELD, RUN, a_history, a_snapshot
+from tests.support.builders import FIELD, RUN, a_history, a_snapshot
 
 CARRIER = a_snapshot(1, ledger="L1", lethe__run_id=RUN, lethe__foreign_files="false")
 

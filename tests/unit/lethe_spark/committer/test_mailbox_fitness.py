@@ -5,7 +5,7 @@ from lethe.contract.run import Replacement, RestatementSpec, RowsRef, RunKind, R
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
 from lethe_spark.jvm.standalone_jvm import patient
 
-from tests.builders import a_request, a_run
+from tests.support.builders import a_request, a_run
 
 REVERT = a_request("revert", batch_ids=["A"])
 UNDO = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0")

@@ -16,8 +16,8 @@ from lethe_spark.committer.heartbeat import (
     renewal,
 )
 
-from tests import api_server
-from tests.api_server import LEASES, ApiServer
+from tests.support import api_server
+from tests.support.api_server import LEASES, ApiServer
 
 NAME = "lethe-committer"
 

@@ -9,9 +9,9 @@ from lethe_spark.committer import reports
 from lethe_spark.committer.reports import Reporting
 from lethe_spark.run.kube import ApiError, StatusConfigMap
 
-from tests import api_server
-from tests.api_server import ApiServer
-from tests.builders import a_run
+from tests.support import api_server
+from tests.support.api_server import ApiServer
+from tests.support.builders import a_run
 
 NAME, PREFIX = "flights-runs", "0123456789ab"
 

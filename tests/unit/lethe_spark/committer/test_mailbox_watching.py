@@ -9,8 +9,8 @@ from time import monotonic
 import pytest
 from lethe_spark.committer.watching import Watching
 
-from tests import api_server
-from tests.api_server import ApiServer
+from tests.support import api_server
+from tests.support.api_server import ApiServer
 
 BOX = "lethe-committer"
 

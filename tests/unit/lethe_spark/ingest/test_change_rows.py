@@ -11,7 +11,7 @@ from lethe_spark.ingest.buffer_store import BadFile, FileTask
 from lethe_spark.ingest.change_rows import Keyed, decoded, encoded
 from lethe_spark.ingest.fitting import Fitting
 
-from tests.unit.lethe_spark.ingest.reading import FORMATS, SCHEMA, Heard, some_rows, written
+from tests.support.buffer_formats import FORMATS, SCHEMA, Heard, some_rows, written
 
 TABLE = pa.schema([("v", pa.int64()), ("name", pa.string()), ("batch_id", pa.string())])
 FITTING = Fitting("batch_id", frozenset({"name"}), False, TABLE)

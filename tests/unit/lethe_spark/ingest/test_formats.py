@@ -16,7 +16,7 @@ import pytest
 from lethe.storage.buffer import FileStore
 from lethe_spark.ingest.buffer_store import FileTask
 
-from tests.unit.lethe_spark.ingest.reading import FORMATS, avro, columns, read, read_tasks, some_rows, written
+from tests.support.buffer_formats import FORMATS, avro, columns, read, read_tasks, some_rows, written
 
 MOMENT = datetime(2013, 1, 1, 10, 0, 0, 123456, UTC)
 

@@ -9,7 +9,7 @@ from lethe_spark.jobs.restatement.changes import key_columns, keyed_of
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StringType, StructType
 
-from tests.builders import a_change, a_replay, a_request
+from tests.support.builders import a_change, a_replay, a_request
 
 PLACE = StructType(NestedField(8, "x", LongType()))
 SCHEMA = Schema(

@@ -12,7 +12,7 @@ from lethe_spark.ingest.evolving import as_columns
 from lethe_spark.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare, plan_evolution
 from pyspark.sql.types import StructType
 
-from tests.unit.lethe_spark.ingest.reading import FORMATS, read, some_rows, written
+from tests.support.buffer_formats import FORMATS, read, some_rows, written
 
 TABLE = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
 REFUSE = Rules("batch_id", required=frozenset({"v"}))

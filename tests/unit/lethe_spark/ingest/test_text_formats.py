@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, DateType, IntegerType, MapType, StringType, StructType
 
-from tests.unit.lethe_spark.ingest.reading import columns, read, some_rows, written
+from tests.support.buffer_formats import columns, read, some_rows, written
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from lethe.base.errors import TransientError
 from lethe_spark.run import rpc_secret
 from lethe_spark.run.rpc_secret import DRIVER_FILE, provide
 
-from tests.api_server import NAMESPACE, ApiServer, running
+from tests.support.api_server import NAMESPACE, ApiServer, running
 
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 NAME = "flights-0123-1-rpc"

@@ -6,8 +6,8 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.resources.observed import AttemptState
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import a_batch, a_ledger, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import a_batch, a_ledger, ago
+from tests.support.resources import (
     a_buffered,
     a_consolidation,
     a_policy,

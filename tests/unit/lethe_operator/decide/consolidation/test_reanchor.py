@@ -12,8 +12,8 @@ from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, CommitterView, Run, TableView, Unavailable, World
 
-from tests.builders import NOW, a_ledger, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,

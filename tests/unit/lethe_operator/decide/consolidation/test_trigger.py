@@ -16,8 +16,8 @@ from lethe_operator.decide.runs.retry import GivenUp
 from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Unavailable, World
 
-from tests.builders import NOW, a_batch, a_ledger, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffer,
     a_buffered,

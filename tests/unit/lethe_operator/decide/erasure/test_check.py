@@ -17,8 +17,8 @@ from lethe_operator.metrics import numbers_of
 from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import FIELD, NOW, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import FIELD, NOW, a_ledger, a_request_entry, ago
+from tests.support.resources import (
     SETTINGS,
     a_dataset,
     a_policy,

@@ -11,11 +11,11 @@ from lethe.ledger.ledger import Delta
 from lethe_operator.kube import RESTATEMENTS, NotFound
 from lethe_operator.resources.restatement import parse_restatement
 
-from tests.builders import NOW, RUN, a_request_entry
-from tests.unit.lethe.lake import SCHEMA, summary_of
-from tests.unit.lethe_operator.builders import a_restatement_body, condition
-from tests.unit.lethe_operator.cluster import Client
-from tests.unit.lethe_operator.small_lake import FLIGHTS, SmallLake
+from tests.support.builders import NOW, RUN, a_request_entry
+from tests.support.fake_cluster import Client
+from tests.support.resources import a_restatement_body, condition
+from tests.support.small_lake import FLIGHTS, SmallLake
+from tests.support.tables import SCHEMA, summary_of
 
 SPEC: dict[str, Any] = {"operation": "Erase", "batchIds": ["A"], "ttlSecondsAfterFinished": 0}
 KEY = parse_restatement(a_restatement_body("erase", **SPEC)).key

@@ -19,8 +19,8 @@ from lethe_operator.resources.observed import AttemptState, NoTable, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW, a_ledger
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,
@@ -34,7 +34,7 @@ from tests.unit.lethe_operator.builders import (
     condition,
     message,
 )
-from tests.unit.lethe_operator.small_lake import SmallLake
+from tests.support.small_lake import SmallLake
 
 INSIDE: dict[str, Any] = {  # all that a_dataset() names, and where a_table() lies
     "catalogs": ["main"],

@@ -14,9 +14,9 @@ from lethe_operator.kube import DATASETS, JOBS
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 
-from tests.unit.lethe.lake import new_table, rows
-from tests.unit.lethe_operator.builders import a_world
-from tests.unit.lethe_operator.small_lake import SmallLake, claimed_table, eager_dataset, put_batches
+from tests.support.resources import a_world
+from tests.support.small_lake import SmallLake, claimed_table, eager_dataset, put_batches
+from tests.support.tables import new_table, rows
 
 SECRET = "eyJhbGciOiJSUzI1NiJ9"
 

@@ -7,8 +7,8 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, LostLedger, Run
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_dataset,

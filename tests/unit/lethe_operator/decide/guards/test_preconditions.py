@@ -8,8 +8,8 @@ from lethe_operator.resources.boundaries import parse_boundaries
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings, pod_template_of
 
-from tests.builders import ago
-from tests.unit.lethe_operator.builders import SETTINGS, a_dataset, a_table, a_world
+from tests.support.builders import ago
+from tests.support.resources import SETTINGS, a_dataset, a_table, a_world
 
 CREATE = {"catalog": "main", "name": "air.flights", "create": {"schema": "id INT"}}
 FOREIGN = {"claim": None, "prepared": False}

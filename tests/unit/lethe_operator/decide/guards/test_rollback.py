@@ -13,8 +13,8 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, NoTable, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_history, a_ledger, a_request_entry, a_snapshot, ago
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,

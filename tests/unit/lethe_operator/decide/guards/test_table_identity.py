@@ -13,17 +13,8 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_history, a_ledger, a_request_entry, a_snapshot
-from tests.unit.lethe_operator.builders import (
-    SETTINGS,
-    a_buffered,
-    a_dataset,
-    a_restatement,
-    a_table,
-    a_world,
-    condition,
-    message,
-)
+from tests.support.builders import NOW, a_history, a_ledger, a_request_entry, a_snapshot
+from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_restatement, a_table, a_world, condition, message
 
 OLD, NEW = "11111111-old", "22222222-new"
 CREATE = {"catalog": "main", "name": "air.flights", "create": {"schema": "v int"}}

@@ -15,8 +15,8 @@ from lethe_operator.decide.restatement.run_outcomes import Trials
 from lethe_operator.resources.observed import AttemptState, NoTable, Run, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
+from tests.support.resources import (
     SETTINGS,
     a_dataset,
     a_replay,

@@ -12,8 +12,8 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger, a_request_entry
+from tests.support.resources import (
     SETTINGS,
     a_dataset,
     a_group,
@@ -34,7 +34,7 @@ def requests(count: int) -> list[Restatement]:
 
 
 @dataclass
-class Story:
+class BisectionStory:
     """Runs as they come, each of which fails if it holds one of the bad ones, and commits else. It takes 30 seconds."""
 
     restatements: list[Restatement]
@@ -90,7 +90,7 @@ class Story:
 def test_a_request_that_kills_its_run_is_alone_after_log_n_failures_and_the_others_are_done(
     count: int, bad: int
 ) -> None:
-    story = Story(requests(count), {f"ns/r{bad:04}"})
+    story = BisectionStory(requests(count), {f"ns/r{bad:04}"})
 
     for _ in range(100):
         if len(story.done) == count - 1 and story.failures[-1] == 1:
@@ -107,7 +107,7 @@ def test_a_request_that_kills_its_run_is_alone_after_log_n_failures_and_the_othe
 
 
 def test_two_of_them_are_found_as_well() -> None:
-    story = Story(requests(64), {"ns/r0003", "ns/r0050"})
+    story = BisectionStory(requests(64), {"ns/r0003", "ns/r0050"})
 
     for _ in range(200):
         if len(story.done) == 62 and story.failures[-2:] == [1, 1]:
@@ -119,7 +119,7 @@ def test_two_of_them_are_found_as_well() -> None:
 
 
 def test_what_comes_meanwhile_is_not_drawn_into_it() -> None:
-    story = Story(requests(32), {"ns/r0000"})
+    story = BisectionStory(requests(32), {"ns/r0000"})
     for _ in range(20):
         if len(story.failures) == 3:
             break
@@ -137,7 +137,7 @@ def test_what_comes_meanwhile_is_not_drawn_into_it() -> None:
 
 
 def test_the_bad_one_is_tried_again_with_growing_pauses_once_it_is_alone() -> None:
-    story = Story(requests(2), {"ns/r0000"})
+    story = BisectionStory(requests(2), {"ns/r0000"})
     for _ in range(100):
         if story.failures[-2:] == [1, 1]:
             break
@@ -160,7 +160,7 @@ def test_the_bad_one_is_tried_again_with_growing_pauses_once_it_is_alone() -> No
 )
 def test_what_lies_outside_of_a_run_halves_no_group(fails: dict[str, Any]) -> None:
     """The same would happen to any part of it."""
-    story = Story(requests(16), {"ns/r0000"}, fails)
+    story = BisectionStory(requests(16), {"ns/r0000"}, fails)
 
     for _ in range(12):
         story.step()
@@ -181,7 +181,7 @@ def test_what_lies_outside_of_a_run_halves_no_group(fails: dict[str, Any]) -> No
     ids=["it crashed", "out of memory", "too long", "an error nobody thought of", "Spark failed"],
 )
 def test_what_a_smaller_group_may_be_spared_halves_it(fails: dict[str, Any]) -> None:
-    story = Story(requests(16), {"ns/r0000"}, fails)
+    story = BisectionStory(requests(16), {"ns/r0000"}, fails)
 
     for _ in range(12):
         story.step()
@@ -191,7 +191,7 @@ def test_what_a_smaller_group_may_be_spared_halves_it(fails: dict[str, Any]) -> 
 
 def test_an_edited_dataset_is_tried_with_the_whole_group_again() -> None:
     """With more memory, say."""
-    story = Story(requests(16), {"ns/r0000"}, {"exit_code": 137, "oom": True})
+    story = BisectionStory(requests(16), {"ns/r0000"}, {"exit_code": 137, "oom": True})
     for _ in range(100):
         if len(story.failures) == 2:
             break
@@ -209,7 +209,7 @@ def test_an_edited_dataset_is_tried_with_the_whole_group_again() -> None:
 def test_what_a_run_says_of_itself_for_good_is_said_of_all_its_members() -> None:
     """A request that is refused has an answer of its own; this is about the Dataset or the table."""
     result = a_result(a_group(), "Failed", reason="BatchColumnMissing", message="no column", permanent=True)
-    story = Story(requests(4), {"ns/r0000"}, {"exit_code": 10, "result": result})
+    story = BisectionStory(requests(4), {"ns/r0000"}, {"exit_code": 10, "result": result})
     story.step()
 
     statuses = story.decided().restatement_statuses

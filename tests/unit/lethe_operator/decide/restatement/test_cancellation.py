@@ -10,8 +10,8 @@ from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.resources.observed import AttemptState, Run, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import a_group, a_restatement, a_run, a_table, an_attempt, condition, message
+from tests.support.builders import NOW, a_ledger, a_request_entry, ago
+from tests.support.resources import a_group, a_restatement, a_run, a_table, an_attempt, condition, message
 from tests.unit.lethe_operator.queueing import R, decided, ended, members, seen
 
 # One hour old, as everything here.

@@ -8,8 +8,8 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry
+from tests.support.resources import (
     SETTINGS,
     a_dataset,
     a_group,

@@ -16,8 +16,9 @@ from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.resources.observed import AttemptState, NotListed
 from lethe_operator.resources.restatement import NoList, Restatement
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.resources import (
     a_group,
     a_replay,
     a_restatement,
@@ -28,7 +29,6 @@ from tests.unit.lethe_operator.builders import (
     condition,
     message,
 )
-from tests.unit.lethe_operator.cluster import Client, Cluster
 from tests.unit.lethe_operator.queueing import R, decided, ended, members, seen
 
 URI = "s3://lake/ids.txt"
@@ -57,7 +57,7 @@ def listing(r: Restatement, *ids: str) -> Restatement:
 
 @pytest.fixture
 def client() -> Client:
-    return Client(Cluster())
+    return Client(FakeCluster())
 
 
 LABELS = {"lethe.dev/batch-ids": "true"}

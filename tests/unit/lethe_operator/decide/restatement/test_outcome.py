@@ -8,8 +8,8 @@ from lethe.contract.result import RequestResult
 from lethe_operator.decide.actions import Actions
 from lethe_operator.resources.observed import AttemptState
 
-from tests.builders import NOW, a_ledger, a_request_entry
-from tests.unit.lethe_operator.builders import a_group, a_restatement, a_result, a_run, a_table, an_attempt, condition
+from tests.support.builders import NOW, a_ledger, a_request_entry
+from tests.support.resources import a_group, a_restatement, a_result, a_run, a_table, an_attempt, condition
 from tests.unit.lethe_operator.queueing import R, came, decided, ended, members
 
 

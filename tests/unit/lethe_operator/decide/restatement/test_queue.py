@@ -11,8 +11,8 @@ from lethe_operator.decide.restatement import queue as groups
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_batch, a_ledger
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_dataset,

@@ -19,8 +19,9 @@ from lethe_operator.resources.observed import AttemptState, CommitterView, NotLi
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW, a_batch, a_ledger, a_request_entry
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry
+from tests.support.fake_cluster import FakeCluster
+from tests.support.resources import (
     SETTINGS,
     a_buffer,
     a_buffered,
@@ -35,7 +36,6 @@ from tests.unit.lethe_operator.builders import (
     condition,
     message,
 )
-from tests.unit.lethe_operator.cluster import Cluster
 from tests.unit.lethe_operator.queueing import members
 
 COLUMN, SECRET = "tailnum", "erase-request-17"
@@ -266,7 +266,7 @@ def test_only_the_secrets_that_the_chart_allows_may_be_named(
 
 
 def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_secret_keeps_it_from_nothing() -> None:
-    server = Cluster()
+    server = FakeCluster()
     (wanted,) = decided(an_erase("one"), an_erase("two", secret="erase-18"), a_restatement("other")).launches
 
     prepared = prepare(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
@@ -293,7 +293,7 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
 
 
 def test_a_run_that_erases_nothing_mounts_nothing() -> None:
-    server = Cluster()
+    server = FakeCluster()
     (wanted,) = decided(a_restatement()).launches
 
     launch(server, prepare(server, a_dataset(), wanted, a_table(), SETTINGS), SETTINGS)  # type: ignore[arg-type]

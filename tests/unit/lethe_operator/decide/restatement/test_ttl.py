@@ -11,9 +11,9 @@ from lethe_operator.kube import RESTATEMENTS
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import a_restatement, a_restatement_body, a_table
-from tests.unit.lethe_operator.cluster import Client, Cluster
+from tests.support.builders import NOW, a_ledger, a_request_entry, ago
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.resources import a_restatement, a_restatement_body, a_table
 from tests.unit.lethe_operator.queueing import decided
 
 
@@ -72,7 +72,7 @@ def test_it_is_looked_at_when_the_next_ones_time_is_over() -> None:
 
 def test_no_more_are_unpacked_at_one_look_than_are_deleted() -> None:
     """Of a hundred thousand that have succeeded, what is kept of each is small because it is packed."""
-    server, known = Cluster(), RestatementCache()
+    server, known = FakeCluster(), RestatementCache()
     for n in range(DELETED_AT_ONCE + 50):
         server.create(
             RESTATEMENTS, "ns", a_restatement_body(f"r{n:04}", status=status(n + 1), ttlSecondsAfterFinished=0)

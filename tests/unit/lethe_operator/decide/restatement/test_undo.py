@@ -10,8 +10,8 @@ from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger, a_request_entry, ago
+from tests.support.resources import (
     SETTINGS,
     a_dataset,
     a_restatement,

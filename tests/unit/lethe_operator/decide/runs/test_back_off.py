@@ -14,8 +14,8 @@ from lethe_operator.observe.runs import attempt_of
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, Run
 from lethe_operator.resources.restatement import Restatement
 
-from tests.builders import NOW, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger, a_request_entry, ago
+from tests.support.resources import (
     SETTINGS,
     a_group,
     a_restatement,

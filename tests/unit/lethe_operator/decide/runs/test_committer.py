@@ -17,8 +17,9 @@ from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Run
 from lethe_operator.settings import CommitterSettings, Settings
 
-from tests.builders import NOW, a_ledger, a_request_entry, ago
-from tests.unit.lethe_operator.builders import (
+from tests.support.builders import NOW, a_ledger, a_request_entry, ago
+from tests.support.fake_cluster import FakeCluster
+from tests.support.resources import (
     SETTINGS,
     a_buffered,
     a_consolidation,
@@ -33,7 +34,6 @@ from tests.unit.lethe_operator.builders import (
     an_attempt,
     condition,
 )
-from tests.unit.lethe_operator.cluster import Cluster
 from tests.unit.lethe_operator.queueing import R, members
 
 ALIVE = CommitterView(alive=True)
@@ -204,19 +204,19 @@ def test_a_cancelled_one_is_told_its_outcome_when_the_committer_has_ended() -> N
 # --- what it says ----------------------------------------------------------------------------------------------------
 
 
-def started(server: Cluster, spec: RunSpec) -> None:
+def started(server: FakeCluster, spec: RunSpec) -> None:
     server.create(CONFIG_MAPS, "ns", {"metadata": {"namespace": "ns", "name": "lethe-committer"}})
     dispatch(server, Launch(spec, 0, 3, "a test", "uid-r0", True), a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
 
 
-def attempts(server: Cluster, view: CommitterView | None) -> list[Attempt]:
+def attempts(server: FakeCluster, view: CommitterView | None) -> list[Attempt]:
     data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
     inline = Documents(lambda _: pytest.fail("nothing lies beside the table"))
     return [a for r in runs_of("uid-flights", (), (), data, inline, view) for a in r.attempts]
 
 
 def test_what_was_asked_for_is_under_way_until_its_result_is_there() -> None:
-    server, spec = Cluster(), a_group(R[0])
+    server, spec = FakeCluster(), a_group(R[0])
     started(server, spec)
 
     (attempt,) = attempts(server, ALIVE)
@@ -230,7 +230,7 @@ def test_what_was_asked_for_is_under_way_until_its_result_is_there() -> None:
 
 
 def test_it_has_failed_once_nobody_is_there_and_nothing_lies_in_the_mailbox() -> None:
-    server, spec = Cluster(), a_group(R[0])
+    server, spec = FakeCluster(), a_group(R[0])
     started(server, spec)
     key = names.key_prefix(spec.run_id)
 
@@ -240,7 +240,7 @@ def test_it_has_failed_once_nobody_is_there_and_nothing_lies_in_the_mailbox() ->
 
 
 def test_the_mailbox_says_where_the_run_is_and_is_put_right_as_often_as_one_likes() -> None:
-    server, spec = Cluster(), a_group(R[0])
+    server, spec = FakeCluster(), a_group(R[0])
     started(server, spec)
     mailbox = server.get(CONFIG_MAPS, "ns", "lethe-committer")["data"]
 
@@ -256,7 +256,7 @@ def test_the_mailbox_says_where_the_run_is_and_is_put_right_as_often_as_one_like
 
 def test_it_may_report_into_the_datasets_config_map_and_do_nothing_else_there() -> None:
     """A Dataset's own account may start pods."""
-    server = Cluster()
+    server = FakeCluster()
     started(server, a_group(R[0]))
 
     bound = {b["metadata"]["name"]: b["subjects"] for b in server.list(ROLE_BINDINGS, "ns")}
@@ -285,7 +285,7 @@ def test_it_may_report_into_the_datasets_config_map_and_do_nothing_else_there() 
     ids=["renewed", "not any more", "let go", "never held"],
 )
 def test_a_committer_is_there_while_it_renews_its_lease(lease: dict[str, Any], alive: bool) -> None:
-    server = Cluster(
+    server = FakeCluster(
         (LEASES, {"metadata": {"namespace": "ns", "name": "lethe-committer"}, "spec": lease}),
         (CONFIG_MAPS, {"metadata": {"namespace": "ns", "name": "lethe-committer"}, "data": {"k": "v"}}),
     )

@@ -13,8 +13,8 @@ from lethe_operator.resources.members import SharedJob
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.settings import SharedRuns
 
-from tests.builders import NOW, ago
-from tests.unit.lethe_operator.builders import a_buffered, a_consolidation, a_dataset, a_run, a_vacuum, an_attempt
+from tests.support.builders import NOW, ago
+from tests.support.resources import a_buffered, a_consolidation, a_dataset, a_run, a_vacuum, an_attempt
 
 LIMITS = SharedRuns(enabled=True, gather_seconds=5, max_datasets=3, max_bytes_per_dataset=64 * MIB)
 

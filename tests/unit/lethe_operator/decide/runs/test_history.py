@@ -6,8 +6,8 @@ import pytest
 from lethe.contract.result import ErasureOutcome, RunResult, VacuumPlanned
 from lethe_operator.decide.runs.history import outcome
 
-from tests.builders import NOW
-from tests.unit.lethe_operator.builders import a_result, a_vacuum
+from tests.support.builders import NOW
+from tests.support.resources import a_result, a_vacuum
 
 PURGED = "2 tombstones purged, 1 files rewritten, 0 files deleted, 3 snapshots expired"
 

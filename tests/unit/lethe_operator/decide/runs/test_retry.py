@@ -7,8 +7,8 @@ from lethe_operator.decide.runs.failures import back_off_seconds
 from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, judge
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures
 
-from tests.builders import ago
-from tests.unit.lethe_operator.builders import SETTINGS, a_consolidation, a_result, a_run, an_attempt
+from tests.support.builders import ago
+from tests.support.resources import SETTINGS, a_consolidation, a_result, a_run, an_attempt
 
 SPEC = a_consolidation()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from lethe_operator.resources.observed import AttemptState, Unavailable
 
-from tests.unit.lethe_operator.builders import (
+from tests.support.resources import (
     a_consolidation,
     a_dataset,
     a_restatement,

@@ -21,7 +21,7 @@ from lethe_operator.kube import (
 from lethe_operator.resources.members import ANNOTATION_MEMBERS, member_label, members_of, needed_by
 from pyiceberg.catalog import Catalog
 
-from tests.unit.lethe_operator.cluster import Client, Cluster
+from tests.support.fake_cluster import Client, FakeCluster
 from tests.unit.lethe_operator.tenant import Tenant
 
 
@@ -89,7 +89,7 @@ def test_a_shared_driver_has_rights_in_its_members_config_maps_for_as_long_as_it
 
 def test_an_operator_that_dies_while_it_deletes_a_shared_job_deletes_the_rights_first() -> None:
     """What is left then is the Job, which the next one finds and deletes."""
-    client = Client(Cluster())
+    client = Client(FakeCluster())
 
     delete_shared(client, "ns", "shared-1")  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from lethe.contract.run import VacuumSpec
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.restatement import parse_restatement
 
-from tests.unit.lethe_operator.builders import a_buffered, a_dataset, a_restatement
+from tests.support.resources import a_buffered, a_dataset, a_restatement
 
 EXAMPLES = Path(__file__).parents[5] / "examples/flights"
 

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-from tests.builders import a_ledger, ago
-from tests.unit.lethe_operator.builders import a_policy
-from tests.unit.lethe_operator.vacuuming import GIB, Story, a_plan
+from tests.support.builders import a_ledger, ago
+from tests.support.resources import a_policy
+from tests.unit.lethe_operator.vacuuming import GIB, VacuumStory, a_plan
 
 MANUAL = a_policy(approval="Manual")
 MORE = a_ledger("A", "B", "C", "D", "E")
 
 
-def planned(policy: VacuumPolicy = MANUAL, **changes: Any) -> Story:
+def planned(policy: VacuumPolicy = MANUAL, **changes: Any) -> VacuumStory:
     """One whose plan d1 waits for approval."""
-    story = Story((policy,), **changes)
+    story = VacuumStory((policy,), **changes)
     assert story.start().plan_only
     story.wait(minutes=1)
     story.end("Planned", plan=a_plan("d1", files_left=1, bytes_left=GIB))
@@ -24,12 +24,12 @@ def planned(policy: VacuumPolicy = MANUAL, **changes: Any) -> Story:
     return story
 
 
-def approve(story: Story, digest: str) -> None:
+def approve(story: VacuumStory, digest: str) -> None:
     story.annotations = {**story.annotations, "lethe.dev/approve": digest}
 
 
 def test_a_due_vacuum_is_only_planned() -> None:
-    spec = Story((MANUAL,)).start()
+    spec = VacuumStory((MANUAL,)).start()
 
     assert (spec.plan_only, spec.approved_plan) == (True, "")
 
@@ -53,7 +53,7 @@ def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
 
 
 def test_who_waits_for_an_approval_is_told_by_an_event() -> None:
-    story = Story((MANUAL,))
+    story = VacuumStory((MANUAL,))
     story.start()
     story.end("Planned", plan=a_plan("d1"))
 
@@ -177,7 +177,7 @@ def test_what_is_not_due_any_more_needs_no_approval_and_its_plan_is_shown_no_lon
 
 
 def test_a_plan_that_finds_nothing_is_not_made_again_and_again() -> None:
-    story = Story((MANUAL,))
+    story = VacuumStory((MANUAL,))
     for _ in story.every(10, until=story.now + timedelta(hours=12)):
         story.commit()
         if story.decide().launch is not None:
@@ -232,7 +232,7 @@ def test_an_approval_that_is_taken_back_stops_the_retries_and_can_be_given_again
 
 
 def test_a_vacuum_that_was_started_before_an_approval_was_asked_for_is_not_tried_again_without_one() -> None:
-    story = Story((a_policy(),))
+    story = VacuumStory((a_policy(),))
     story.start()
     story.fail()
     story.policies = (MANUAL,)
@@ -252,7 +252,7 @@ def test_a_manual_policy_that_becomes_automatic_purges() -> None:
 
 def test_what_the_annotation_asks_for_has_to_be_approved_too() -> None:
     """Who may annotate could approve as well, but then knows what goes."""
-    story = Story((MANUAL,), a_ledger("A"), annotations={"lethe.dev/vacuum-now": "batches=A"})
+    story = VacuumStory((MANUAL,), a_ledger("A"), annotations={"lethe.dev/vacuum-now": "batches=A"})
     first = story.start()
     story.end("Planned", plan=a_plan("d7"))
     story.decide()

@@ -16,11 +16,11 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.work_queue import Key
 from pyiceberg.catalog import Catalog
 
-from tests.builders import NOW, a_ledger, a_tombstone, ago
-from tests.unit.lethe.lake import revert
-from tests.unit.lethe_operator.builders import a_dataset, a_policy
+from tests.support.builders import NOW, a_ledger, a_tombstone, ago
+from tests.support.resources import a_dataset, a_policy
+from tests.support.tables import revert
 from tests.unit.lethe_operator.tenant import Tenant, Unreliable
-from tests.unit.lethe_operator.vacuuming import Story
+from tests.unit.lethe_operator.vacuuming import VacuumStory
 
 ONE = a_policy(limits={"concurrentRuns": 1})
 TWO = a_policy(limits={"concurrentRuns": 2})
@@ -47,9 +47,9 @@ def ended(name: str, minutes_ago: float) -> VacuumJob:
 
 def decided(
     policy: VacuumPolicy, *others: Dataset, jobs: tuple[VacuumJob, ...] = (), since: float | None = None
-) -> Story:
+) -> VacuumStory:
     """What is decided about flights, which is due, and waits since so many minutes."""
-    story = Story((policy,), neighbours=others, vacuums=jobs)
+    story = VacuumStory((policy,), neighbours=others, vacuums=jobs)
     if since is not None:
         story.status = {"vacuum": {"waitingSince": ago(minutes=since).isoformat()}}
     story.decide()
@@ -97,7 +97,7 @@ def test_an_evict_by_goes_before_who_has_waited_longer() -> None:
     story = decided(ONE, waiting("a", 1, "EvictByNear"), since=90)
 
     assert story.launched == []
-    due = Story((ONE,), a_ledger(a_tombstone("A", evict_by=NOW)), neighbours=(waiting("a", 90),))
+    due = VacuumStory((ONE,), a_ledger(a_tombstone("A", evict_by=NOW)), neighbours=(waiting("a", 90),))
     assert due.decide().launch is not None
 
 
@@ -125,7 +125,7 @@ def test_who_does_not_take_its_turn_keeps_no_other() -> None:
 )
 def test_some_who_wait_do_not_count(one: Dataset) -> None:
     sea = a_policy("sea", datasetSelector={"matchLabels": {"team": "sea"}})
-    story = Story((ONE, sea), neighbours=(one,), vacuums=(ended("b", 1),))
+    story = VacuumStory((ONE, sea), neighbours=(one,), vacuums=(ended("b", 1),))
 
     assert story.decide().launch is not None
 
@@ -133,7 +133,7 @@ def test_some_who_wait_do_not_count(one: Dataset) -> None:
 def test_vacuums_under_another_policy_take_no_place() -> None:
     sea = a_policy("sea", datasetSelector={"matchLabels": {"team": "sea"}})
     others = (other("a", meta={"labels": {"team": "sea"}}),)
-    story = Story((ONE, sea), neighbours=others, vacuums=(running("a"),))
+    story = VacuumStory((ONE, sea), neighbours=others, vacuums=(running("a"),))
 
     assert story.decide().launch is not None
 

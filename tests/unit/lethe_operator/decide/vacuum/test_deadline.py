@@ -10,9 +10,9 @@ from lethe.ledger.ledger import Erasure, Ledger
 from lethe_operator.decide.vacuum.deadline import Measured, deadline
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-from tests.builders import NOW, a_ledger, a_tombstone
-from tests.unit.lethe_operator.builders import a_policy
-from tests.unit.lethe_operator.vacuuming import GIB, Story, a_plan
+from tests.support.builders import NOW, a_ledger, a_tombstone
+from tests.support.resources import a_policy
+from tests.unit.lethe_operator.vacuuming import GIB, VacuumStory, a_plan
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -83,7 +83,7 @@ def test_the_longest_expiry_is_remembered_for_a_while() -> None:
 
 
 def test_what_was_measured_outlives_jobs_and_operator() -> None:
-    story = Story((a_policy(),))
+    story = VacuumStory((a_policy(),))
     story.start()
     story.end(bytes_rewritten=600 * GIB, purge_seconds=600, expiry_seconds=30)
     story.decide()
@@ -106,7 +106,7 @@ def test_bytes_beyond_all_measure_break_nothing() -> None:
 
 
 def test_one_that_can_be_kept_says_when_the_vacuum_starts() -> None:
-    story = Story((a_policy(),), due_in(30 * DAY))
+    story = VacuumStory((a_policy(),), due_in(30 * DAY))
 
     story.decide()
 
@@ -120,7 +120,7 @@ def test_one_that_can_be_kept_says_when_the_vacuum_starts() -> None:
 
 def test_one_whose_start_has_come_says_that_it_is_due_and_no_time_in_the_past() -> None:
     """As with an evictBy that is nearer than the lead from the beginning."""
-    story, early = Story((a_policy(),), due_in(HOUR)), Story((a_policy(),), due_in(30 * DAY))
+    story, early = VacuumStory((a_policy(),), due_in(HOUR)), VacuumStory((a_policy(),), due_in(30 * DAY))
 
     due, later = story.decide().on_time, early.decide().on_time
 
@@ -132,7 +132,7 @@ def test_one_whose_start_has_come_says_that_it_is_due_and_no_time_in_the_past() 
 
 def test_what_cannot_be_done_by_then_is_told_now() -> None:
     """Long before the time has come: 100 TiB take 60 days."""
-    story = Story((a_policy(),), due_in(30 * DAY), {"total_bytes": 100 * 1024 * GIB})
+    story = VacuumStory((a_policy(),), due_in(30 * DAY), {"total_bytes": 100 * 1024 * GIB})
 
     verdict = story.decide()
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_done_by_then_is_told_now() -> None:
 
 
 def test_it_is_told_once() -> None:
-    story = Story((a_policy(),), due_in(30 * DAY), {"total_bytes": 100 * 1024 * GIB})
+    story = VacuumStory((a_policy(),), due_in(30 * DAY), {"total_bytes": 100 * 1024 * GIB})
     story.start()
     story.fail()
     story.decide()
@@ -158,7 +158,7 @@ def test_it_is_told_once() -> None:
 def test_it_is_looked_at_again_when_it_becomes_too_late() -> None:
     """An approval that does not come, say."""
     triggers = {"activeTombstones": 1, "evictByLeadSeconds": 0}
-    story = Story((a_policy(approval="Manual", triggers=triggers),), due_in(2 * HOUR))
+    story = VacuumStory((a_policy(approval="Manual", triggers=triggers),), due_in(2 * HOUR))
     story.start()
     story.end("Planned", plan=a_plan(bytes=0))
     story.decide()
@@ -170,7 +170,7 @@ def test_it_is_looked_at_again_when_it_becomes_too_late() -> None:
 
 
 def test_an_evict_by_that_has_passed_says_so_until_the_bytes_are_gone() -> None:
-    story = Story((a_policy(),), due_in(-HOUR))
+    story = VacuumStory((a_policy(),), due_in(-HOUR))
     story.decide()
     missed = story.on_time
     story.end()
@@ -183,7 +183,7 @@ def test_an_evict_by_that_has_passed_says_so_until_the_bytes_are_gone() -> None:
 
 
 def test_a_run_under_way_is_in_time_until_the_time_is_over() -> None:
-    story = Story((a_policy(),), due_in(HOUR), {"total_bytes": 100 * 1024 * GIB})
+    story = VacuumStory((a_policy(),), due_in(HOUR), {"total_bytes": 100 * 1024 * GIB})
     story.start()
     story.decide()
     assert story.on_time == ("True", "OnTime")
@@ -197,7 +197,7 @@ def test_a_run_under_way_is_in_time_until_the_time_is_over() -> None:
 def test_the_rows_of_an_erase_have_a_deadline_too() -> None:
     """Their tombstone is none: what hides them is of Iceberg's own, and the obligation lies in the ledger."""
     owed = a_ledger(erasures=(Erasure("ns/erase/1", 3, NOW + HOUR),))
-    story = Story((a_policy(),), owed)
+    story = VacuumStory((a_policy(),), owed)
 
     assert story.start() is not None
     assert story.launched[0].vacuum.evict_by_lead_seconds == 86_400  # type: ignore[union-attr]
@@ -206,7 +206,7 @@ def test_the_rows_of_an_erase_have_a_deadline_too() -> None:
 def test_an_erasure_that_is_held_by_a_tag_is_looked_at_again_without_any_commit() -> None:
     """Somebody removes the tag, and no snapshot tells of it."""
     owed = a_ledger(erasures=(Erasure("ns/erase/1", 3, NOW + HOUR),))
-    story = Story((a_policy(),), owed)
+    story = VacuumStory((a_policy(),), owed)
     for _ in story.every(30, until=NOW + DAY):
         if story.decide().launch is not None:
             story.end("NothingToDo", erasures_open=1)
@@ -216,7 +216,9 @@ def test_an_erasure_that_is_held_by_a_tag_is_looked_at_again_without_any_commit(
 
 def test_a_vacuum_that_has_to_start_early_puts_what_is_due_first() -> None:
     """A run takes first what is due within its lead, which has to reach as far as the deadline that it was started for."""
-    story = Story((a_policy(triggers={"evictByLeadSeconds": 60}),), due_in(5 * DAY), {"total_bytes": 10_000 * GIB})
+    story = VacuumStory(
+        (a_policy(triggers={"evictByLeadSeconds": 60}),), due_in(5 * DAY), {"total_bytes": 10_000 * GIB}
+    )
 
     assert story.start().evict_by_lead_seconds > 5 * 86_400
 
@@ -226,7 +228,7 @@ def test_a_vacuum_that_has_to_start_early_puts_what_is_due_first() -> None:
 
 def test_a_due_evict_by_overrides_the_window() -> None:
     """And a run that was started for it is not stopped by it."""
-    story = Story((a_policy(window=SHUT),), due_in(HOUR))
+    story = VacuumStory((a_policy(window=SHUT),), due_in(HOUR))
 
     assert story.start().stop_by is None
 
@@ -234,7 +236,10 @@ def test_a_due_evict_by_overrides_the_window() -> None:
 @pytest.mark.parametrize("schedule", ["0 0 31 2 *", "nonsense * * * *"])
 def test_it_overrides_a_window_that_never_opens(schedule: str) -> None:
     shut = {**SHUT, "schedule": schedule}
-    early, due = Story((a_policy(window=shut, triggers={"activeTombstones": 1}),)), Story((a_policy(window=shut),))
+    early, due = (
+        VacuumStory((a_policy(window=shut, triggers={"activeTombstones": 1}),)),
+        VacuumStory((a_policy(window=shut),)),
+    )
     due.ledger = due_in(HOUR)
 
     assert early.decide().launch is None
@@ -243,7 +248,7 @@ def test_it_overrides_a_window_that_never_opens(schedule: str) -> None:
 
 
 def test_it_does_not_override_the_approval_but_alerts() -> None:
-    story = Story((a_policy(approval="Manual"),), due_in(HOUR))
+    story = VacuumStory((a_policy(approval="Manual"),), due_in(HOUR))
     story.start()
     story.end("Planned", plan=a_plan())
 
@@ -268,7 +273,7 @@ def a_gone(policy: VacuumPolicy) -> VacuumPolicy:
     ],
 )
 def test_without_a_policy_an_evict_by_stalls_the_dataset(policies: tuple[VacuumPolicy, ...]) -> None:
-    story = Story(policies, due_in(30 * DAY))
+    story = VacuumStory(policies, due_in(30 * DAY))
 
     story.decide()
 
@@ -277,7 +282,7 @@ def test_without_a_policy_an_evict_by_stalls_the_dataset(policies: tuple[VacuumP
 
 
 def test_without_an_evict_by_nobody_needs_a_policy() -> None:
-    story = Story((), a_ledger("A"))
+    story = VacuumStory((), a_ledger("A"))
 
     assert story.decide().on_time is None
     assert {e.reason for e in story.events()} <= {"Available"}

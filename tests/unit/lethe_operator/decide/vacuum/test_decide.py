@@ -10,17 +10,8 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, TableView, World
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-from tests.builders import NOW, a_ledger, ago
-from tests.unit.lethe_operator.builders import (
-    SETTINGS,
-    a_dataset,
-    a_policy,
-    a_run,
-    a_table,
-    a_vacuum,
-    a_world,
-    an_attempt,
-)
+from tests.support.builders import NOW, a_ledger, ago
+from tests.support.resources import SETTINGS, a_dataset, a_policy, a_run, a_table, a_vacuum, a_world, an_attempt
 
 FOUR = a_table(a_ledger("A", "B", "C", "D"))
 NOW_PLEASE = {"annotations": {"lethe.dev/vacuum-now": "2026-03-01"}}

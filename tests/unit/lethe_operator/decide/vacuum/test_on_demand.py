@@ -4,9 +4,9 @@ import pytest
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.vacuum_now import InvalidVacuumNow, parse_vacuum_now
 
-from tests.builders import NOW, a_ledger
-from tests.unit.lethe_operator.builders import SETTINGS, a_dataset, a_policy, a_table, a_world
-from tests.unit.lethe_operator.vacuuming import Story
+from tests.support.builders import NOW, a_ledger
+from tests.support.resources import SETTINGS, a_dataset, a_policy, a_table, a_world
+from tests.unit.lethe_operator.vacuuming import VacuumStory
 
 SHUT = {"schedule": "0 1 1 1 *", "timeZone": "UTC", "durationSeconds": 60}
 FORMS = [
@@ -20,8 +20,8 @@ FORMS = [
 ]
 
 
-def asked(value: str, **changes: object) -> Story:
-    return Story(annotations={"lethe.dev/vacuum-now": value}, **changes)  # type: ignore[arg-type]
+def asked(value: str, **changes: object) -> VacuumStory:
+    return VacuumStory(annotations={"lethe.dev/vacuum-now": value}, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("value", "ids"), FORMS)

@@ -15,10 +15,10 @@ from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
 from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 
-from tests.builders import NOW
-from tests.unit.lethe_operator.builders import a_dataset_body, a_policy, condition, message
-from tests.unit.lethe_operator.cluster import Cluster
-from tests.unit.lethe_operator.vacuuming import Story
+from tests.support.builders import NOW
+from tests.support.fake_cluster import FakeCluster
+from tests.support.resources import a_dataset_body, a_policy, condition, message
+from tests.unit.lethe_operator.vacuuming import VacuumStory
 
 NIGHTLY = {"schedule": "0 1 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 14_400}
 
@@ -96,7 +96,7 @@ def test_the_operator_looks_at_it_again_when_the_window_opens(reconciler: Any) -
 
 @pytest.fixture
 def reconciler() -> Any:
-    cluster = Cluster()
+    cluster = FakeCluster()
     return cluster, Reconciler(cluster, TableReader(), Settings(), clock=lambda: NOW)  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ def test_limits_and_maintenance_reach_the_run() -> None:
         },
     )
 
-    spec = Story((policy,)).start()
+    spec = VacuumStory((policy,)).start()
 
     assert (spec.max_bytes, spec.max_seconds, spec.expire_snapshots) == (100 * 1024**3, 7200, False)
     assert spec.maintenance == Maintenance(
@@ -127,13 +127,13 @@ def test_limits_and_maintenance_reach_the_run() -> None:
 
 
 def test_without_a_word_of_it_nothing_but_purging_and_expiry_is_done() -> None:
-    spec = Story((a_policy(),)).start()
+    spec = VacuumStory((a_policy(),)).start()
 
     assert (spec.maintenance, spec.expire_snapshots, spec.max_bytes, spec.stop_by) == (Maintenance(), True, None, None)
 
 
 def test_orphans_are_three_days_old_unless_it_says_otherwise() -> None:
-    spec = Story((a_policy(maintenance={"removeOrphanFiles": {}}),)).start()
+    spec = VacuumStory((a_policy(maintenance={"removeOrphanFiles": {}}),)).start()
 
     assert (spec.maintenance.remove_orphan_files, spec.maintenance.orphan_files_older_than_seconds) == (True, 259_200)
 
@@ -143,18 +143,18 @@ def test_a_run_begins_no_step_so_late_that_kubernetes_would_stop_it(limit: int |
     """Four fifths of the six hours after which its Job is stopped."""
     limits = {} if limit is None else {"maxRunSeconds": limit}
 
-    assert Story((a_policy(limits=limits),)).start().max_seconds == told
+    assert VacuumStory((a_policy(limits=limits),)).start().max_seconds == told
 
 
 def test_a_run_that_starts_in_the_window_is_told_when_it_closes() -> None:
-    story = Story((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1))
+    story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1))
 
     assert story.start().stop_by == NOW.replace(hour=4)
 
 
 def test_a_retry_is_told_when_the_window_closes_now() -> None:
     """That of the night before has long closed."""
-    story = Story((a_policy(window=NIGHTLY),), now=NOW.replace(hour=3, minute=59))
+    story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=3, minute=59))
     story.start()
     story.fail()
     story.wait(hours=1)
@@ -169,7 +169,7 @@ def test_a_retry_is_told_when_the_window_closes_now() -> None:
 
 def test_a_retry_heeds_what_the_policy_says_now() -> None:
     """Also if it is another one that decides by now."""
-    story = Story((a_policy(limits={"maxBytesPerRun": "100Gi"}),))
+    story = VacuumStory((a_policy(limits={"maxBytesPerRun": "100Gi"}),))
     story.start()
     story.fail()
     story.wait(minutes=5)
@@ -183,7 +183,7 @@ def test_a_retry_heeds_what_the_policy_says_now() -> None:
 
 
 def test_a_retry_under_no_policy_is_not_started() -> None:
-    story = Story((a_policy(),))
+    story = VacuumStory((a_policy(),))
     story.start()
     story.fail()
     story.wait(minutes=5)
@@ -193,7 +193,7 @@ def test_a_retry_under_no_policy_is_not_started() -> None:
 
 
 def test_a_due_vacuum_says_when_the_window_opens_and_is_looked_at_then() -> None:
-    story = Story((a_policy(window=NIGHTLY),))
+    story = VacuumStory((a_policy(window=NIGHTLY),))
 
     verdict = story.decide()
 

@@ -6,18 +6,18 @@ import pytest
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe_operator.decide.vacuum.triggers import hidden_percent
 
-from tests.builders import NOW, a_batch, a_ledger, a_tombstone, ago
-from tests.unit.lethe_operator.builders import a_policy, a_table
-from tests.unit.lethe_operator.vacuuming import Story
+from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
+from tests.support.resources import a_policy, a_table
+from tests.unit.lethe_operator.vacuuming import VacuumStory
 
 HOUR = timedelta(hours=1)
 NIGHTLY = {"schedule": "0 1 * * *", "timeZone": "UTC", "durationSeconds": 3600}
 
 
-def triggered(ledger: Ledger, total_records: int | None = None, **triggers: int) -> Story:
+def triggered(ledger: Ledger, total_records: int | None = None, **triggers: int) -> VacuumStory:
     """What is decided about a table whose policy has just these triggers."""
     view = {} if total_records is None else {"total_records": total_records}
-    story = Story((a_policy(triggers=triggers),), ledger, view)
+    story = VacuumStory((a_policy(triggers=triggers),), ledger, view)
     story.look_again = story.decide().look_again  # type: ignore[attr-defined]
     return story
 
@@ -87,7 +87,7 @@ ZERO = {"activeTombstones": 1, "tombstonedRowsPercent": 1, "oldestTombstoneAgeSe
 
 def test_thresholds_of_zero_purge_once_and_then_rest() -> None:
     """A clean table has nothing that any threshold could be about."""
-    story = Story((a_policy(triggers=ZERO),), view={"total_records": 1000})
+    story = VacuumStory((a_policy(triggers=ZERO),), view={"total_records": 1000})
     for _ in story.every(10, until=NOW + 24 * HOUR):
         story.commit()
         if story.decide().launch is not None:
@@ -100,7 +100,7 @@ def test_thresholds_of_zero_purge_once_and_then_rest() -> None:
 
 def test_what_no_vacuum_can_purge_is_tried_more_and_more_seldom() -> None:
     """While commits keep coming and thresholds of zero stay reached: not with each of them, and not never again."""
-    story = Story((a_policy(triggers=ZERO),))
+    story = VacuumStory((a_policy(triggers=ZERO),))
     for _ in story.every(10, until=NOW + 7 * 24 * HOUR):
         story.commit()
         if story.decide().launch is not None:
@@ -112,7 +112,7 @@ def test_what_no_vacuum_can_purge_is_tried_more_and_more_seldom() -> None:
 
 def test_runs_that_say_nothing_of_what_they_did_are_told_by_the_tombstones() -> None:
     """Their results are lost, and the tombstones stay."""
-    story = Story((a_policy(triggers=ZERO),))
+    story = VacuumStory((a_policy(triggers=ZERO),))
     for _ in story.every(10, until=NOW + 24 * HOUR):
         story.commit()
         if story.decide().launch is not None:
@@ -122,7 +122,7 @@ def test_runs_that_say_nothing_of_what_they_did_are_told_by_the_tombstones() -> 
 
 
 def test_new_tombstones_are_not_kept_waiting_by_a_vacuum_that_found_nothing() -> None:
-    story = Story((a_policy(triggers=ZERO),))
+    story = VacuumStory((a_policy(triggers=ZERO),))
     story.start()
     story.end("NothingToDo")
     story.decide()
@@ -138,7 +138,7 @@ def test_an_operator_whose_clock_is_off_purges_an_hour_earlier_or_later(off: tim
     """Not never, and no more often."""
     ledger = a_ledger(a_tombstone("A", added_on=NOW, evict_by=NOW + 48 * HOUR))
     policy = a_policy(triggers={"oldestTombstoneAgeSeconds": 7200, "evictByLeadSeconds": 0})
-    story = Story((policy,), ledger, clock_off=off)
+    story = VacuumStory((policy,), ledger, clock_off=off)
     began = None
     for _ in story.every(10, until=NOW + 24 * HOUR):
         story.commit()
@@ -152,7 +152,9 @@ def test_an_operator_whose_clock_is_off_purges_an_hour_earlier_or_later(off: tim
 
 @pytest.mark.parametrize("off", [-HOUR, HOUR], ids=["an hour behind", "an hour ahead"])
 def test_an_operator_whose_clock_is_off_keeps_an_evict_by(off: timedelta) -> None:
-    story = Story((a_policy(triggers={"evictByLeadSeconds": 0}),), a_ledger(a_tombstone("A", evict_by=NOW + 48 * HOUR)))
+    story = VacuumStory(
+        (a_policy(triggers={"evictByLeadSeconds": 0}),), a_ledger(a_tombstone("A", evict_by=NOW + 48 * HOUR))
+    )
     story.clock_off = off
     for _ in story.every(10, until=NOW + 48 * HOUR):
         if story.decide().launch is not None:
@@ -164,7 +166,7 @@ def test_an_operator_whose_clock_is_off_keeps_an_evict_by(off: timedelta) -> Non
 
 def test_a_run_whose_clock_says_that_the_window_is_closed_is_told_how_long_it_has_instead() -> None:
     """An hour ahead, in a window of an hour: it would see it closed each night, and never purge."""
-    story = Story((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1, minute=0))
+    story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1, minute=0))
     assert story.start().stop_by == NOW.replace(hour=2, minute=0)
     story.wait(minutes=5)
     story.end("NothingToDo", stopped="WindowClosed", files_left=2)
@@ -177,7 +179,7 @@ def test_a_run_whose_clock_says_that_the_window_is_closed_is_told_how_long_it_ha
 
 def test_a_run_that_came_too_late_for_the_window_waits_for_the_next_night() -> None:
     """Its pod waited for a node; its clock is right."""
-    story = Story((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1, minute=59))
+    story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1, minute=59))
     story.start()
     story.wait(minutes=5)
     story.end("NothingToDo", stopped="WindowClosed", files_left=2)

@@ -1,4 +1,4 @@
-"""A process of its own that appends batches to a table: `python -m tests.spark.appender TABLE NAME COUNT`.
+"""A process of its own that appends batches to a table: `python -m tests.spark.support.appender TABLE NAME COUNT`.
 
 It says READY when its session is up, starts when a line comes in, and repeats a write that Lethe says may be repeated.
 """
@@ -16,8 +16,8 @@ from lethe.base.errors import ConflictError, UnknownCommitState
 from lethe_spark.apps.session import make_session
 from pyspark.sql import DataFrame
 
-from tests.spark.committer import CONFS, ROOT
-from tests.spark.lake import Lake
+from tests.spark.support.work_process import CONFS, ROOT
+from tests.support.lake import Lake
 
 READY = "READY"
 
@@ -55,7 +55,7 @@ def appenders(
         for n in range(processes):
             log = stack.enter_context((folder / f"appender-{n}.log").open("w"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.appender", table, f"p{n}", str(count)],
+                [sys.executable, "-m", "tests.spark.support.appender", table, f"p{n}", str(count)],
                 env={**os.environ, **lake.environment, "PYTHONPATH": f"{ROOT}/spark_apps:{ROOT}/operator:{ROOT}"},
                 cwd=ROOT,
                 stdin=subprocess.PIPE,

@@ -13,9 +13,9 @@ import pyarrow as pa
 from lethe.contract.result import RequestResult
 from lethe.contract.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Row, Story, local, of_arrow, of_batches, of_spark, some_rows
-from tests.spark.lake import BufferFolder
+from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark, some_rows
+from tests.support.builders import a_request
+from tests.support.lake import BufferFolder
 
 COLUMNS = "v bigint, day int, name string, batch_id string"
 NAMED = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("name", pa.string())])

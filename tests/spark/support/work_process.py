@@ -22,11 +22,11 @@ from lethe.contract.run import RunSpec
 from lethe_spark.apps.app import job_of
 from lethe_spark.apps.session import make_session
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Story
-from tests.spark.lake import CATALOG, Lake
+from tests.spark.support.story import Story
+from tests.support.builders import a_request
+from tests.support.lake import CATALOG, Lake
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ANSWER = "ANSWER "
 CONFS = {
     "spark.master": "local[1]",
@@ -108,7 +108,7 @@ class Committer:
         sources = [str(ROOT), str(Path(lethe_spark.__file__).parents[1])]
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.committer", str(lake.home)],
+                [sys.executable, "-m", "tests.spark.support.work_process", str(lake.home)],
                 env={**os.environ, **lake.environment, "PYTHONPATH": ":".join(sources)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

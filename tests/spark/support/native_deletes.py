@@ -12,7 +12,7 @@ from lethe.contract.run import Deletes, RestatementRequest, RunSpec
 from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
-from tests.spark.jobs_support import Row, Story, of_arrow, of_spark
+from tests.spark.support.story import Row, Story, of_arrow, of_spark
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A Dataset that hears of its batches from a queue: queue and buffer are real, producers, S3's messages and runs are played."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,14 +16,15 @@ from lethe_operator.resources.common import RUN_KEY
 from lethe_operator.settings import Settings
 from pyiceberg.table import Table
 
-from tests.buffers import batches_in
-from tests.builders import RUN, a_batch
-from tests.spark import s3
-from tests.spark.sqs import TestQueue, created
-from tests.unit.lethe.lake import SCHEMA, summary_of
-from tests.unit.lethe_operator.builders import condition
-from tests.unit.lethe_operator.cluster import Cluster
-from tests.unit.lethe_operator.small_lake import FLIGHTS
+from tests.support.buffers import batches_in
+from tests.support.builders import RUN, a_batch
+from tests.support.clock import wait_until
+from tests.support.fake_cluster import FakeCluster
+from tests.support.resources import condition
+from tests.support.servers import s3
+from tests.support.servers.sqs import TestQueue, created
+from tests.support.small_lake import FLIGHTS
+from tests.support.tables import SCHEMA, summary_of
 
 SECONDS = 120
 LABELS = {"namespace": "ns", "dataset": "flights"}
@@ -38,7 +38,7 @@ class Air:
     queue: TestQueue
     bucket: str
     table: Table
-    cluster: Cluster
+    cluster: FakeCluster
     operators: list[TableReader] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -107,16 +107,11 @@ def readers() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name == "events ns/flights"]
 
 
-def eventually(said: Callable[[], bool], reconcile: Callable[[], None] | None = None, seconds: float = SECONDS) -> None:
-    """Reconcile until it is so."""
-    until, patience = time.monotonic() + seconds, threading.Event()
-    while True:
-        if reconcile is not None:
-            reconcile()
-        if said():
-            return
-        assert time.monotonic() < until, "it never came to that"
-        patience.wait(0.1)
+def eventually(
+    holds: Callable[[], bool], reconcile: Callable[[], None] | None = None, seconds: float = SECONDS
+) -> None:
+    """Reconcile until the condition holds."""
+    wait_until(holds, seconds, before_each=reconcile)
 
 
 def reading(air: Air) -> Callable[[], None]:

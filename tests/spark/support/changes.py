@@ -9,10 +9,10 @@ import pyarrow as pa
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Replacement, RestatementRequest
 
-from tests.builders import a_request
-from tests.spark.erase_support import NAMED, Names, name_of, row
-from tests.spark.jobs_support import Row, of_batches
-from tests.spark.lake import BufferFolder
+from tests.spark.support.erases import NAMED, Names, name_of, row
+from tests.spark.support.story import Row, of_batches
+from tests.support.builders import a_request
+from tests.support.lake import BufferFolder
 
 CHANGES = NAMED.append(pa.field("op", pa.string()))
 Change = tuple[str | None, Row]  # what becomes of it, and the row; its batch is not written

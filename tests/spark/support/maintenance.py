@@ -11,7 +11,7 @@ from lethe.contract.run import Maintenance, RunSpec, SnapshotLimits
 from lethe.iceberg.facts import data_files
 from lethe_spark.jvm.spark_table import SparkTable
 
-from tests.spark.jobs_support import Story, local
+from tests.spark.support.story import Story, local
 
 DAY = 86_400
 MAINTENANCE = set(Maintenance.model_fields)

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,42 +35,19 @@ from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.ledger import Ledger
 from lethe.ledger_store import store as ledger_store
 from lethe_spark.apps.app import job_of
-from lethe_spark.run.context import RunContext
 from lethe_spark.run.progress import Reporter
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request, a_run
-from tests.spark.lake import CATALOG, ROWS, SCHEMA, BufferFolder, Lake, Recorder
+from tests.support.builders import a_request, a_run
+from tests.support.documents import dataset_spec, resource
+from tests.support.lake import CATALOG, ROWS, SCHEMA, BufferFolder, Lake, Recorder
+from tests.support.steps import SteppedContext
 
 Row = tuple[str | None, int, int]  # batch id, v, day
 ALL_GONE = SnapshotLimits(max_age_seconds=0, min_to_keep=1, max_count=1)
 _NUMBERS = itertools.count(1)
-
-
-class Killed(BaseException):
-    """The process dies here, as far as the job can tell: no `except Exception` of its own runs."""
-
-
-@dataclass(frozen=True)
-class Watched(RunContext):
-    """A context that remembers its steps and lets something happen right after the first time one is reached; of a name with a
-    number, `before-commit-2`, the second time."""
-
-    at: dict[str, Callable[[], object]] = field(default_factory=dict)
-    steps: list[str] = field(default_factory=list)
-
-    def step(self, name: str) -> None:
-        self.steps.append(name)
-        happening = self.at.pop(name, None) or self.at.pop(f"{name}-{self.steps.count(name)}", None)
-        if happening is not None:
-            happening()
-        super().step(name)
-
-
-def die() -> None:
-    raise Killed
 
 
 @dataclass(frozen=True)
@@ -161,7 +138,7 @@ class Story:
         """Carry a run out. `at`: what happens at a step of it, `before_commit=…`."""
         return self.carry_out(self.context(spec, **at))
 
-    def carry_out(self, context: Watched) -> RunResult:
+    def carry_out(self, context: SteppedContext) -> RunResult:
         """The same of a context whose steps are looked at afterwards."""
         try:
             return job_of(context.spec.kind)(context)
@@ -169,10 +146,10 @@ class Story:
             context.reporter.close(Phase.SUCCEEDED)
             assert not context.at, f"steps that were never reached: {set(context.at)}; there were {context.steps}"
 
-    def context(self, spec: RunSpec, **at: Callable[[], object]) -> Watched:
+    def context(self, spec: RunSpec, **at: Callable[[], object]) -> SteppedContext:
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
         reporter = Reporter(spec, Recorder())
-        return Watched(spec, reporter, catalogs.properties(self.catalog), spark=self.spark, at=hooks)
+        return SteppedContext(spec, reporter, catalogs.properties(self.catalog), spark=self.spark, at=hooks)
 
     def consolidate(self, *batch_ids: str, **at: Callable[[], object]) -> RunResult:
         return self.run(self.consolidation(*batch_ids), **at)
@@ -211,6 +188,14 @@ class Story:
         spec = self.vacuuming(key=key)
         assert spec.vacuum is not None
         return spec.model_copy(update={"vacuum": spec.vacuum.model_copy(update=asked)})
+
+    # --- the operator's view --------------------------------------------------------------------------------------
+
+    def dataset_resource(self, **spec: Any) -> dict[str, Any]:
+        """The custom resource of this Dataset, as the API server stores it."""
+        wanted = {"table": {"catalog": self.catalog, "name": self.name}, "buffer": {"uri": self.buffer.uri}, **spec}
+        identity = {"namespace": "air", "uid": self.name, "generation": 1}
+        return resource("Dataset", self.name, dataset_spec(**wanted), **identity)
 
     # --- what there is --------------------------------------------------------------------------------------------
 

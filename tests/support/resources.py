@@ -19,7 +19,8 @@ from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
 
-from tests.builders import NOW, a_ledger, ago
+from tests.support.builders import NOW, a_ledger, ago
+from tests.support.documents import dataset_spec
 
 SETTINGS = Settings()
 MIB = 1024 * 1024
@@ -40,12 +41,7 @@ def _metadata(name: str, **metadata: Any) -> dict[str, Any]:
 def a_dataset_body(name: str = "flights", status: Any = None, meta: Any = None, **spec: Any) -> dict[str, Any]:
     return {
         "metadata": _metadata(name, **(meta or {})),
-        "spec": {
-            "table": {"catalog": "main", "name": "air.flights"},
-            "batchColumn": "batch_id",
-            "buffer": {"uri": "s3://lake/buffer/flights"},
-            **spec,
-        },
+        "spec": dataset_spec(**spec),
         "status": status or {},
     }
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from lethe.storage.s3 import s3_client
 
-from tests.spark import servers
-from tests.spark.postgres import free_port
+from tests.support.servers import process as servers
+from tests.support.servers.postgres import free_port
 
 OWNER, READER = ("owner", "owners-secret"), ("reader", "readers-secret")
 

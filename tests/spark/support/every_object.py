@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 import fastavro
 import pyarrow.parquet as pq
 
-from tests.spark.s3 import S3
+from tests.support.servers.s3 import S3
 
 
 def of_folder(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
-from tests.builders import RUN, a_tombstone
+from tests.support.builders import RUN, a_tombstone
 
 SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string())])
 

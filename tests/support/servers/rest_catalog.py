@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.spark import servers
-from tests.spark.postgres import free_port
+from tests.support.servers import process as servers
+from tests.support.servers.postgres import free_port
 
 # What the server needs beside its own jars, out of those that PySpark brings along.
 OF_PYSPARK = (

@@ -27,11 +27,11 @@ from lethe_spark.run.result import for_config_map
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.buffers import batches_in
-from tests.builders import RUN, a_batch, a_request_entry
-from tests.unit.lethe.lake import SCHEMA, catalog_in, new_table, summary_of
-from tests.unit.lethe_operator.builders import a_dataset_body, a_restatement_body, a_result
-from tests.unit.lethe_operator.cluster import Client, Cluster
+from tests.support.buffers import batches_in
+from tests.support.builders import RUN, a_batch, a_request_entry
+from tests.support.fake_cluster import Client, FakeCluster
+from tests.support.resources import a_dataset_body, a_restatement_body, a_result
+from tests.support.tables import SCHEMA, catalog_in, new_table, summary_of
 
 FLIGHTS = Key("Dataset", "ns", "flights")
 
@@ -64,13 +64,13 @@ def put_batches(buffer: Path, *ids: str) -> None:
 class SmallLake:
     home: Path
     catalog: Catalog
-    cluster: Cluster
+    cluster: FakeCluster
 
     @classmethod
     def make(cls, home: Path) -> "SmallLake":
         """PYICEBERG_HOME has to be `home`. The Dataset's batches are consolidated as soon as there is one."""
         catalog = catalog_in(home)
-        return cls(home, catalog, Cluster((DATASETS, eager_dataset("flights", f"file://{home}/buffer"))))
+        return cls(home, catalog, FakeCluster((DATASETS, eager_dataset("flights", f"file://{home}/buffer"))))
 
     # --- the table and the buffer -------------------------------------------------------------------------------------
 

@@ -19,9 +19,9 @@ from lethe.contract.run import RunSpec, SnapshotLimits
 from lethe.ledger.erasure import Erasure
 from pyspark.sql import SparkSession
 
-from tests.builders import a_request
-from tests.spark.jobs_support import Story, local
-from tests.spark.lake import Lake
+from tests.spark.support.story import Story, local
+from tests.support.builders import a_request
+from tests.support.lake import Lake
 
 DAY = 86_400
 DUE = 60  # seconds: within the lead of a day

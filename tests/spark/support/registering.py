@@ -16,9 +16,9 @@ from lethe.ledger.parts import get_many
 from lethe.storage.buffer import open_buffer
 from pyspark.sql import SparkSession
 
-from tests.builders import NOW
-from tests.spark.jobs_support import Story, local, some_rows
-from tests.spark.lake import SCHEMA, Lake
+from tests.spark.support.story import Story, local, some_rows
+from tests.support.builders import NOW
+from tests.support.lake import SCHEMA, Lake
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 
-from tests.spark.lake import Lake
+from tests.support.lake import Lake
 
-SOURCES = Path(__file__).parents[2] / "spark_apps"
+SOURCES = Path(__file__).parents[3] / "spark_apps"
 CONFS = (
     "spark.master=local[2]",
     "spark.sql.shuffle.partitions=2",

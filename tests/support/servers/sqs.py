@@ -11,8 +11,8 @@ from urllib.parse import quote_plus
 
 from lethe.storage import aws
 
-from tests.spark import servers
-from tests.spark.postgres import free_port
+from tests.support.servers import process as servers
+from tests.support.servers.postgres import free_port
 
 # What the server needs beside its own jars, out of those that PySpark brings along.
 OF_PYSPARK = (

@@ -18,7 +18,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from tests.spark import rest_catalog, s3
+from tests.support.servers import rest_catalog, s3
 
 _EXPIRED = (
     b'<?xml version="1.0"?><Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>'

@@ -15,10 +15,10 @@ from lethe.contract.result import Progress, RunResult
 from lethe.contract.run import MailboxEntry, ResultPointer, RunSpec
 from lethe.iceberg import run_documents
 
-from tests.api_server import CONFIG_MAPS, LEASES, ApiServer
-from tests.spark.lake import Lake
+from tests.support.api_server import CONFIG_MAPS, LEASES, ApiServer
+from tests.support.lake import Lake
 
-SOURCES = Path(__file__).parents[2] / "spark_apps"
+SOURCES = Path(__file__).parents[3] / "spark_apps"
 BOX = "lethe-committer"
 _NUMBERS = itertools.count()
 _BEGAN = datetime(2026, 3, 1, tzinfo=UTC)

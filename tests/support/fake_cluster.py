@@ -8,10 +8,10 @@ from typing import Any
 
 from lethe_operator.kube import AlreadyExists, Conflict, Document, NotFound, ResourceKind
 
-from tests.builders import NOW
+from tests.support.builders import NOW
 
 
-class Cluster:
+class FakeCluster:
     """Speaks as lethe_operator.kube.Kube does."""
 
     def __init__(self, *objects: tuple[ResourceKind, Document]) -> None:
@@ -75,16 +75,12 @@ def _selects(selector: str, labels: Mapping[str, str]) -> bool:
     return True
 
 
-class Killed(BaseException):
-    """The operator dies here, as far as it can tell: no `except Exception` of its own runs."""
-
-
 @dataclass
 class Client:
     """The same server as one operator has it. `requests` are its own, such as "create Job"; `before` the n-th of them,
     counted from 0, or `after` it, something happens."""
 
-    server: Cluster
+    server: FakeCluster
     before: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     after: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)

@@ -1,0 +1,29 @@
+"""A clock that a test sets, and waiting for a condition."""
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class ManualClock:
+    """Returns `now`, in seconds; only the test changes it."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def wait_until(
+    holds: Callable[[], bool], within_seconds: float, before_each: Callable[[], object] | None = None
+) -> None:
+    """Wait for a condition; call `before_each` before each look at it. Fails after the limit."""
+    deadline, pause = time.monotonic() + within_seconds, threading.Event()
+    while True:
+        if before_each is not None:
+            before_each()
+        if holds():
+            return
+        assert time.monotonic() < deadline, f"the condition did not hold within {within_seconds} s"
+        pause.wait(0.01)

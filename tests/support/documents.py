@@ -1,0 +1,19 @@
+"""Custom resources as the documents that users apply. Pure, and without any code of the product."""
+
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def dataset_spec(**spec: Any) -> Document:
+    """The smallest valid spec of a Dataset, with these fields set or replaced."""
+    return {
+        "table": {"catalog": "main", "name": "air.flights"},
+        "batchColumn": "batch_id",
+        "buffer": {"uri": "s3://lake/buffer/flights"},
+        **spec,
+    }
+
+
+def resource(kind: str, name: str, spec: Document, **metadata: Any) -> Document:
+    return {"apiVersion": "lethe.dev/v1alpha1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
