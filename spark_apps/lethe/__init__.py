@@ -1,7 +1,7 @@
 """Lethe's table format and SDK, without Spark and without Kubernetes.
 
-`scan` reads a table the way its ledger says; the rest of the package is what the operator and the Spark applications
-are built on.
+`scan` reads a table without the rows that its ledger says are deleted. The operator and the Spark applications use the rest of
+the package.
 """
 
 from importlib import import_module
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, when it is: reading a table takes PyIceberg, which costs a second and more to import."""
+    """Import a name at its first use: `scan` needs PyIceberg, whose import takes more than a second."""
     if name in __all__:
         return getattr(import_module("lethe.read.scan" if name in ("Scan", "scan") else "lethe.base.errors"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

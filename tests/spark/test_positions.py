@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.files.values import Kind, Values
+from lethe.files.values import ValueKind, Values
 from lethe.search.candidates import candidates
-from lethe.search.positions import Wanted, find
+from lethe.search.positions import SearchedFile, Wanted, find
 
 from tests.spark.support.flights import Flights
 from tests.spark.support.story import local
@@ -31,7 +31,7 @@ def test_positions_are_those_of_spark_through_all_parts_of_a_file(
     rows = flights.spark.range(20_000).selectExpr("id % 977 AS v", "1 AS day", "uuid() AS batch_id").coalesce(1)
     rows.writeTo(flights.full_name).append()
     table = flights.lake.catalog.load_table(flights.name)
-    values = Values(Kind("long"), tuple(range(5, 977, 100)))
+    values = Values(ValueKind("long"), tuple(range(5, 977, 100)))
     wanted = {"it": Wanted.of(table.schema().find_field("v").field_id, values)}
     head = table.current_snapshot()
     assert head is not None
@@ -39,7 +39,7 @@ def test_positions_are_those_of_spark_through_all_parts_of_a_file(
     found = {
         (c.path, position)
         for c in candidates(table, head.snapshot_id, wanted)
-        for position in find(table.io, c.path, wanted, c.format_name).get("it", ())
+        for position in find(SearchedFile(table.io, c.path, c.format_name), wanted).get("it", ())
     }
 
     frame = flights.spark.table(f"{CATALOG}.{flights.name}").where(f"v IN {values.items}").select("_file", "_pos")

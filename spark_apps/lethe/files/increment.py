@@ -14,7 +14,7 @@ from lethe.files.native_deletes import DELETION_VECTORS
 from lethe.ledger.lineage import ERASED, Snapshot, shows_again
 
 
-class Files(StrEnum):
+class SnapshotFiles(StrEnum):
     """Which files of a snapshot: all that are part of it, those it added, those it removed (as they were before)."""
 
     LIVE = "live"
@@ -27,7 +27,7 @@ class Rows:
     """Rows of some files of one snapshot. `ids` are batch ids; `of_ids` says whether the rows of these batches are meant,
     or all the others, rows without a batch among them."""
 
-    files: Files
+    files: SnapshotFiles
     snapshot_id: int
     ids: frozenset[str]
     of_ids: bool
@@ -48,7 +48,7 @@ class Range:
     until: int
     appends: tuple[int, ...] = ()
     vacuums: tuple[int, ...] = ()
-    masks: Mapping[int, int] = field(default_factory=dict)
+    vector_changes: Mapping[int, int] = field(default_factory=dict)
     order: Mapping[int, int] = field(default_factory=dict)
     undoes: bool = True
     rewrites: tuple[int, ...] = ()
@@ -182,20 +182,20 @@ def appended(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     came = []
     for a in within.appends:
         read_later = frozenset(i for i, u in first.items() if within.order[a] <= within.order[u])
-        came.append(Rows(Files.ADDED, a, ids.since & ids.hidden(a, within.order) | read_later, of_ids=False))
+        came.append(Rows(SnapshotFiles.ADDED, a, ids.since & ids.hidden(a, within.order) | read_later, of_ids=False))
     lifted = [
-        Rows(Files.LIVE, u, frozenset(i for i in up if first.get(i) == u) | up - ids.since, of_ids=True)
+        Rows(SnapshotFiles.LIVE, u, frozenset(i for i in up if first.get(i) == u) | up - ids.since, of_ids=True)
         for u, up in ids.lifted.items()
     ]
-    again = Rows(Files.LIVE, within.since, seen_again.difference(first), of_ids=True)
-    return (*came, *(r for r in (*lifted, again, *_rewritten(Files.ADDED, within, ids)) if r.ids))
+    again = Rows(SnapshotFiles.LIVE, within.since, seen_again.difference(first), of_ids=True)
+    return (*came, *(r for r in (*lifted, again, *_rewritten(SnapshotFiles.ADDED, within, ids)) if r.ids))
 
 
 def _seen_again(within: Range, ids: Tombstoned) -> frozenset[str]:
     return ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
 
 
-def _rewritten(files: Files, within: Range, ids: Tombstoned) -> list[Rows]:
+def _rewritten(files: SnapshotFiles, within: Range, ids: Tombstoned) -> list[Rows]:
     """The rows of batches under equality deletes, in the files that a rewrite removed, or added. They count as deleted in the
     former and as appended in the latter: those that it left out are then deleted, the others are in both."""
     uncounted = ids.since - _seen_again(within, ids)
@@ -214,10 +214,14 @@ def _lifted_first(within: Range, ids: Tombstoned, wanted: frozenset[str]) -> dic
 def deleted(within: Range, ids: Tombstoned) -> tuple[Rows, ...]:
     """Rows that went: still in the files but tombstoned in the range, or tombstoned in it and purged by its vacuums, or hidden
     by its deletion vectors, or left out by a rewrite."""
-    found = [Rows(Files.LIVE, within.until, ids.until - ids.since, of_ids=True)]
-    found += [Rows(Files.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True) for v in within.vacuums]
+    found = [Rows(SnapshotFiles.LIVE, within.until, ids.until - ids.since, of_ids=True)]
     found += [
-        Rows(Files.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True) for m, before in within.masks.items()
+        Rows(SnapshotFiles.REMOVED, v, ids.vacuumed.get(v, frozenset()) - ids.since, of_ids=True)
+        for v in within.vacuums
     ]
-    found += _rewritten(Files.REMOVED, within, ids)
+    found += [
+        Rows(SnapshotFiles.LIVE, before, ids.masked.get(m, frozenset()) - ids.since, True)
+        for m, before in within.vector_changes.items()
+    ]
+    found += _rewritten(SnapshotFiles.REMOVED, within, ids)
     return tuple(r for r in found if r.ids)

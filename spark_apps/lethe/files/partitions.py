@@ -104,7 +104,7 @@ def widened(
 
     Args:
         partitions: By batch id, what is remembered; None is anywhere.
-        foreign_files: Files that bare snapshots added.
+        foreign_files: SnapshotFiles that bare snapshots added.
     Returns: The new value of those ids only whose value changes.
     """
     limited = {i: known for i, known in partitions.items() if known is not None}

@@ -31,7 +31,7 @@ class ReadPlan:
 
 
 @dataclass(frozen=True)
-class Run:
+class SkippedRange:
     """Ids from `lower` to `upper`, both inclusive, of which no file that has to be read has any but deleted rows; `size`
     in bytes of the skipped files within."""
 
@@ -40,7 +40,7 @@ class Run:
     size: int
 
 
-def skipped_runs(plan: ReadPlan, at_most: int) -> tuple[Run, ...]:
+def skipped_ranges(plan: ReadPlan, at_most: int) -> tuple[SkippedRange, ...]:
     """The largest runs of skipped files, for readers that are told what to leave out by conditions on the batch column."""
     others = covered_by((*plan.plain, *plan.filtered))
     lowers = [lo or "" for lo, _ in others]
@@ -50,14 +50,14 @@ def skipped_runs(plan: ReadPlan, at_most: int) -> tuple[Run, ...]:
         at = bisect_right(lowers, b) - 1
         return at >= 0 and ((upper := others[at][1]) is None or upper >= a)
 
-    runs: list[Run] = []
+    runs: list[SkippedRange] = []
     for f in sorted(plan.skipped, key=lambda f: f.lower or ""):
         assert f.lower is not None
         last = runs[-1] if runs else None
         if last is not None and (last.upper == f.lower or not between(last.upper, f.lower)):
-            runs[-1] = Run(last.lower, f.lower, last.size + f.size)
+            runs[-1] = SkippedRange(last.lower, f.lower, last.size + f.size)
         else:
-            runs.append(Run(f.lower, f.lower, f.size))
+            runs.append(SkippedRange(f.lower, f.lower, f.size))
     return tuple(sorted(runs, key=lambda r: -r.size)[:at_most])
 
 

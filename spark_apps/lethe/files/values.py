@@ -20,7 +20,7 @@ Value: TypeAlias = str | int | Decimal | UUID
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """A type of column that records can be named by: `name` is Iceberg's, without the digits of a decimal, which are
     `precision` and `scale`."""
 
@@ -29,7 +29,7 @@ class Kind:
     scale: int = 0
 
     @classmethod
-    def of(cls, iceberg_type: str) -> "Kind | None":
+    def of(cls, iceberg_type: str) -> "ValueKind | None":
         """None for a type of which equal values cannot be told, or are of no use."""
         if digits := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", iceberg_type):
             return cls("decimal", int(digits[1]), int(digits[2]))
@@ -40,7 +40,7 @@ class Kind:
 class Values:
     """Distinct values of one kind, in order."""
 
-    kind: Kind
+    kind: ValueKind
     items: tuple[Any, ...] = field(repr=False)
 
     def might_lie_in(self, lower: Any, upper: Any) -> bool:
@@ -92,7 +92,7 @@ def _decoded(stored: bytes) -> str | None:
         return None
 
 
-def parse_values(content: bytes, kind: Kind, column: str, request: str) -> Values:
+def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> Values:
     """The values of a file that has one on each line; blank lines are passed over, blanks within a line are part of the value.
 
     Args:
@@ -127,7 +127,7 @@ def parse_values(content: bytes, kind: Kind, column: str, request: str) -> Value
     return Values(kind, tuple(sorted(found)))
 
 
-def _described(kind: Kind) -> str:
+def _described(kind: ValueKind) -> str:
     match kind.name:
         case "date":
             return "date such as 2026-03-01"
@@ -141,12 +141,12 @@ def _described(kind: Kind) -> str:
             return kind.name
 
 
-def _text(line: str, _: Kind) -> str:
+def _text(line: str, _: ValueKind) -> str:
     return line
 
 
-def _whole(bits: int) -> Callable[[str, Kind], int]:
-    def parse(line: str, _: Kind) -> int:
+def _whole(bits: int) -> Callable[[str, ValueKind], int]:
+    def parse(line: str, _: ValueKind) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", line):
             raise ValueError
         value = int(line)
@@ -157,7 +157,7 @@ def _whole(bits: int) -> Callable[[str, Kind], int]:
     return parse
 
 
-def _decimal(line: str, kind: Kind) -> Decimal:
+def _decimal(line: str, kind: ValueKind) -> Decimal:
     if not re.fullmatch(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?", line):
         raise ValueError
     whole, _, fraction = line.partition(".")
@@ -168,12 +168,12 @@ def _decimal(line: str, kind: Kind) -> Decimal:
     return _of_unscaled(unscaled, kind)
 
 
-def _of_unscaled(number: int, kind: Kind) -> Decimal:
+def _of_unscaled(number: int, kind: ValueKind) -> Decimal:
     """By its text, since arithmetic would round to 28 digits."""
     return Decimal(f"{number}E-{kind.scale}")
 
 
-def _date(line: str, _: Kind) -> int:
+def _date(line: str, _: ValueKind) -> int:
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", line):
         raise ValueError
     return (date.fromisoformat(line) - date(1970, 1, 1)).days
@@ -182,13 +182,13 @@ def _date(line: str, _: Kind) -> int:
 _TIMESTAMP: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 
 
-def _timestamp(line: str, _: Kind) -> int:
+def _timestamp(line: str, _: ValueKind) -> int:
     if not re.fullmatch(_TIMESTAMP, line):
         raise ValueError
     return _micros(datetime.fromisoformat(line).replace(tzinfo=UTC))
 
 
-def _instant(line: str, _: Kind) -> int:
+def _instant(line: str, _: ValueKind) -> int:
     if not re.fullmatch(_TIMESTAMP + r"(Z|[+-][0-9]{2}:?[0-9]{2})", line):
         raise ValueError
     return _micros(datetime.fromisoformat(line))
@@ -198,13 +198,13 @@ def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def _uuid(line: str, _: Kind) -> UUID:
+def _uuid(line: str, _: ValueKind) -> UUID:
     if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", line):
         raise ValueError
     return UUID(line)
 
 
-_PARSERS: Final[Mapping[str, Callable[[str, Kind], Value]]] = {
+_PARSERS: Final[Mapping[str, Callable[[str, ValueKind], Value]]] = {
     "string": _text,
     "int": _whole(32),
     "long": _whole(64),

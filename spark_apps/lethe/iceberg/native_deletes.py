@@ -22,7 +22,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True)
-class NativeDeletes:
+class NativeDeleteFiles:
     """The names of deletes: `of_file` by the path of the one data file that they are of, `of_spec` by the id of the partition
     spec whose files they may be of, `of_any` that may be of every file."""
 
@@ -35,7 +35,7 @@ class NativeDeletes:
         return self.of_file.get(path, _NONE) | self.of_spec.get(spec_id, _NONE) | self.of_any
 
 
-def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: bool = True) -> NativeDeletes:
+def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: bool = True) -> NativeDeleteFiles:
     """The deletes that the manifests of a snapshot hold.
 
     Args:
@@ -59,7 +59,7 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: boo
                 of_any.add(name)  # of a spec without partitions, equality deletes are of the whole table
             else:
                 of_spec.setdefault(manifest.partition_spec_id, set()).add(name)
-    return NativeDeletes(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
+    return NativeDeleteFiles(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
 
 
 def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:

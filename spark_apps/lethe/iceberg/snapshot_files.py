@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds
-from lethe.files.increment import Files
+from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import bounds_of
 from lethe.iceberg.native_deletes import has_ours, is_ours
@@ -22,7 +22,7 @@ from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedFile:
     """A data file with what its metadata says, and PyIceberg's task to read it, deletes of other engines included."""
 
     bounds: FileBounds
@@ -30,7 +30,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Lens:
+class SnapshotView:
     """A table looked at with the columns of one moment and a filter. `field_id` is the batch column's, None when there
     is none."""
 
@@ -46,7 +46,7 @@ class Lens:
         field_id: int | None,
         columns_of: int | None = None,
         filter: str | BooleanExpression | None = None,
-    ) -> "Lens":
+    ) -> "SnapshotView":
         """`columns_of`: the snapshot whose columns the filter and the rows have; None: those of now."""
         # PyIceberg binds filters to the current schema, whatever snapshot is read.
         metadata = table.metadata.model_copy(update={"current_schema_id": schema_of(table, columns_of).schema_id})
@@ -69,35 +69,35 @@ class Lens:
         """The filter, parsed."""
         return self._planner.row_filter
 
-    def files(self, which: Files, snapshot_id: int) -> list[Planned]:
+    def files(self, which: SnapshotFiles, snapshot_id: int) -> list[PlannedFile]:
         """Those that the filter does not rule out. A removed file is as it was before the snapshot.
 
         Raises: InputError (`EqualityDeletes`).
         """
         match which:
-            case Files.LIVE:
+            case SnapshotFiles.LIVE:
                 return self._planned(self._manifests(snapshot_id))
-            case Files.ADDED:
+            case SnapshotFiles.ADDED:
                 manifests = self._manifests(snapshot_id)
                 own = [m for m in manifests if _is_data(m) and m.added_snapshot_id == snapshot_id]
                 deletes = [m for m in manifests if not _is_data(m)] if own else []
                 return self._planned(own + deletes, lambda e: e.snapshot_id == snapshot_id)
-            case Files.REMOVED:
+            case SnapshotFiles.REMOVED:
                 gone = frozenset(e.data_file.file_path for e in self._removed_by(snapshot_id))
                 before = self._parent(snapshot_id)
                 if not gone or before is None:
                     return []
                 return self._planned(self._manifests(before), lambda e: e.data_file.file_path in gone)
 
-    def bounds(self, which: Files, snapshot_id: int) -> list[FileBounds]:
+    def bounds(self, which: SnapshotFiles, snapshot_id: int) -> list[FileBounds]:
         """The same files without a look at the filter or at deletes of other engines, for whoever plans elsewhere."""
         match which:
-            case Files.LIVE:
+            case SnapshotFiles.LIVE:
                 entries = (
                     e for m in self._manifests(snapshot_id) if _is_data(m) for e in m.fetch_manifest_entry(self.io)
                 )
                 return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in entries]
-            case Files.ADDED:
+            case SnapshotFiles.ADDED:
                 added = (
                     e
                     for m in self._manifests(snapshot_id)
@@ -106,7 +106,7 @@ class Lens:
                     if e.snapshot_id == snapshot_id
                 )
                 return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in added]
-            case Files.REMOVED:
+            case SnapshotFiles.REMOVED:
                 return [bounds_of(e.data_file, self._column) for e in self._removed_by(snapshot_id)]
 
     def has_our_deletes(self, snapshot_id: int) -> bool:
@@ -151,7 +151,7 @@ class Lens:
 
     def _planned(
         self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
-    ) -> list[Planned]:
+    ) -> list[PlannedFile]:
         def chosen(entry: ManifestEntry) -> bool:
             if is_ours(int(entry.data_file.content), entry.data_file.file_path):
                 return False  # the ledger says the same, and PyIceberg reads no equality deletes
@@ -167,7 +167,7 @@ class Lens:
                 "another engine has written equality deletes into this table, which PyIceberg cannot read. Read it with "
                 "lethe_spark.read, or let that engine compact the table first.",
             ) from e
-        return [Planned(bounds_of(t.file, self._column), t) for t in tasks]
+        return [PlannedFile(bounds_of(t.file, self._column), t) for t in tasks]
 
 
 def _is_data(manifest: ManifestFile) -> bool:

@@ -1,4 +1,4 @@
-"""Which data files of a snapshot might hold rows with some values. I/O: reads manifests, no data."""
+"""Finds the data files of a snapshot that might hold rows with given values. I/O: reads manifests, no data."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,36 +16,29 @@ from lethe.search.positions import Wanted
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A data file that might hold such rows.
-
-    Args:
-        size: In bytes.
-        partition: Its text, as `lethe.files.partitions` writes it.
-        deletes: The names of the native deletes that may apply to it.
-        keys: Of the searches that have to look at it.
-        if_absent: Those of `keys` that want every row if the file lacks their column.
-        absent: For each column of each search, which of its values (counted from 0) the rows hold if the file lacks it.
-    """
+class CandidateFile:
+    """A data file that might hold such rows."""
 
     path: str
-    size: int
-    format_name: str
-    partition: str | None
-    deletes: frozenset[str]
-    keys: frozenset[str]
-    if_absent: frozenset[str]
+    size: int  # bytes
+    format_name: str  # PARQUET, ORC or AVRO
+    partition: str | None  # as `lethe.files.partitions` writes it; None: unknown
+    deletes: frozenset[str]  # names of the native deletes that may apply to it
+    keys: frozenset[str]  # of the searches that have to read it
+    if_absent: frozenset[str]  # those of `keys` that match every row if the file lacks their column
+    # By search, for each of its columns: the index of the value that all rows hold if the file lacks that column; None: no
+    # wanted value.
     absent: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
 
-def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWanted]) -> list[Candidate]:
-    """The live data files of a snapshot that metrics do not rule out for each of the searches, which have keys."""
+def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWanted]) -> list[CandidateFile]:
+    """The live data files of a snapshot that at least one search has to read, by their metrics. `wanted`: searches by key."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     if snapshot is None or not wanted:
         return []
     manifests = snapshot.manifests(table.io)
     deletes = native_deletes(table.io, manifests)
-    found: list[Candidate] = []
+    found: list[CandidateFile] = []
     for manifest in manifests:
         if manifest.content is not ManifestContent.DATA:
             continue
@@ -58,7 +51,7 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
                     for k in keys
                 }
                 found.append(
-                    Candidate(
+                    CandidateFile(
                         path=f.file_path,
                         size=f.file_size_in_bytes,
                         format_name=f.file_format.value,
@@ -72,8 +65,8 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
     return found
 
 
-def values_if_absent(files: Iterable[Candidate], key: str, values: Values) -> dict[str, Any]:
-    """By path, which of the values of a search for one column the rows of a file hold if it lacks that column."""
+def values_if_absent(files: Iterable[CandidateFile], key: str, values: Values) -> dict[str, Any]:
+    """By path of a file: the value that its rows hold if it lacks the column of a search. Only wanted values."""
     held = {c.path: c.absent[key][0] for c in files if key in c.absent}
     return {path: values.items[at] for path, at in held.items() if at is not None}
 
@@ -87,10 +80,10 @@ def _might_hold(file: DataFile, wanted: Wanted) -> bool:
 
 
 def _absent(table: Table, file: DataFile, field_id: int) -> Any:
-    """What the rows of a file hold in a column that the file lacks, as Iceberg stores it; None: null.
+    """The value of a column that a file lacks, as Iceberg stores it; None: null.
 
-    That is the value of its partition, if that is the column's own (files that were added as they are), else the default
-    that the column had when it came.
+    That is the value of the file's partition, if the table is partitioned by the column itself (files that were added as they
+    are). Otherwise it is the initial default of the column.
     """
     at = identity_positions(table.specs(), field_id).get(file.spec_id)
     if at is not None:

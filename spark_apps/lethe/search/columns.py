@@ -1,6 +1,6 @@
-"""One column of a data file after another, in the order of the file's rows, by Iceberg's field ids. I/O: reads one data file.
+"""Reads single columns of a data file, in row order, by Iceberg field ids. I/O: reads one data file.
 
-Parquet, ORC and Avro, which are all that an Iceberg table may be made of. Only top-level columns.
+Reads Parquet, ORC and Avro, which are all formats of Iceberg data files. Only top-level columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,28 +17,22 @@ import pyarrow.parquet as pq
 
 from lethe.files.values import Values
 
-_ROWS_AT_ONCE: Final = 65_536
+_ROWS_PER_PIECE: Final = 65_536
 
 
 class Unsure(Exception):
-    """The column cannot be told in this file. The text says why, and holds no value."""
+    """The file cannot be searched with certainty. The text says why, and contains no values."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """An open data file.
+    """An open data file."""
 
-    Args:
-        names: Of its columns, by the field ids that the file itself has; empty if it has none.
-        known: The names of all of its top-level columns.
-        rows: How many it has.
-        read: Pieces of a column of this name, each with the position of its first row. Pieces that hold none of the values,
-            which the file's own statistics may prove, are left out.
-    """
-
-    names: Mapping[int, str]
-    known: tuple[str, ...]
-    rows: int
+    names: Mapping[int, str]  # of columns, by the field ids in the file; empty: the file has no field ids
+    known: tuple[str, ...]  # the names of all top-level columns
+    rows: int  # the number of rows
+    # Pieces of the column of this name, each with the position of its first row. Leaves out pieces that hold none of the values,
+    # by the statistics of the file.
     read: Callable[[str, Iterable[Values]], Iterator[tuple[int, pa.ChunkedArray]]]
 
 
@@ -52,7 +46,7 @@ def open_columns(stream: Any, format_name: str) -> Columns:
         case "AVRO":
             return _avro(stream)
         case _:
-            raise Unsure(f"files of the format {format_name} are not read")
+            raise Unsure(f"Lethe does not read files of the format {format_name}")
 
 
 def _ids(schema: pa.Schema, key: bytes) -> dict[int, str]:
@@ -68,9 +62,9 @@ def _parquet(stream: Any) -> Columns:
     paths = [opened.schema.column(n).path for n in range(len(opened.schema))]
 
     def read(name: str, wanted: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
-        # Arrow is asked by paths, in which a column `a.b` looks like `b` in `a`.
+        # Arrow selects columns by path: a column named `a.b` has the same path as the field `b` of `a`.
         if paths.count(name) != 1 or schema.names.count(name) != 1 or any(p.startswith(f"{name}.") for p in paths):
-            raise Unsure("it has several columns of one name, or a nested one")
+            raise Unsure("several columns have this name, or the column is nested")
         texts = [name] if pa.types.is_string(schema.field(name).type) else []
         parquet = pq.ParquetFile(stream, metadata=opened.metadata, read_dictionary=texts)
         return _row_groups(parquet, name, tuple(wanted))
@@ -133,8 +127,8 @@ def _avro(stream: Any) -> Columns:
     def read(name: str, _: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
         stream.seek(0)
         values = (_plain(record[name]) for record in fastavro.reader(stream))
-        for start in range(0, rows, _ROWS_AT_ONCE):
-            yield start, pa.chunked_array([pa.array(list(islice(values, _ROWS_AT_ONCE)))])
+        for start in range(0, rows, _ROWS_PER_PIECE):
+            yield start, pa.chunked_array([pa.array(list(islice(values, _ROWS_PER_PIECE)))])
 
     names = {int(f["field-id"]): str(f["name"]) for f in fields if "field-id" in f}
     return Columns(names, tuple(str(f["name"]) for f in fields), rows, read)

@@ -1,7 +1,7 @@
-"""At which positions of a data file rows with some keys lie: values of several columns together. I/O: reads one column at a time,
-with Arrow; no Spark.
+"""Finds the positions of rows with given keys in a data file. A key is the values of several columns together. I/O: reads one
+column at a time, with Arrow, without Spark.
 
-As in `lethe.search.positions`, what cannot be answered with certainty is not answered (`Unsure`), and no error tells a value.
+As in `lethe.search.positions`, `Unsure` is raised if the answer is not certain, and errors contain no values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,35 +12,27 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
-from lethe.files.values import Kind, Values
-from lethe.search.columns import Columns, open_columns
-from lethe.search.positions import Wanted, as_arrow, columns_by_id, frozen, is_one_of, plain, unsure_at
+from lethe.files.values import ValueKind, Values
+from lethe.search.columns import Columns
+from lethe.search.positions import SearchedFile, Wanted, as_arrow, frozen, is_one_of, plain
 
 _AT: Final = "at"
 
 
 @dataclass(frozen=True, eq=False)
 class WantedKeys:
-    """Keys, rows with one of which are looked for.
+    """The keys to search for."""
 
-    Args:
-        columns: The distinct values of each key column, as `Wanted` has them.
-        rows: The keys themselves, in order, a column named by its number for each of `columns`.
-    """
-
-    columns: tuple[Wanted, ...]
-    rows: pa.Table = field(repr=False)
+    columns: tuple[Wanted, ...]  # the distinct values of each key column
+    rows: pa.Table = field(repr=False)  # the sorted keys; its columns are named 0, 1, … in the order of `columns`
 
     @classmethod
-    def of(cls, columns: Sequence[tuple[int, Kind]], keys: pa.Table) -> "WantedKeys":
-        """The rows with one of these keys.
-
-        Args:
-            columns: Iceberg field id and kind of each of the columns of `keys`.
-            keys: Without nulls; of the types that Spark has for these kinds.
+    def of(cls, columns: Sequence[tuple[int, ValueKind]], keys: pa.Table) -> "WantedKeys":
+        """Args:
+        columns: Iceberg field id and kind of each column of `keys`.
+        keys: Without nulls, in Spark's types for these kinds.
         """
         arrays = {str(n): _as_stored(keys.column(n), kind) for n, (_, kind) in enumerate(columns)}
         wanted = tuple(
@@ -51,8 +43,8 @@ class WantedKeys:
         return cls(wanted, rows.sort_by([(name, "ascending") for name in rows.column_names]))
 
     @classmethod
-    def none(cls, columns: Sequence[tuple[int, Kind]]) -> "WantedKeys":
-        """No rows."""
+    def none(cls, columns: Sequence[tuple[int, ValueKind]]) -> "WantedKeys":
+        """No keys."""
         empty = [as_arrow(Values(kind, ())) for _, kind in columns]
         return cls.of(columns, pa.table(empty, names=[str(n) for n in range(len(empty))]))
 
@@ -63,7 +55,7 @@ class WantedKeys:
 
     @property
     def field_id(self) -> int:
-        """Of the first column."""
+        """The field id of the first column."""
         return self.columns[0].field_id
 
 
@@ -71,32 +63,27 @@ AnyWanted: TypeAlias = Wanted | WantedKeys
 
 
 def columns_of(wanted: AnyWanted) -> tuple[Wanted, ...]:
-    """Each column that is looked at, with its values."""
+    """Each column to search, with its values."""
     return wanted.columns if isinstance(wanted, WantedKeys) else (wanted,)
 
 
 def find_keys(
-    io: FileIO,
-    path: str,
+    searched: SearchedFile,
     wanted: Mapping[str, WantedKeys],
-    format_name: str = "PARQUET",
-    names: Mapping[str, int] | None = None,
     absent: Mapping[str, Sequence[int | None]] | None = None,
 ) -> dict[str, FrozenBitMap64]:
-    """As `lethe.search.positions.find`, for keys.
+    """Find the positions of the rows with the wanted keys, as `lethe.search.positions.find` does for values.
 
     Args:
-        absent: By the key of a search, for each of its columns which of its values rows hold in a file without that column;
-            None: none of them.
-    Raises: Unsure; whatever the storage raises.
+        absent: By the key of a search, for each of its columns: the index of the value that all rows hold if the file lacks
+            that column; None: no wanted value.
+    Raises: Unsure; what the storage raises.
     """
     found: dict[str, FrozenBitMap64] = {}
-    with io.new_input(path).open() as stream, unsure_at(path):
-        file = open_columns(stream, format_name)
-        ids = columns_by_id(file, names)
+    with searched.open() as (file, ids):
         for key, w in wanted.items():
             positions = BitMap64()
-            for start, columns in _pieces(file, ids, w, (absent or {}).get(key, ()), format_name):
+            for start, columns in _pieces(file, ids, w, (absent or {}).get(key, ()), searched.format_name):
                 positions.update(matches(columns, w) + np.uint64(start))
             if positions:
                 found[key] = frozen(positions)
@@ -106,20 +93,20 @@ def find_keys(
 def _pieces(
     file: Columns, names: Mapping[int, str], wanted: WantedKeys, absent: Sequence[int | None], format_name: str
 ) -> Iterator[tuple[int, list[pa.Array]]]:
-    """The key columns piece by piece, where each of them may hold one of its values, each piece with its first position."""
+    """The pieces of the key columns in which each column might hold a wanted value, each with the position of its first row."""
     held = {w.field_id: at for w, at in zip(wanted.columns, absent, strict=False) if w.field_id not in names}
-    there = [w for w in wanted.columns if w.field_id in names]
+    present = [w for w in wanted.columns if w.field_id in names]
     if any(held.get(w.field_id) is None for w in wanted.columns if w.field_id not in names):
         return
     constants = {w.field_id: w.array[held[w.field_id]] for w in wanted.columns if w.field_id not in names}
-    if not there:
+    if not present:
         yield 0, [pa.repeat(constants[w.field_id], file.rows) for w in wanted.columns]
         return
-    read = (file.read(names[w.field_id], [w.values]) for w in there)
-    # Avro is read from its beginning for each column.
+    read = (file.read(names[w.field_id], [w.values]) for w in present)
+    # An Avro file is read from its start for each column.
     columns = [iter(list(pieces)) if format_name == "AVRO" else pieces for pieces in read]
     for start, parts in aligned(columns):
-        found = {w.field_id: part.combine_chunks() for w, part in zip(there, parts, strict=True)}
+        found = {w.field_id: part.combine_chunks() for w, part in zip(present, parts, strict=True)}
         rows = len(parts[0])
         yield start, [found.get(w.field_id, _repeated(constants.get(w.field_id), rows)) for w in wanted.columns]
 
@@ -131,7 +118,7 @@ def _repeated(value: pa.Scalar | None, rows: int) -> pa.Array:
 def aligned(
     columns: Sequence[Iterator[tuple[int, pa.ChunkedArray]]],
 ) -> Iterator[tuple[int, list[pa.ChunkedArray]]]:
-    """Pieces of several columns of one file that begin at the same row; those that another column leaves out are passed over."""
+    """The pieces of several columns that begin at the same row; skips pieces that another column leaves out."""
     heads = [next(c, None) for c in columns]
     while True:
         now = [h for h in heads if h is not None]
@@ -145,9 +132,9 @@ def aligned(
 
 
 def matches(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, Any]:
-    """Which of the rows that these columns make have one of the keys, from 0 and in order. Nulls match nothing.
+    """The positions, from 0 and in order, of the rows with one of the keys. Nulls match nothing.
 
-    Raises: pa.ArrowException, with a text that may hold a value, for a column that is not of its values' kind.
+    Raises: pa.ArrowException, if a column is not of its values' kind. Its text may contain a value.
     """
     hits: Any = is_one_of(columns[0], wanted.columns[0])
     for column, w in zip(columns[1:], wanted.columns[1:], strict=True):
@@ -155,7 +142,7 @@ def matches(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, 
     at = np.flatnonzero(hits.to_numpy(zero_copy_only=False)).astype(np.uint64)
     if len(columns) == 1 or not at.size:
         return at
-    # Each value is one of some key, which need not be the same.
+    # Each value belongs to a key, but not necessarily to the same key.
     rows = {str(n): plain(c.take(pa.array(at)), wanted.columns[n]) for n, c in enumerate(columns)}
     found = pa.table({**rows, _AT: pa.array(at)}).join(
         wanted.rows, list(rows), join_type="left semi", use_threads=False
@@ -163,14 +150,14 @@ def matches(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, 
     return np.sort(found.column(_AT).to_numpy())
 
 
-def _as_stored(column: pa.ChunkedArray, kind: Kind) -> pa.ChunkedArray:
+def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
     wanted = as_arrow(Values(kind, ())).type
     if kind.name == "uuid" and pa.types.is_string(column.type):
         return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], wanted)])
     return column if column.type == wanted else column.cast(wanted)
 
 
-def _distinct(column: pa.ChunkedArray, kind: Kind) -> tuple[Any, ...]:
+def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
     found = pc.unique(column)
     match kind.name:
         case "date":

@@ -19,9 +19,9 @@ from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.base.errors import LedgerError
-from lethe.files.increment import Files
+from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.facts import TableFacts
-from lethe.iceberg.snapshot_files import Lens
+from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.ledger.lineage import Snapshot, picked
 from lethe.ledger_store.chunks import read_file
@@ -36,13 +36,13 @@ _RUN: Final = re.compile(r"/([0-9a-f]{32})/")
 
 
 def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: int) -> dict[str, BatchEntry]:
-    """What Lethe would know of these batches had it committed the files itself, by their ids.
+    """The batches that these commits brought in, by id, with the entries that a commit of Lethe would have written.
 
     Args:
-        table: As `facts` were taken of it.
+        table: The table of `facts`, in the same state.
         loaded: The ledger of the head.
         field_id: Of the batch column.
-    Raises: LedgerError, if a ledger or a list of staged batches that a retained snapshot names cannot be read.
+    Raises: LedgerError, if a ledger or a list of staged batches that a retained snapshot names is unreadable.
     """
     bare = loaded.resolution.bare
     found: dict[str, BatchEntry] = {}
@@ -59,7 +59,7 @@ def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: in
 
 
 def _committed(table: Table, facts: TableFacts, loaded: Loaded, source: Snapshot) -> Iterable[BatchEntry]:
-    """The batches that a commit of Lethe's brought in."""
+    """The batches that a commit of Lethe added."""
     assert source.ledger is not None
     batches = load_root(table.io, facts, source.ledger, source.id).batches
     try:
@@ -74,9 +74,7 @@ def _staged(table: Table, facts: TableFacts, source: Snapshot) -> Iterable[Batch
     uri = source.summary[names.STAGE]
     folder = f"{facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     if plain(uri).rpartition("/")[0] != plain(folder):
-        raise LedgerError(
-            "LedgerOutside", f"{facts.name}, snapshot {source.id}: the list {uri} does not lie in {folder}."
-        )
+        raise LedgerError("LedgerOutside", f"{facts.name}, snapshot {source.id}: the list {uri} is not in {folder}.")
     document: Mapping[str, Any] = json.loads(read_file(table.io, uri))
     time, run = datetime.fromtimestamp(source.timestamp_ms / 1000, UTC), source.summary.get(names.RUN_ID, "")
     return [
@@ -94,18 +92,18 @@ def _staged(table: Table, facts: TableFacts, source: Snapshot) -> Iterable[Batch
 
 
 def _in_files(table: Table, copy: Snapshot, field_id: int) -> dict[str, BatchEntry]:
-    """The batches in files of a run's folder, by the rows alone. Their objects in the buffer are not known, so that retention
-    leaves them alone."""
-    lens = Lens.on(table, field_id)
-    column = lens.schema.find_column_name(field_id)
+    """The batches in files of a run's folder, found by reading the rows. Their objects in the buffer are unknown, so retention
+    does not delete them."""
+    view = SnapshotView.on(table, field_id)
+    column = view.schema.find_column_name(field_id)
     time = datetime.fromtimestamp(copy.timestamp_ms / 1000, UTC)
     rows: Counter[str] = Counter()
     runs: dict[str, str] = {}
-    for file in lens.files(Files.ADDED, copy.id):
+    for file in view.files(SnapshotFiles.ADDED, copy.id):
         run = _RUN.search(file.bounds.path)
         if run is None or column is None:
             continue
-        for batch in arrow.read(lens, [arrow.Part((file.task,))], (column,)):
+        for batch in arrow.read(view, [arrow.ReadPart((file.task,))], (column,)):
             for counted in pc.value_counts(batch.column(column)).to_pylist():
                 if counted["values"] is not None:
                     rows[counted["values"]] += counted["counts"]

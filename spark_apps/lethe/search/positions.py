@@ -1,7 +1,7 @@
-"""At which positions of a data file rows with some values lie. I/O: reads one column at a time, with Arrow; no Spark.
+"""Finds the positions of rows with given values in a data file. I/O: reads one column at a time, with Arrow, without Spark.
 
-Positions are those of Iceberg's deletes: a file's rows in their order, counted from 0, whatever is deleted of them. What
-cannot be answered with certainty is not answered (`Unsure`). No error tells a value.
+A position is that of Iceberg's position deletes: the number of the row in the file, from 0, whether the row is deleted or not. If
+the answer is not certain, `Unsure` is raised. Errors contain no values.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,17 +15,17 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
-from lethe.files.values import Kind, Values
+from lethe.files.values import ValueKind, Values
 from lethe.search.columns import Columns, Unsure, open_columns
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Values of the column with this Iceberg field id, rows with one of which are looked for."""
+    """The values of a column to search for."""
 
-    field_id: int
+    field_id: int  # of the column, in Iceberg
     values: Values
-    array: pa.Array = field(repr=False, compare=False)  # the same, as Arrow has them
+    array: pa.Array = field(repr=False, compare=False)  # the values as an Arrow array
 
     @classmethod
     def of(cls, field_id: int, values: Values) -> "Wanted":
@@ -33,76 +33,88 @@ class Wanted:
 
 
 def as_arrow(values: Values) -> pa.Array:
-    """The values as Arrow holds a column of their kind."""
+    """The values as an Arrow array of their kind."""
     items = values.items
     match values.kind:
-        case Kind("string"):
+        case ValueKind("string"):
             return pa.array(items, pa.string())
-        case Kind("int" | "long"):
+        case ValueKind("int" | "long"):
             return pa.array(items, pa.int64())
-        case Kind("date"):
+        case ValueKind("date"):
             return pa.array(items, pa.int32()).cast(pa.date32())
-        case Kind("timestamp"):
+        case ValueKind("timestamp"):
             return pa.array(items, pa.int64()).cast(pa.timestamp("us"))
-        case Kind("timestamptz"):
+        case ValueKind("timestamptz"):
             return pa.array(items, pa.int64()).cast(pa.timestamp("us", "UTC"))
-        case Kind("decimal", precision, scale):
+        case ValueKind("decimal", precision, scale):
             return pa.array(items, pa.decimal128(precision, scale))
-        case Kind("uuid"):
+        case ValueKind("uuid"):
             return pa.array([u.bytes for u in items], pa.binary(16))
     raise AssertionError(values.kind)
 
 
+@dataclass(frozen=True)
+class SearchedFile:
+    """A data file to search."""
+
+    io: FileIO
+    path: str
+    format_name: str = "PARQUET"  # or ORC, AVRO
+    names: Mapping[str, int] | None = (
+        None  # column name -> field id, if the file has no field ids; None: do not read such a file
+    )
+
+    @contextmanager
+    def open(self) -> Iterator[tuple[Columns, dict[int, str]]]:
+        """The open file, and its names of columns by field id. Raises: Unsure; what the storage raises."""
+        with self.io.new_input(self.path).open() as stream, unsure_at(self.path):
+            file = open_columns(stream, self.format_name)
+            yield file, columns_by_id(file, self.names)
+
+
 def find(
-    io: FileIO,
-    path: str,
-    wanted: Mapping[str, Wanted],
-    format_name: str = "PARQUET",
-    names: Mapping[str, int] | None = None,
-    if_absent: Collection[str] = (),
+    searched: SearchedFile, wanted: Mapping[str, Wanted], if_absent: Collection[str] = ()
 ) -> dict[str, FrozenBitMap64]:
-    """The positions of the rows that are wanted, for each of `wanted` of which there are any, by its key.
+    """Find the positions of the rows with the wanted values.
 
     Args:
-        path, format_name: Of a data file: `PARQUET`, `ORC` or `AVRO`.
-        names: Field ids by the names of columns, for a file without field ids of its own; None: such a file is not read.
-        if_absent: The keys that want every row of a file without their column, for what the table says such rows hold.
-    Raises: Unsure; whatever the storage raises.
+        wanted: By any key.
+        if_absent: The keys that match every row of a file without their column: the table says what such rows hold.
+    Returns: Positions by key; only keys with rows.
+    Raises: Unsure; what the storage raises.
     """
     found = {key: BitMap64() for key in wanted}
-    with io.new_input(path).open() as stream, unsure_at(path):
-        file = open_columns(stream, format_name)
-        columns = columns_by_id(file, names)
+    with searched.open() as (file, columns):
         for field_id in {w.field_id for w in wanted.values()}:
-            asked = {key: w for key, w in wanted.items() if w.field_id == field_id}
+            searches = {key: w for key, w in wanted.items() if w.field_id == field_id}
             if field_id not in columns:
-                for key in asked.keys() & set(if_absent):
+                for key in searches.keys() & set(if_absent):
                     found[key].update(range(file.rows))
                 continue
-            for start, piece in file.read(columns[field_id], [w.values for w in asked.values()]):
-                for key, w in asked.items():
+            for start, piece in file.read(columns[field_id], [w.values for w in searches.values()]):
+                for key, w in searches.items():
                     found[key].update(matches(piece, w, start))
     return {key: frozen(positions) for key, positions in found.items() if positions}
 
 
 @contextmanager
 def unsure_at(path: str) -> Iterator[None]:
-    """What goes wrong with a file, said without what is in it. Raises: Unsure."""
+    """Turn errors about a file into `Unsure`, without values. Raises: Unsure."""
     try:
         yield
     except Unsure as e:
         raise Unsure(f"{path}: {e}") from None
     except pa.ArrowException as e:
-        # Its text may quote what could not be converted.
+        # Its text may contain a value.
         raise Unsure(f"{path}: {type(e).__name__}") from None
 
 
 def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, str]:
-    """The file's own names of its columns, by their field ids. Raises: Unsure."""
+    """The names of columns in the file, by field id. Raises: Unsure."""
     if file.names:
         return dict(file.names)
     if names is None:
-        raise Unsure("it has no field ids, and the table no name mapping")
+        raise Unsure("the file has no field ids, and the table has no name mapping")
     return {names[name]: name for name in file.known if name in names}
 
 
@@ -112,9 +124,9 @@ def frozen(positions: BitMap64) -> FrozenBitMap64:
 
 
 def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarray[Any, Any]:
-    """The positions of the rows of a column with one of the values, the first row being at `start`. Nulls match nothing.
+    """The positions of the rows with one of the values; the first row has the position `start`. Nulls match nothing.
 
-    Raises: pa.ArrowException, with a text that may hold a value, for a column that is not of the values' kind.
+    Raises: pa.ArrowException, if the column is not of the values' kind. Its text may contain a value.
     """
     found: list[np.ndarray[Any, Any]] = []
     for chunk in column.chunks:
@@ -125,7 +137,7 @@ def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarr
 
 
 def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
-    """Of each row whether it has one of the values. Raises: as `matches`."""
+    """Whether each row has one of the values. Raises: as `matches`."""
     if isinstance(chunk, pa.ExtensionArray):
         chunk = chunk.storage
     if pa.types.is_dictionary(chunk.type):
@@ -135,7 +147,7 @@ def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
 
 
 def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
-    """The values of a column as those that are wanted are held. Raises: as `matches`."""
+    """The values of a column in the Arrow type of the wanted values. Raises: as `matches`."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_dictionary(values.type):

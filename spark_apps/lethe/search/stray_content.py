@@ -1,4 +1,4 @@
-"""What the footer of a data file says of the rows in it, without the table's metadata. I/O: reads the footer."""
+"""Reads from the footer of a data file which rows it holds, without the table's metadata. I/O: reads the footer."""
 
 from typing import Any, BinaryIO, Final
 
@@ -14,7 +14,7 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 def content_of(stream: BinaryIO, path: str, field_id: int) -> Content:
     """Args:
     field_id: Of the batch column.
-    Returns: What is not known of a file of another format than Parquet, or of one that is not whole.
+    Returns: `UNKNOWN` for a file that is not Parquet, or is incomplete.
     """
     if not path.endswith(".parquet"):
         return UNKNOWN
@@ -39,11 +39,11 @@ def _content(metadata: Any, schema: pa.Schema, field_id: int) -> Content:
         statistics = chunk.statistics
         if statistics is None or not statistics.has_min_max:
             if statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values:
-                continue  # no batch id at all
+                continue  # no batch ids
             return Content(of_table=True)
         if not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
             return Content(of_table=True)
         bounds.append((statistics.min, statistics.max))
     if not bounds:
-        return Content(of_table=True, lower="", upper="")  # rows of no batch
+        return Content(of_table=True, lower="", upper="")  # rows without a batch
     return Content(True, min(b[0] for b in bounds), max(b[1] for b in bounds))

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from lethe.base.errors import InputError
 from lethe.files.bounds import split_by_bounds
-from lethe.files.increment import Files
-from lethe.files.read_plan import ReadPlan, covered_by, plan_read, skipped_runs, unsure_of
+from lethe.files.increment import SnapshotFiles
+from lethe.files.read_plan import ReadPlan, covered_by, plan_read, skipped_ranges, unsure_of
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
-from lethe.iceberg.snapshot_files import Lens
+from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.iceberg.snapshots import resolve_snapshot, schema_of
 from lethe.ledger_store import store as ledger_store
-from lethe.read.increment import Moment, Which, find_rows, resolve_range
+from lethe.read.increment import SnapshotOrTime, Which, find_rows, resolve_range
 from pyiceberg.table import Table
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +45,8 @@ def read(
     snapshot_id: int | None = None,
     as_of: datetime | None = None,
     filter: str | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: SnapshotOrTime | None = None,
+    until: SnapshotOrTime | None = None,
     rows: Which | None = None,
     batch_column: str = "batch_id",
 ) -> DataFrame:
@@ -159,8 +159,8 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
         return wanted
     if source.field_id is None or column is None:
         raise column_dropped(source.facts, f"the schema that snapshot {chosen} is read with")
-    lens = Lens.on(source.table, source.field_id)
-    files = lens.bounds(Files.LIVE, chosen)
+    view = SnapshotView.on(source.table, source.field_id)
+    files = view.bounds(SnapshotFiles.LIVE, chosen)
     if filter is not None and current:
         java = java or source.java()
         tasks = plan_tasks(java, chosen, filter)
@@ -168,11 +168,11 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
         files = [f for f in files if f.path in planned]
     with ledger_store.naming(source.facts, chosen):
         tombstones = loaded.ledger.tombstones_within(source.field_id, covered_by(files))
-    foreign = lens.foreign(chosen, loaded.resolution, source.facts.snapshots)
+    foreign = view.foreign(chosen, loaded.resolution, source.facts.snapshots)
     plan = plan_read(unsure_of(files, foreign), tombstones)
     if not plan.filtered and not plan.skipped:
         return wanted
-    runs = skipped_runs(plan, RUNS_AT_MOST if current else 0)
+    runs = skipped_ranges(plan, RUNS_AT_MOST if current else 0)
     left = sum(f.size for f in plan.skipped) - sum(r.size for r in runs)
     if not current or left < SPLIT_FROM * sum(f.size for f in files):
         return anti_join(outside(wanted, column, [(r.lower, r.upper) for r in runs]), column, plan.hidden_ids)
@@ -191,22 +191,22 @@ def _split(table: SparkTable, tasks: Tasks, plan: ReadPlan, column: str, filter:
     return _union(frames)
 
 
-def _increment(source: _Source, since: Moment, until: Moment | None, which: Which) -> DataFrame:
+def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | None, which: Which) -> DataFrame:
     within = resolve_range(source.facts, source.table, since, until)
     if within is None:
         return source.empty()
     column = source.column_at(None)
     if column is None and source.field_id is not None:
         raise column_dropped(source.facts, "the table")
-    lens = Lens.on(source.table, source.field_id)
-    found = find_rows(lens, source.facts, within, which, lens.bounds)
+    view = SnapshotView.on(source.table, source.field_id)
+    found = find_rows(view, source.facts, within, which, view.bounds)
     end = within.until if until is not None else None
     # Files by what is read of them: all rows, those of some batches, or those of all others.
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, frozenset[str]]]] = {}
     for f in found:
         split = split_by_bounds(f.files, f.rows.ids)
         at = f.rows.snapshot_id
-        if f.rows.files is Files.REMOVED:
+        if f.rows.files is SnapshotFiles.REMOVED:
             at = source.facts.snapshots[at].parent_id or at
         whole = split.must if f.rows.of_ids else split.cannot
         for files, key in ((whole, (frozenset[str](), False)), (split.might, (f.rows.ids, f.rows.of_ids))):
@@ -218,12 +218,12 @@ def _increment(source: _Source, since: Moment, until: Moment | None, which: Whic
 
     def plan(at: int) -> Tasks:
         tasks = plan_tasks(java, at)
-        return without_our_deletes(java, tasks) if lens.has_our_deletes(at) else tasks
+        return without_our_deletes(java, tasks) if view.has_our_deletes(at) else tasks
 
     planned: dict[int, Tasks] = {within.until: plan(within.until)}
     frames: list[DataFrame] = []
     for (ids, of_ids), wanted in groups.items():
-        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.masks)))
+        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.vector_changes)))
         frames.append(semi_join(frame, column or "", ids) if of_ids else anti_join(frame, column or "", ids))
     union = _union(frames)
     assert union is not None

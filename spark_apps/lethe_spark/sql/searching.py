@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from lethe.search.batch_positions import find_batches
-from lethe.search.candidates import Candidate
+from lethe.search.candidates import CandidateFile
 from lethe.search.columns import Unsure
 from lethe.search.keys import AnyWanted, WantedKeys, find_keys
-from lethe.search.positions import Wanted, find
-from pyiceberg.io import FileIO, load_file_io
+from lethe.search.positions import SearchedFile, Wanted, find
+from pyiceberg.io import load_file_io
 from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
 
@@ -41,7 +41,7 @@ class Searched:
     missing: frozenset[str] = frozenset()
 
 
-def search(context: SparkContext, asked: Search, files: Sequence[Candidate]) -> Searched:
+def search(context: SparkContext, asked: Search, files: Sequence[CandidateFile]) -> Searched:
     """The positions of the rows that are looked for, in each of the data files. Raises: what Spark raises."""
     wanted = context.broadcast(dict(asked.wanted))
     try:
@@ -65,7 +65,7 @@ class BatchSearch:
 
 
 def search_batches(
-    context: SparkContext, asked: BatchSearch, files: Sequence[Candidate], strict: bool = False
+    context: SparkContext, asked: BatchSearch, files: Sequence[CandidateFile], strict: bool = False
 ) -> Searched:
     """The positions of each batch's rows in each of the data files, by batch id.
 
@@ -83,7 +83,7 @@ def search_batches(
 
 
 def _asked(
-    context: SparkContext, files: Sequence[Candidate], look: Callable[[Iterable[Candidate]], Iterator[Told]]
+    context: SparkContext, files: Sequence[CandidateFile], look: Callable[[Iterable[CandidateFile]], Iterator[Told]]
 ) -> Searched:
     """What the workers tell of the files, which are handed to them largest first."""
     groups = max(1, min(len(files), context.defaultParallelism * _GROUPS_PER_CORE))
@@ -110,19 +110,20 @@ class _Look:
     io_properties: dict[str, str]
     names: Mapping[str, int] | None
 
-    def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
-        def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
+    def into(self, files: Iterable[CandidateFile]) -> Iterator[Told]:
+        def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
             wanted = {key: self.wanted.value[key] for key in c.keys}
-            return self._find(load_file_io(self.io_properties, c.path), c, wanted)
+            return self._find(c, wanted)
 
         return (_told(c, one) for c in files)
 
-    def _find(self, io: FileIO, c: Candidate, wanted: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
+    def _find(self, c: CandidateFile, wanted: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
         values = {key: w for key, w in wanted.items() if isinstance(w, Wanted)}
         keys = {key: w for key, w in wanted.items() if isinstance(w, WantedKeys)}
-        found = find(io, c.path, values, c.format_name, self.names, c.if_absent) if values else {}
+        searched = SearchedFile(load_file_io(self.io_properties, c.path), c.path, c.format_name, self.names)
+        found = find(searched, values, c.if_absent) if values else {}
         if keys:
-            found |= find_keys(io, c.path, keys, c.format_name, self.names, c.absent)
+            found |= find_keys(searched, keys, c.absent)
         return found
 
 
@@ -134,16 +135,15 @@ class _LookForBatches:
     asked: BatchSearch  # but for the ids
     strict: bool
 
-    def into(self, files: Iterable[Candidate]) -> Iterator[Told]:
-        def one(c: Candidate) -> Mapping[str, FrozenBitMap64]:
+    def into(self, files: Iterable[CandidateFile]) -> Iterator[Told]:
+        def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
             asked = self.asked
-            io, if_absent = load_file_io(dict(asked.io_properties), c.path), asked.absent.get(c.path)
-            ids, names = self._within(c), asked.names
-            return find_batches(io, c.path, asked.field_id, ids, c.format_name, names, if_absent, self.strict)
+            searched = SearchedFile(load_file_io(dict(asked.io_properties), c.path), c.path, c.format_name, asked.names)
+            return find_batches(searched, asked.field_id, self._within(c), asked.absent.get(c.path), self.strict)
 
         return (_told(c, one, self.strict) for c in files)
 
-    def _within(self, file: Candidate) -> list[str]:
+    def _within(self, file: CandidateFile) -> list[str]:
         """The ids that the file might hold."""
         ids = self.ids.value
         lower, upper = self.asked.bounds.get(file.path, (None, None))
@@ -151,7 +151,9 @@ class _LookForBatches:
         return ids[start:] if upper is None else ids[start : bisect_right(ids, upper)]
 
 
-def _told(file: Candidate, look: Callable[[Candidate], Mapping[str, FrozenBitMap64]], strict: bool = False) -> Told:
+def _told(
+    file: CandidateFile, look: Callable[[CandidateFile], Mapping[str, FrozenBitMap64]], strict: bool = False
+) -> Told:
     try:
         found = look(file)
     except FileNotFoundError:

@@ -6,7 +6,7 @@ import pyarrow as pa
 from lethe.base.errors import InputError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.files.values import Kind
+from lethe.files.values import ValueKind
 from lethe.restatement.group import set_aside
 from lethe.search.keys import WantedKeys
 from pyiceberg.schema import Schema
@@ -39,7 +39,9 @@ def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) 
     return WantedKeys.of(columns, keys) if keys is not None else WantedKeys.none(columns)
 
 
-def key_columns(request: RestatementRequest, schema: Schema, batch_field_id: int, table: str) -> list[tuple[int, Kind]]:
+def key_columns(
+    request: RestatementRequest, schema: Schema, batch_field_id: int, table: str
+) -> list[tuple[int, ValueKind]]:
     """Iceberg field id and kind of each key column, by its name of today; none of a request without keys.
 
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.

@@ -15,10 +15,10 @@ from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.native_deletes import DELETION_VECTORS
-from lethe.files.values import Kind, Values, parse_values
+from lethe.files.values import ValueKind, Values, parse_values
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
-from lethe.search.candidates import Candidate, candidates, values_if_absent
+from lethe.search.candidates import CandidateFile, candidates, values_if_absent
 from lethe.search.keys import AnyWanted, columns_of
 from lethe.search.positions import Wanted
 from pyroaring import FrozenBitMap64
@@ -127,7 +127,7 @@ class RowEraser:
                     self._unsure.clear()
         return aside
 
-    def _searched(self, base: Base, keys: Iterable[str]) -> list[Candidate]:
+    def _searched(self, base: Base, keys: Iterable[str]) -> list[CandidateFile]:
         """The data files that might hold rows that are wanted, now that they have been looked into."""
         wanted = {key: self._wanted[key] for key in keys}
         files = candidates(base.iceberg, base.facts.head_id, wanted)
@@ -143,12 +143,12 @@ class RowEraser:
             self._unsure |= told.unsure
         return files
 
-    def _hit(self, files: Iterable[Candidate], keys: Collection[str]) -> list[Candidate]:
+    def _hit(self, files: Iterable[CandidateFile], keys: Collection[str]) -> list[CandidateFile]:
         """Those of the files that hold rows that are wanted."""
         return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
 
     def _unanswered(
-        self, requests: Sequence[RestatementRequest], files: Iterable[Candidate]
+        self, requests: Sequence[RestatementRequest], files: Iterable[CandidateFile]
     ) -> dict[str, RequestResult]:
         """Results of those that might want rows of a file that cannot be searched."""
         first: dict[str, str] = {}
@@ -186,7 +186,7 @@ class RowEraser:
         masked = frozenset(t.id for t in active if t.mask is not None and t.mask.by == DELETION_VECTORS)
         if not masked:
             return frozenset()
-        values = Values(Kind("string"), tuple(sorted(masked)))
+        values = Values(ValueKind("string"), tuple(sorted(masked)))
         named = candidates(base.iceberg, base.facts.head_id, {"": Wanted.of(base.field_id, values)})
         asked_for = BatchSearch(
             base.field_id,

@@ -25,7 +25,7 @@ from lethe.files.native_deletes import (
     plan_masking,
     with_masks,
 )
-from lethe.files.values import Kind, Values
+from lethe.files.values import ValueKind, Values
 from lethe.ledger.ledger import Delta
 from lethe.ledger.parts import get_many
 from lethe.search.candidates import candidates, values_if_absent
@@ -106,7 +106,7 @@ class SparkMasker:
         of others, by batch id."""
         if not ids:
             return {}, {}
-        values = Values(Kind("string"), tuple(sorted(ids)))
+        values = Values(ValueKind("string"), tuple(sorted(ids)))
         wanted = {_BATCHES: Wanted.of(base.field_id, values)}
         files = [c for c in candidates(base.iceberg, base.facts.head_id, wanted) if c.path not in without]
         new = [c for c in files if not ids <= self._asked.get(c.path, frozenset())]

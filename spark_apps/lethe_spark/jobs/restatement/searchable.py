@@ -1,13 +1,13 @@
 """Which columns rows can be looked for by: such as equal values can be told of. Pure."""
 
 from lethe.base.errors import InputError
-from lethe.files.values import Kind
+from lethe.files.values import ValueKind
 from pyiceberg.schema import Schema
 
 
 def searchable_column(
     schema: Schema, batch_field_id: int, name: str, where: str, table: str, rule: str, done: str
-) -> tuple[int, Kind]:
+) -> tuple[int, ValueKind]:
     """Iceberg field id and kind of a column, by its name of today.
 
     Args:
@@ -28,7 +28,7 @@ def searchable_column(
             "InvalidSpec",
             f"{where} names the batch column {name}: name whole batches in spec.batchIds. Nothing was {done}.",
         )
-    kind = Kind.of(str(column.field_type))
+    kind = ValueKind.of(str(column.field_type))
     if kind is None:
         raise InputError(
             "ColumnNotSearchable",

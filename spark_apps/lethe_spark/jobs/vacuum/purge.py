@@ -154,8 +154,8 @@ class Purging:
         head = base.head()
         assert head is not None
         active = self._active(base.ledger)
-        self.live.learn(active)
-        self.live.look(head)
+        self.live.use(active)
+        self.live.observe(head)
         return active
 
     def _active(self, ledger: Ledger) -> tuple[Tombstone, ...]:

@@ -57,7 +57,7 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
         return None
     target = target_bytes(spec.target_file_size_bytes, base.iceberg.properties)
     live = LiveSuspects(tombstones, bool(erasures), small_bytes=target // SMALL_PART)
-    live.look(head)
+    live.observe(head)
     rows = _rows_of(base.ledger, [t.id for t in tombstones])
     might = [s.bounds for s in live.found.values() if not s.must]
     must = [s.bounds for s in live.found.values() if s.must]

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lethe.search.candidates import Candidate
+from lethe.search.candidates import CandidateFile
 from lethe.search.live_suspects import Suspect
 
 from lethe_spark.commit.table_state import Base
@@ -73,6 +73,6 @@ class Looked:
             self.unsure.add(path)
 
 
-def _candidate(file: Suspect) -> Candidate:
+def _candidate(file: Suspect) -> CandidateFile:
     f = file.bounds
-    return Candidate(f.path, f.size, file.format_name, f.partition, f.deletes, frozenset(), frozenset())
+    return CandidateFile(f.path, f.size, file.format_name, f.partition, f.deletes, frozenset(), frozenset())

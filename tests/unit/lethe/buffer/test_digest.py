@@ -216,7 +216,7 @@ def a_listing_of_files(count: int) -> Iterator[ListedObject]:
 
 
 @pytest.mark.parametrize(
-    ("listing", "layout", "counts", "bytes_at_most"),
+    ("listing", "layout", "counts", "max_bytes"),
     [
         (a_listing(200_000), Directories("batch_id"), (45_000, 5_000), 8 * MIB),
         (a_listing_of_files(200_000), Files(), (180_000, 20_000), 16 * MIB),  # four times the batches, by their hashes
@@ -224,7 +224,7 @@ def a_listing_of_files(count: int) -> Iterator[ListedObject]:
     ids=["Directory", "File"],
 )
 def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
-    listing: Iterator[ListedObject], layout: Layout, counts: tuple[int, int], bytes_at_most: int
+    listing: Iterator[ListedObject], layout: Layout, counts: tuple[int, int], max_bytes: int
 ) -> None:
     """200,000 objects, a tenth of them promoted: kept whole they would be 80 MiB."""
 
@@ -239,4 +239,4 @@ def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
         tracemalloc.stop()
 
     assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (200_000, *counts, 2000)
-    assert peak < bytes_at_most
+    assert peak < max_bytes

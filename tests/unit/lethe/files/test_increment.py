@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
-from lethe.files.increment import Files, Rows, Tombstoned, appended, deleted, plan_range
+from lethe.files.increment import Rows, SnapshotFiles, Tombstoned, appended, deleted, plan_range
 from lethe.ledger.lineage import Snapshot
 
 from tests.support.builders import a_history, a_snapshot
@@ -221,21 +221,21 @@ class Memory:
         at = wanted.snapshot_id
         now, before = self.states[at].shown(), self.states[at - 1].shown() if at else {}
         files = {
-            Files.LIVE: now,
-            Files.ADDED: {n: f for n, f in now.items() if n not in before},
-            Files.REMOVED: {n: f for n, f in before.items() if n not in now},
+            SnapshotFiles.LIVE: now,
+            SnapshotFiles.ADDED: {n: f for n, f in now.items() if n not in before},
+            SnapshotFiles.REMOVED: {n: f for n, f in before.items() if n not in now},
         }[wanted.files]
         return Counter(r for rows in files.values() for r in rows if (r[0] in wanted.ids) is wanted.of_ids)
 
     def check(self, since: int, until: int) -> None:
         within = plan_range({s.id: s for s in self.history}, since, until)
         first, last = self.states[since], self.states[until]
-        lifted = {m: self.states[p].masked.keys() - self.states[m].active for m, p in within.masks.items()}
+        lifted = {m: self.states[p].masked.keys() - self.states[m].active for m, p in within.vector_changes.items()}
         ids = Tombstoned(
             first.active,
             last.active,
             {v: self.vacuumed[v] for v in within.vacuums},
-            {m: self.vacuumed.get(m, frozenset()) for m in within.masks},
+            {m: self.vacuumed.get(m, frozenset()) for m in within.vector_changes},
             {m: frozenset(up) for m, up in lifted.items() if up},
             frozenset(first.masked),
             {r: self.states[r - 1].deleted for r in within.rewrites},
@@ -245,7 +245,7 @@ class Memory:
         minus = sum((self.read(r) for r in went), Counter())
         assert self.visible(until) + minus == self.visible(since) + plus, (since, until, plus, minus)
         if not within.undoes:
-            assert all(r.files is Files.ADDED for r in came)
+            assert all(r.files is SnapshotFiles.ADDED for r in came)
         # Readers group files by what is read of them: that must be hashable, whatever sets it was made from.
         assert all(hash(r) == hash(r) for r in (*came, *went))
 

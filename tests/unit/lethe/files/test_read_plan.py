@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds
-from lethe.files.read_plan import Run, covered_by, plan_read, skipped_runs, unsure_of
+from lethe.files.read_plan import SkippedRange, covered_by, plan_read, skipped_ranges, unsure_of
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 
 from tests.support.builders import a_file, a_tombstone
@@ -92,11 +92,15 @@ def test_skipped_files_side_by_side_are_one_run() -> None:
 
     plan = plan_read([*skipped, *others], [of(i) for i in "BCDFGHK"])
 
-    assert skipped_runs(plan, 9) == (Run("B", "D", 30), Run("F", "H", 20), Run("K", "K", 10))
-    assert skipped_runs(plan, 1) == (Run("B", "D", 30),)
-    assert skipped_runs(plan_read([*skipped, FileBounds("f", 1, 1, None, None, None)], [of("B"), of("D")]), 9) == (
-        Run("B", "B", 20),
-        Run("D", "D", 10),
+    assert skipped_ranges(plan, 9) == (
+        SkippedRange("B", "D", 30),
+        SkippedRange("F", "H", 20),
+        SkippedRange("K", "K", 10),
+    )
+    assert skipped_ranges(plan, 1) == (SkippedRange("B", "D", 30),)
+    assert skipped_ranges(plan_read([*skipped, FileBounds("f", 1, 1, None, None, None)], [of("B"), of("D")]), 9) == (
+        SkippedRange("B", "B", 20),
+        SkippedRange("D", "D", 10),
     )
 
 
@@ -123,7 +127,7 @@ def test_every_tombstoned_row_is_left_out_and_no_other(
 
     plan = plan_read(files, tombstones)
 
-    for run in skipped_runs(plan, 99):
+    for run in skipped_ranges(plan, 99):
         assert all(r[0] in ids for r in rows if r[0] is not None and run.lower <= r[0] <= run.upper)
     read = [r for f in plan.plain for r in contents[f.path]]
     read += [r for f in plan.filtered for r in contents[f.path] if r[0] not in plan.ids]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
-from lethe.files.values import VALUES_AT_MOST, Kind, Values, parse_values
+from lethe.files.values import VALUES_AT_MOST, ValueKind, Values, parse_values
 from pyiceberg.conversions import to_bytes
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
 
 
 def parsed(content: str | bytes, type_: str = "string") -> tuple[object, ...]:
-    kind = Kind.of(type_)
+    kind = ValueKind.of(type_)
     assert kind is not None
     as_bytes = content if isinstance(content, bytes) else content.encode()
     return parse_values(as_bytes, kind, "tailnum", "ns/erase").items
@@ -89,7 +89,7 @@ HELD = {
 def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
     type_: str, content: str, there: object, other: object
 ) -> None:
-    kind = Kind.of(type_)
+    kind = ValueKind.of(type_)
     assert kind is not None
     values = parse_values(content.encode(), kind, "c", "ns/e")
 
@@ -97,14 +97,14 @@ def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
 
 
 def test_values_do_not_show_themselves() -> None:
-    assert "secret" not in repr(Values(Kind("string"), ("secret",)))
+    assert "secret" not in repr(Values(ValueKind("string"), ("secret",)))
 
 
 @pytest.mark.parametrize(
     "type_", ["double", "float", "boolean", "binary", "fixed[4]", "struct<1: a: optional int>", "time"]
 )
 def test_records_are_named_by_columns_whose_values_are_surely_equal_or_not(type_: str) -> None:
-    assert Kind.of(type_) is None
+    assert ValueKind.of(type_) is None
 
 
 TYPED = [
@@ -125,7 +125,7 @@ def test_bounds_rule_a_file_out_only_if_no_value_lies_within_them(
 ) -> None:
     wanted = data.draw(st.lists(values, min_size=1, max_size=4, unique=True))
     lower, upper = sorted(data.draw(st.tuples(values, values)))  # type: ignore[type-var]
-    kind = Kind.of(str(type_))
+    kind = ValueKind.of(str(type_))
     assert kind is not None
     asked = Values(kind, tuple(sorted(wanted)))  # type: ignore[type-var]
 
@@ -137,13 +137,13 @@ def test_bounds_rule_a_file_out_only_if_no_value_lies_within_them(
 
 def test_a_bound_of_another_width_than_the_columns_type_proves_nothing() -> None:
     """The column was of dates before it was of timestamps."""
-    asked = Values(Kind("timestamp"), (10**15,))
+    asked = Values(ValueKind("timestamp"), (10**15,))
 
     assert asked.might_be_in(to_bytes(DateType(), 1), to_bytes(DateType(), 2))
 
 
 def test_a_bound_of_a_narrower_integer_is_one_of_the_wider() -> None:
-    asked = Values(Kind("long"), (7,))
+    asked = Values(ValueKind("long"), (7,))
 
     assert asked.might_be_in(to_bytes(IntegerType(), 7), to_bytes(IntegerType(), 7))
     assert not asked.might_be_in(to_bytes(IntegerType(), -9), to_bytes(IntegerType(), -7))

@@ -10,9 +10,9 @@ import lethe
 import pyarrow as pa
 import pytest
 from lethe.base.errors import InputError
-from lethe.files.increment import Files
+from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.facts import data_files, observe
-from lethe.iceberg.snapshot_files import Lens
+from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.ledger_store import store as ledger_store
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -267,10 +267,10 @@ def test_when_snapshots_between_the_ledger_and_the_one_read_are_gone_any_file_ma
     theirs = head(table)
     facts = observe(table, "batch_id")
     whole = ledger_store.load(table.io, facts, theirs).resolution
-    lens = Lens.on(table, facts.batch_field_id)
+    lens = SnapshotView.on(table, facts.batch_field_id)
 
     added = lens.foreign(theirs, whole, facts.snapshots)
     assert added is not None
-    assert [f.lower for f in lens.bounds(Files.LIVE, theirs) if f.path in added] == ["B"]
+    assert [f.lower for f in lens.bounds(SnapshotFiles.LIVE, theirs) if f.path in added] == ["B"]
     assert lens.foreign(theirs, replace(whole, carrier_id=1), facts.snapshots) is None
     assert lens.foreign(theirs, replace(whole, bare=()), facts.snapshots) == frozenset()

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lethe.search.batch_positions import find_batches
 from lethe.search.columns import Unsure
+from lethe.search.positions import SearchedFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 FIELD = 3
@@ -24,7 +25,7 @@ def written(path: Path, batches: list[str | None], group: int = 1000, field_id: 
 
 
 def found(uri: str, *ids: str, names: Mapping[str, int] | None = None, kind: str = "PARQUET") -> dict[str, list[int]]:
-    return {i: list(p) for i, p in find_batches(PyArrowFileIO(), uri, FIELD, ids, kind, names).items()}
+    return {i: list(p) for i, p in find_batches(SearchedFile(PyArrowFileIO(), uri, kind, names), FIELD, ids).items()}
 
 
 def test_each_batch_has_its_rows_and_rows_without_a_batch_are_of_none(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_each_batch_has_its_rows_and_rows_without_a_batch_are_of_none(tmp_path: 
 def test_a_sorted_run_costs_one_entry_however_long_it_is(tmp_path: Path) -> None:
     file = written(tmp_path / "f", ["A"] * 50_000 + ["B"] * 50_000)
 
-    positions = find_batches(PyArrowFileIO(), file, FIELD, ["B"])["B"]
+    positions = find_batches(SearchedFile(PyArrowFileIO(), file), FIELD, ["B"])["B"]
 
     assert (len(positions), min(positions), len(positions.serialize()) < 100) == (50_000, 50_000, True)
 
@@ -80,9 +81,9 @@ def test_of_a_file_without_the_batch_column_nothing_is_said_where_that_would_mea
     """Its rows may be of the batch that its partition names."""
     file = written(tmp_path / "f", ["A"], field_id=FIELD + 1)
 
-    assert find_batches(PyArrowFileIO(), file, FIELD, ["A"]) == {}
+    assert find_batches(SearchedFile(PyArrowFileIO(), file), FIELD, ["A"]) == {}
     with pytest.raises(Unsure, match="lacks the batch column"):
-        find_batches(PyArrowFileIO(), file, FIELD, ["A"], must_have=True)
+        find_batches(SearchedFile(PyArrowFileIO(), file), FIELD, ["A"], must_have=True)
 
 
 def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_partition_names(tmp_path: Path) -> None:
@@ -90,14 +91,14 @@ def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_parti
 
     for must_have in (False, True):
         io = PyArrowFileIO()
-        told = find_batches(io, file, FIELD, ["A", "B"], if_absent="B", must_have=must_have)
+        told = find_batches(SearchedFile(io, file), FIELD, ["A", "B"], if_absent="B", must_have=must_have)
         assert {i: list(p) for i, p in told.items()} == {"B": [0, 1]}
-        assert find_batches(io, file, FIELD, ["A"], if_absent="B", must_have=must_have) == {}
+        assert find_batches(SearchedFile(io, file), FIELD, ["A"], if_absent="B", must_have=must_have) == {}
 
 
 def test_whoever_looks_for_no_batch_finds_none_and_hears_of_a_missing_file(tmp_path: Path) -> None:
     file = written(tmp_path / "f", ["A", "B"])
 
-    assert find_batches(PyArrowFileIO(), file, FIELD, []) == {}
+    assert find_batches(SearchedFile(PyArrowFileIO(), file), FIELD, []) == {}
     with pytest.raises(FileNotFoundError):
-        find_batches(PyArrowFileIO(), f"{file}-gone", FIELD, [])
+        find_batches(SearchedFile(PyArrowFileIO(), f"{file}-gone"), FIELD, [])

@@ -4,17 +4,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.iceberg.facts import data_files, files_added_after, observe
-from lethe.search.held_ids import READ_AT_MOST_BYTES, held_ids
+from lethe.search.held_ids import MAX_READ_BYTES, held_ids
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from tests.support.tables import head, kinds, rows
 
 
-def held(table: Table, *ids: str, bytes_at_most: int = 1 << 20) -> set[str]:
+def held(table: Table, *ids: str, max_bytes: int = 1 << 20) -> set[str]:
     field_id = observe(table, "batch_id").batch_field_id
     assert field_id is not None
-    return set(held_ids(table, head(table), field_id, ids, bytes_at_most))
+    return set(held_ids(table, head(table), field_id, ids, max_bytes))
 
 
 def test_an_id_between_two_others_is_not_taken_for_held(table: Table) -> None:
@@ -44,15 +44,15 @@ def test_a_file_whose_ids_are_all_found_is_not_opened(table: Table, opened: list
     assert kinds(opened)["data"] == 1
 
 
-@pytest.mark.parametrize(("bytes_at_most", "known"), [(1 << 20, {"A"}), (0, {"A", "B"})])
+@pytest.mark.parametrize(("max_bytes", "known"), [(1 << 20, {"A"}), (0, {"A", "B"})])
 def test_where_the_column_is_too_long_to_be_read_bounds_alone_answer(
-    table: Table, opened: list[str], bytes_at_most: int, known: set[str]
+    table: Table, opened: list[str], max_bytes: int, known: set[str]
 ) -> None:
     table.append(rows("A", "C"))
     opened.clear()
 
-    assert held(table, "A", "B", "X", bytes_at_most=bytes_at_most) == known
-    assert kinds(opened)["data"] == (1 if bytes_at_most else 0)
+    assert held(table, "A", "B", "X", max_bytes=max_bytes) == known
+    assert kinds(opened)["data"] == (1 if max_bytes else 0)
 
 
 def test_a_long_column_of_few_values_counts_by_its_rows(table: Table) -> None:
@@ -62,8 +62,8 @@ def test_a_long_column_of_few_values_counts_by_its_rows(table: Table) -> None:
     (file,) = data_files(table, head(table), observe(table, "batch_id").batch_field_id or 0)
     assert file.size < 1 << 20
 
-    assert held(table, "B", bytes_at_most=100_000) == {"B"}
-    assert held(table, "B", bytes_at_most=400_000) == set()
+    assert held(table, "B", max_bytes=100_000) == {"B"}
+    assert held(table, "B", max_bytes=400_000) == set()
 
 
 def test_rows_that_another_engine_deleted_are_not_held(table: Table) -> None:
@@ -91,7 +91,7 @@ def test_only_the_files_that_are_named_are_looked_into(table: Table) -> None:
     table.append(rows("B", "D"))
     of_bs = [t.file.file_path for t in table.scan("batch_id = 'B'").plan_files()]
 
-    for limit in (READ_AT_MOST_BYTES, 0):
+    for limit in (MAX_READ_BYTES, 0):
         assert held_ids(table, head(table), 2, ["A", "B"], limit, paths=of_bs) == {"B"}
 
 

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lethe.files.values import Kind
+from lethe.files.values import ValueKind
 from lethe.search.columns import Unsure
 from lethe.search.keys import WantedKeys, find_keys
+from lethe.search.positions import SearchedFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-TEXT, LONG = Kind("string"), Kind("long")
+TEXT, LONG = ValueKind("string"), ValueKind("long")
 
 
 def written(path: Path, rows_per_group: int = 1000, ids: bool = True, **columns: pa.Array) -> str:
@@ -33,14 +34,15 @@ def written(path: Path, rows_per_group: int = 1000, ids: bool = True, **columns:
     return f"file://{path}"
 
 
-def keys(*kinds: Kind, rows: list[tuple[Any, ...]]) -> WantedKeys:
+def keys(*kinds: ValueKind, rows: list[tuple[Any, ...]]) -> WantedKeys:
     """Of the columns with the field ids 1, 2, …"""
     columns = [pa.array(values) for values in zip(*rows, strict=True)]
     return WantedKeys.of(list(enumerate(kinds, 1)), pa.table(columns, names=[str(n) for n in range(len(columns))]))
 
 
 def found(uri: str, wanted: WantedKeys, format_name: str = "PARQUET", **how: Any) -> list[int]:
-    return list(find_keys(PyArrowFileIO(), uri, {"it": wanted}, format_name, **how).get("it", ()))
+    searched = SearchedFile(PyArrowFileIO(), uri, format_name, how.pop("names", None))
+    return list(find_keys(searched, {"it": wanted}, **how).get("it", ()))
 
 
 def test_a_row_has_to_hold_all_values_of_one_key(tmp_path: Path) -> None:
@@ -80,40 +82,40 @@ def test_it_finds_what_a_comparison_of_each_row_with_each_key_finds(
 @pytest.mark.parametrize(
     ("kind", "values", "stored"),
     [
-        (Kind("int"), pa.array([7, 8], pa.int32()), pa.array([8, 7, 9], pa.int32())),
-        (Kind("long"), pa.array([7, 2**40], pa.int64()), pa.array([2**40, 7, 9])),
+        (ValueKind("int"), pa.array([7, 8], pa.int32()), pa.array([8, 7, 9], pa.int32())),
+        (ValueKind("long"), pa.array([7, 2**40], pa.int64()), pa.array([2**40, 7, 9])),
         (
-            Kind("date"),
+            ValueKind("date"),
             pa.array([date(2026, 3, 1), date(1900, 1, 1)]),
             pa.array([date(1900, 1, 1), date(2026, 3, 1), None]),
         ),
         (
-            Kind("timestamptz"),
+            ValueKind("timestamptz"),
             pa.array([datetime(2026, 3, 1, tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")),
             pa.array(
                 [datetime(1969, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")
             ),
         ),
         (
-            Kind("timestamp"),
+            ValueKind("timestamp"),
             pa.array([7, -7]).cast(pa.timestamp("us")),
             pa.array([-7, 7, None]).cast(pa.timestamp("us")),
         ),
         (
-            Kind("decimal", 5, 2),
+            ValueKind("decimal", 5, 2),
             pa.array([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(5, 2)),
             pa.array([Decimal("-2.00"), Decimal("1.50"), Decimal("0.00")], pa.decimal128(5, 2)),
         ),
         (
-            Kind("uuid"),
+            ValueKind("uuid"),
             pa.array([str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]),
             pa.array([uuid.UUID(int=2).bytes, uuid.UUID(int=1).bytes, uuid.UUID(int=3).bytes], pa.binary(16)),
         ),
     ],
-    ids=lambda v: v.name if isinstance(v, Kind) else "",
+    ids=lambda v: v.name if isinstance(v, ValueKind) else "",
 )
 def test_keys_of_each_kind_are_found_alone_and_beside_others(
-    tmp_path: Path, kind: Kind, values: pa.Array, stored: pa.Array
+    tmp_path: Path, kind: ValueKind, values: pa.Array, stored: pa.Array
 ) -> None:
     file = written(tmp_path / "f", k=stored, v=pa.array([1, 1, 1]))
     alone, both = pa.table({"k": values}), pa.table({"k": values, "v": pa.array([1, 2])})

@@ -40,7 +40,7 @@ def a_head(table: Table, io: Any = None, foreign: Collection[int] | None = ()) -
 
 def looked(table: Table, *tombstones: Tombstone, foreign: Collection[int] | None = ()) -> LiveSuspects:
     live = LiveSuspects(tombstones)
-    live.look(a_head(table, foreign=foreign))
+    live.observe(a_head(table, foreign=foreign))
     return live
 
 
@@ -68,12 +68,12 @@ def test_a_second_look_reads_only_the_manifests_that_came_since(table: Table) ->
     table.append(rows("A", "C"))
     io = Counting(table.io)
 
-    live.look(a_head(table, io))
+    live.observe(a_head(table, io))
 
     assert len(io.opened) == 1
     assert held(live) == [("A", "B", False), ("A", "C", False)]
     io.opened.clear()
-    live.look(a_head(table, io))
+    live.observe(a_head(table, io))
     assert not io.opened
 
 
@@ -82,7 +82,7 @@ def test_files_that_were_rewritten_under_it_are_gone_and_those_that_stand_for_th
     before = set(live.found)
     vacuum(table, "B")
 
-    live.look(a_head(table))
+    live.observe(a_head(table))
 
     assert held(live) == [("D", "E", False)]
     assert held(live) == held(looked(table, *(tombstone(table, i) for i in "BD")))
@@ -92,7 +92,7 @@ def test_files_that_were_rewritten_under_it_are_gone_and_those_that_stand_for_th
 def test_a_tombstone_that_was_taken_back_no_longer_has_files_dropped_for_it(table: Table) -> None:
     live = looked(table, *(tombstone(table, i) for i in "BC"))
 
-    live.learn([tombstone(table, "B")])
+    live.use([tombstone(table, "B")])
 
     assert held(live) == [("A", "B", False)]
 
@@ -129,8 +129,8 @@ def test_when_a_batch_is_remembered_in_more_partitions_all_files_are_looked_at_a
     """Else a file that was passed over before could keep rows of which the last tombstone ends."""
     live = looked(days, in_partition(days, "1/[1]"))
 
-    live.learn([in_partition(days, "1/[1]", "1/[2]")])
-    live.look(a_head(days))
+    live.use([in_partition(days, "1/[1]", "1/[2]")])
+    live.observe(a_head(days))
 
     assert of_days(live) == ["1/[1]", "1/[2]"]
 
@@ -138,6 +138,6 @@ def test_when_a_batch_is_remembered_in_more_partitions_all_files_are_looked_at_a
 def test_small_files_that_hold_nothing_are_kept_apart(table: Table) -> None:
     live = LiveSuspects([tombstone(table, "B")], small_bytes=10**6)
 
-    live.look(a_head(table))
+    live.observe(a_head(table))
 
     assert sorted(s.bounds.lower or "" for s in live.small.values()) == ["C", "D"]

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lethe.files.values import Kind, Values, parse_values
+from lethe.files.values import ValueKind, Values, parse_values
 from lethe.search.columns import Unsure
-from lethe.search.positions import Wanted, find
+from lethe.search.positions import SearchedFile, Wanted, find
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
@@ -32,11 +32,11 @@ def written(path: Path, *columns: tuple[pa.Field, list[Any]], rows_per_group: in
 
 
 def texts(*values: str, field_id: int = 1) -> Wanted:
-    return Wanted.of(field_id, Values(Kind("string"), tuple(sorted(values))))
+    return Wanted.of(field_id, Values(ValueKind("string"), tuple(sorted(values))))
 
 
 def found(uri: str, names: Mapping[str, int] | None = None, **wanted: Wanted) -> dict[str, list[int]]:
-    return {key: list(p) for key, p in find(PyArrowFileIO(), uri, wanted, names=names).items()}
+    return {key: list(p) for key, p in find(SearchedFile(PyArrowFileIO(), uri, names=names), wanted).items()}
 
 
 def test_the_positions_of_each_search_are_told_apart_and_nulls_match_nothing(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_row_group_whose_statistics_rule_it_out_is_not_read(tmp_path: Path, mo
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", noting)
     numbers = written(tmp_path / "f", (a_field("n", pa.int64()), list(range(100))), rows_per_group=10)
 
-    positions = found(numbers, it=Wanted.of(1, Values(Kind("long"), (7, 35, 1000))))
+    positions = found(numbers, it=Wanted.of(1, Values(ValueKind("long"), (7, 35, 1000))))
 
     assert (positions, read) == ({"it": [7, 35]}, [0, 3])
 
@@ -121,7 +121,7 @@ def test_values_are_compared_as_the_column_holds_them(
     tmp_path: Path, kind: str, type_: pa.DataType, rows: list[Any], text: str, wanted: list[int]
 ) -> None:
     file = written(tmp_path / "f", (a_field("c", type_), rows))
-    known = Kind.of(kind)
+    known = ValueKind.of(kind)
     assert known is not None
 
     assert found(file, it=Wanted.of(1, parse_values(text.encode(), known, "c", "ns/e"))) == {"it": wanted}
@@ -147,7 +147,7 @@ def test_what_a_file_without_the_column_holds_is_the_tables_business(tmp_path: P
     file = written(tmp_path / "f", (a_field("other", pa.string(), 7), ["a", "b", "c"]))
     wanted = {"default": texts("a"), "else": texts("b"), "both": texts("b", field_id=7)}
 
-    positions = find(PyArrowFileIO(), file, wanted, if_absent={"default", "both"})
+    positions = find(SearchedFile(PyArrowFileIO(), file), wanted, if_absent={"default", "both"})
 
     assert {key: list(p) for key, p in positions.items()} == {"default": [0, 1, 2], "both": [1]}
 
@@ -157,7 +157,9 @@ def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
     orc.write_table(table, tmp_path / "f", stripe_size=64, batch_size=1024)
     assert orc.ORCFile(tmp_path / "f").nstripes > 1
 
-    (positions,) = find(PyArrowFileIO(), f"file://{tmp_path}/f", {"it": texts("t3")}, "ORC", {"tail": 1}).values()
+    (positions,) = find(
+        SearchedFile(PyArrowFileIO(), f"file://{tmp_path}/f", "ORC", {"tail": 1}), {"it": texts("t3")}
+    ).values()
 
     assert list(positions) == [n for n, v in enumerate(table["tail"].to_pylist()) if v == "t3"]
 
@@ -190,11 +192,11 @@ def test_avro_is_read_by_its_own_field_ids(tmp_path: Path, kind: str, schema: An
     fields = [{"name": "old", "type": ["null", schema], "field-id": 1}]
     with (tmp_path / "f").open("wb") as stream:
         fastavro.writer(stream, {"type": "record", "name": "r", "fields": fields}, [{"old": v} for v in rows])
-    known = Kind.of(kind)
+    known = ValueKind.of(kind)
     assert known is not None
     wanted = Wanted.of(1, parse_values(text.encode(), known, "c", "ns/e"))
 
-    found_in = find(PyArrowFileIO(), f"file://{tmp_path}/f", {"it": wanted}, "AVRO")
+    found_in = find(SearchedFile(PyArrowFileIO(), f"file://{tmp_path}/f", "AVRO"), {"it": wanted})
 
     assert list(found_in["it"]) == [n for n, v in enumerate(rows) if v == rows[0]]
 
@@ -214,7 +216,9 @@ def test_of_a_file_that_cannot_be_told_it_is_said(tmp_path: Path) -> None:
     """To take it for a file without such rows would leave them there."""
     for case, file, format_name in unsure(tmp_path):
         with pytest.raises(Unsure, match=str(tmp_path)):
-            raise AssertionError(f"{case}: {find(PyArrowFileIO(), file, {'it': texts('a')}, format_name)}")
+            raise AssertionError(
+                f"{case}: {find(SearchedFile(PyArrowFileIO(), file, format_name), {'it': texts('a')})}"
+            )
 
 
 def test_what_arrow_says_of_a_value_is_not_handed_on(tmp_path: Path) -> None:
@@ -222,7 +226,7 @@ def test_what_arrow_says_of_a_value_is_not_handed_on(tmp_path: Path) -> None:
     file = written(tmp_path / "f", (a_field("c", pa.string()), ["a-secret-value"]))
 
     with pytest.raises(Unsure) as e:
-        found(file, it=Wanted.of(1, Values(Kind("long"), (7,))))
+        found(file, it=Wanted.of(1, Values(ValueKind("long"), (7,))))
 
     assert "secret" not in str(e.value)
     assert e.value.__suppress_context__
