@@ -13,8 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import RunResult
-from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
+from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunSpec, TableRef
 
 from bench.lake import CATALOG, DATASET
 from bench.processes import Watch
@@ -40,7 +41,7 @@ def consolidation(
 ) -> RunSpec:
     """What the operator would tell a run; the first one makes the table."""
     return RunSpec(
-        kind=RunKind.CONSOLIDATION,
+        family=RunFamily.CONSOLIDATION,
         run_id=uuid.uuid4().hex,
         dataset=DATASET,
         table=TableRef(catalog=CATALOG, name=table, create=CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,))),

@@ -103,7 +103,7 @@ class Lake:
     ) -> Iterator[RunContext]:
         """What the product gives a run, with nobody listening to its progress."""
         spec = RunSpec(
-            kind=kind,
+            family=kind.family,
             run_id=uuid.uuid4().hex,
             dataset=DATASET,
             table=TableRef(catalog=CATALOG, name=table, adopt=True),

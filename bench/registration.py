@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.ids import batch_folder
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import Phase
-from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
+from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunSpec, TableRef
 from lethe.iceberg import catalogs
 from lethe_spark.jobs.consolidation import job as consolidate
 from lethe_spark.run.context import RunContext
@@ -63,7 +64,7 @@ def put(buffer: Path, batch_ids: Sequence[str]) -> None:
 def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, float]:
     """One run. Returns: seconds by stage."""
     spec = RunSpec(
-        kind=RunKind.CONSOLIDATION,
+        family=RunFamily.CONSOLIDATION,
         run_id=uuid.uuid4().hex,
         dataset=DATASET,
         table=TableRef(catalog=CATALOG, name=TABLE, create=CreateTable(table_schema=SCHEMA, partition_by=("day",))),

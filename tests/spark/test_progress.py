@@ -125,5 +125,5 @@ def test_tasks_of_running_jobs_are_counted(spark: SparkSession) -> None:
 def a_result() -> RunResult:
     run = a_run()
     return RunResult(
-        run_id=run.run_id, kind=run.kind, outcome="Committed", finished_time=datetime(2026, 1, 1, tzinfo=UTC)
+        run_id=run.run_id, family=run.family, outcome="Committed", finished_time=datetime(2026, 1, 1, tzinfo=UTC)
     )

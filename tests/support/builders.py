@@ -215,10 +215,12 @@ def a_run(
         "buffer": BufferRef(uri="s3://lake/buffer/flights"),
     }
     match kind:
-        case RunKind.CONSOLIDATION:
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING:
             wanted["consolidation"] = ConsolidationSpec(batch_ids=tuple(batch_ids))
         case RunKind.RESTATEMENT:
             wanted["restatement"] = RestatementSpec(requests=tuple(requests))
-        case RunKind.VACUUM:
-            wanted["vacuum"] = VacuumSpec(policy="air/nightly", snapshots=limits or SnapshotLimits())
-    return RunSpec(kind=kind, **{**wanted, **changes})
+        case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            checks = kind is RunKind.ERASURE_CHECK
+            limits = limits or SnapshotLimits()
+            wanted["vacuum"] = VacuumSpec(policy="air/nightly", snapshots=limits, erasures_only=checks)
+    return RunSpec(family=kind.family, **{**wanted, **changes})

@@ -8,7 +8,7 @@ from typing import Any
 from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest, digest
 from lethe.contract.result import RequestResult, RunResult
-from lethe.contract.run import RunKind, RunSpec, VacuumSpec
+from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import BufferedObject, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe_operator.build import names
@@ -185,7 +185,7 @@ def a_result(
 ) -> RunResult:
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         outcome=outcome,
         finished_time=ago(seconds=30),
         requests=tuple(requests),
@@ -201,6 +201,3 @@ def condition(status: Any, type: str) -> tuple[str, str]:
 
 def message(status: Any, type: str) -> str:
     return str(next(c for c in status["conditions"] if c["type"] == type)["message"])
-
-
-KINDS = tuple(RunKind)

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
-from lethe.contract.run import AllowedOperation
+from lethe.contract.run import AllowedOperation, parse_run
+from lethe_operator.resources.observed import kind_of
+
+from tests.support.builders import a_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,3 +80,25 @@ def test_a_ledger_may_hold_a_result_without_an_operation_that_this_version_knows
 
     assert RequestResult.model_validate(document).operation is None
     assert RequestResult.model_validate({**document, "operation": "Erase"}).operation is Operation.ERASE
+
+
+@pytest.mark.parametrize("kind", RunKind, ids=lambda kind: kind.name)
+def test_a_kind_survives_its_way_through_a_run_document(kind: RunKind) -> None:
+    ids = ("A",) if kind is RunKind.CONSOLIDATION else ()
+
+    text = a_run(kind, batch_ids=ids).to_json()
+
+    assert parse_run(text).kind is kind
+    assert json.loads(text)["kind"] == kind.family.value
+
+
+@pytest.mark.parametrize("kind", RunKind, ids=lambda kind: kind.name)
+def test_a_kind_survives_its_way_through_the_labels_and_annotations_of_a_job(kind: RunKind) -> None:
+    """As runs in flight of earlier versions have them."""
+    for_uid = {RunKind.REANCHORING: "head", RunKind.ERASURE_CHECK: "erasures"}.get(kind, "")
+
+    assert kind_of(RunFamily(kind.family.value), for_uid) is kind
+
+
+def test_the_names_of_families_are_those_of_earlier_versions() -> None:
+    assert [f.value for f in RunFamily] == ["Consolidation", "Restatement", "Vacuum"]

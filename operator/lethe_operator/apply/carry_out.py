@@ -134,7 +134,9 @@ def _start(
             if wanted.by_committer:
                 asked = dispatch(kube, wanted, world.table, now, settings)
                 told.append(
-                    Event("Dataset", name, Reason.RUN_STARTED, f"{wanted.run.kind} {asked.job} started: {wanted.why}.")
+                    Event(
+                        "Dataset", name, Reason.RUN_STARTED, f"{wanted.run.family} {asked.job} started: {wanted.why}."
+                    )
                 )
                 continue
             with places.taking(kube, namespace, wanted.place, dataset.meta.uid) as free:
@@ -151,7 +153,7 @@ def _start(
                     continue
                 launched = launch(kube, prepared, settings)
             if launched.created:
-                text = f"{wanted.run.kind.value} {launched.job} started: {wanted.why}."
+                text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
                 told.append(Event("Dataset", name, Reason.RUN_STARTED, text))
         except (NameTaken, NoPlaceForRun) as e:
             told.append(Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True))

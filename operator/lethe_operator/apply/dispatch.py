@@ -33,7 +33,7 @@ def dispatch(
     data[prefix + RUN_KEY] = intent.document(run, table)
     data[prefix + DISPATCH_KEY] = asked.model_dump_json(by_alias=True)
     kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
-    entry = mailbox.entry(run.dataset, run.run_id, run.kind, run.attempt, now)
+    entry = mailbox.entry(run.dataset, run.run_id, run.family, run.attempt, now)
     _tell(kube, run.dataset.namespace, {prefix: entry}, settings)
     log.info("%s: %s by the committer: %s", run.dataset.claim, asked.name, wanted.why)
     return Launched(asked.name, created=True)
@@ -41,7 +41,7 @@ def dispatch(
 
 def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:
     """Put into the mailbox once more what a crash may have kept out. Raises: KubeError."""
-    found = (mailbox.entry(dataset, a.run_id, a.kind, a.number, a.created) for a in attempts)
+    found = (mailbox.entry(dataset, a.run_id, a.kind.family, a.number, a.created) for a in attempts)
     _tell(kube, dataset.namespace, {e.prefix: e for e in found}, settings)
 
 

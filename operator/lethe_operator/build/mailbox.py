@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from lethe.contract.run import DatasetRef, MailboxEntry, RunKind, RunSpec
+from lethe.contract.kind import RunFamily
+from lethe.contract.run import DatasetRef, MailboxEntry, RunSpec
 
 from lethe_operator.build import names
 from lethe_operator.resources.dispatch import Dispatch
@@ -13,7 +14,7 @@ def dispatch(run: RunSpec, generation: int, for_uid: str, now: datetime) -> Disp
     return Dispatch(
         name=names.job(run),
         run_id=run.run_id,
-        kind=run.kind,
+        family=run.family,
         attempt=run.attempt,
         generation=generation,
         for_uid=for_uid,
@@ -21,11 +22,11 @@ def dispatch(run: RunSpec, generation: int, for_uid: str, now: datetime) -> Disp
     )
 
 
-def entry(dataset: DatasetRef, run_id: str, kind: RunKind, attempt: int, created: datetime) -> MailboxEntry:
+def entry(dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, created: datetime) -> MailboxEntry:
     return MailboxEntry(
         dataset_uid=dataset.uid,
         run_id=run_id,
-        kind=kind,
+        family=family,
         attempt=attempt,
         config_map=names.shared(dataset.name),
         prefix=names.key_prefix(run_id),

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lethe.base.ids import kube_name
-from lethe.contract.run import DatasetRef, RunKind, RunSpec
+from lethe.contract.kind import RunFamily
+from lethe.contract.run import DatasetRef, RunSpec
 
 from lethe_operator.resources.common import (
     API_VERSION,
@@ -50,7 +51,7 @@ def reports(dataset: str) -> str:
 
 
 def job(run: RunSpec) -> str:
-    return kube_name(run.dataset.name, run.kind.value, run.run_id[:8], str(run.attempt))
+    return kube_name(run.dataset.name, run.family.value, run.run_id[:8], str(run.attempt))
 
 
 def shared_job(runs: Iterable[RunSpec]) -> str:
@@ -81,7 +82,7 @@ def run_labels(run: RunSpec) -> dict[str, str]:
     return {
         **RUN_LABELS,
         **dataset_labels(run.dataset.name, run.dataset.uid),
-        LABEL_KIND: run.kind.value,
+        LABEL_KIND: run.family.value,
         LABEL_RUN_ID: run.run_id,
         LABEL_ATTEMPT: str(run.attempt),
     }
@@ -90,7 +91,7 @@ def run_labels(run: RunSpec) -> dict[str, str]:
 def shared_labels(runs: Iterable[RunSpec]) -> dict[str, str]:
     """One label for each of the Datasets."""
     members = {member_label(r.dataset.uid): r.run_id for r in runs}
-    return {**RUN_LABELS, LABEL_SHARED: "true", LABEL_KIND: RunKind.CONSOLIDATION.value, **members}
+    return {**RUN_LABELS, LABEL_SHARED: "true", LABEL_KIND: RunFamily.CONSOLIDATION.value, **members}
 
 
 def owners(*datasets: DatasetRef) -> list[dict[str, Any]]:

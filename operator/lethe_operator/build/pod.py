@@ -6,7 +6,7 @@ Both meet Pod Security `restricted` with a read-only root, whatever a Dataset's 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from lethe.contract.run import RunKind, RunMember, RunSpec
 
@@ -74,8 +74,19 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
         ],
         runs={"configMap": {"name": config_map, "items": items}},
         secrets=secrets,
-        digests=bool(secrets) or run.kind is RunKind.VACUUM,
+        digests=bool(secrets) or _writes_records(run.kind),
     )
+
+
+def _writes_records(kind: RunKind) -> bool:
+    """Whether a run may verify erasures, whose records hold keyed digests."""
+    match kind:
+        case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            return True
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT:
+            return False
+        case _:
+            assert_never(kind)
 
 
 def shared_runs(runs: Sequence[RunSpec], members: str, size: Size) -> Assignment:

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
-from lethe.contract.run import RunKind, RunSpec
+from lethe.contract.kind import RunFamily, RunKind
+from lethe.contract.run import RunSpec
 
 from lethe_operator.build.sizing import Size
 from lethe_operator.resources.dataset import RunTemplate
@@ -40,13 +42,22 @@ def company(
         runs: Of the Dataset, as far as they are remembered.
     """
     small = run_bytes <= limits.max_bytes_per_dataset and size.executors == 0
-    promotes = run.consolidation is not None and bool(run.consolidation.batch_ids)
-    if not limits.enabled or not promotes or not small or _failed_last(runs):
+    if not limits.enabled or not _may_share(run.kind) or not small or _failed_last(runs):
         return None
     return Company(run.table.catalog, json.dumps(template.model_dump(mode="json", by_alias=True), sort_keys=True))
 
 
+def _may_share(kind: RunKind) -> bool:
+    match kind:
+        case RunKind.CONSOLIDATION:
+            return True
+        case RunKind.REANCHORING | RunKind.RESTATEMENT | RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            return False
+        case _:
+            assert_never(kind)
+
+
 def _failed_last(runs: Sequence[Run]) -> bool:
-    consolidations = [a for r in runs if r.kind is RunKind.CONSOLIDATION for a in r.attempts]
+    consolidations = [a for r in runs if r.kind.family is RunFamily.CONSOLIDATION for a in r.attempts]
     last = max(consolidations, key=lambda a: a.finished or a.created, default=None)
     return last is not None and last.state is AttemptState.FAILED

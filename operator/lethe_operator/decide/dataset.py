@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.retention import Sweep, plan_sweep
@@ -48,7 +48,16 @@ from lethe_operator.resources.observed import AttemptState, LostLedger, Run, Tab
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-COMMITTING: Final = frozenset({RunKind.CONSOLIDATION, RunKind.RESTATEMENT})
+
+def is_committing(run: Run) -> bool:
+    """Whether runs of its kind change what readers of the table see, and so take turns."""
+    match run.kind:
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT:
+            return True
+        case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            return False
+        case _:
+            assert_never(run.kind)
 
 
 @dataclass(frozen=True)
@@ -229,23 +238,29 @@ def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
 
 def _committing(world: World) -> bool:
     """Whether a Job is under way that commits."""
-    attempts = (a for r in world.runs if r.kind in COMMITTING for a in r.attempts)
+    attempts = (a for r in world.runs if is_committing(r) for a in r.attempts)
     return any(a.state is AttemptState.ACTIVE and not a.by_committer for a in attempts)
 
 
 def _was_passed_over(world: World) -> bool:
     """Whether the oldest batch has waited through the last Job, one of Restatements: where they never end, it would wait for
     ever."""
-    jobs = [(a.created, r.kind) for r in world.runs if r.kind in COMMITTING for a in r.attempts if not a.by_committer]
+    jobs = [
+        (a.created, r.kind is RunKind.RESTATEMENT)
+        for r in world.runs
+        if is_committing(r)
+        for a in r.attempts
+        if not a.by_committer
+    ]
     if not jobs or not isinstance(world.buffer, BufferDigest) or not world.buffer.oldest:
         return False
-    created, kind = max(jobs)
-    return kind is RunKind.RESTATEMENT and world.buffer.oldest[0].oldest_time < created
+    created, restated = max(jobs)
+    return restated and world.buffer.oldest[0].oldest_time < created
 
 
 def _commit_ended(world: World) -> datetime | None:
     """When the last run ended that commits, however it ended; None: none is remembered."""
-    ends = (a.finished for r in world.runs if r.kind in COMMITTING and not r.is_dry for a in r.attempts)
+    ends = (a.finished for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
     return max((at for at in ends if at is not None), default=None)
 
 
@@ -319,7 +334,7 @@ def _needed(
     unsettled = Again | GivenUp | Fresh
     needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in trials.runs_of(r)}
     needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
-    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM and not r.for_erasures]
+    vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
     if vacuums and isinstance(vacuum.latest, unsettled):
         needed.add(max(vacuums, key=_started).run_id)
     return frozenset(needed | vacuum.needed)

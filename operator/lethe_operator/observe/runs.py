@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.result import FAILED, Progress, RunResult
 from lethe.contract.run import Document as RunDocument
-from lethe.contract.run import ResultPointer, RunKind, RunPointer, RunSpec, is_pointer
+from lethe.contract.run import ResultPointer, RunPointer, RunSpec, is_pointer
 from pydantic import ValidationError
 
 from lethe_operator.observe.documents import Documents
@@ -28,7 +29,7 @@ from lethe_operator.resources.common import (
 )
 from lethe_operator.resources.dispatch import Dispatch
 from lethe_operator.resources.members import Member, members_of
-from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Failures, Run
+from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Failures, Run, kind_of
 
 DRIVER_CONTAINER: Final = "spark"
 # Reasons of a waiting container that tell of more than patience.
@@ -80,7 +81,7 @@ def runs_of(
                 part = part_of(job, member, len(members), drivers.get(job["metadata"]["name"]), data, documents)
                 attempts.setdefault(part.run_id, []).append(part)
             continue
-        if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunKind):
+        if LABEL_RUN_ID not in labels or labels.get(LABEL_KIND) not in set(RunFamily):
             continue
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
         attempt = attempt_of(job, drivers.get(job["metadata"]["name"]), helpers, data, documents)
@@ -107,7 +108,7 @@ def runs_of(
     for run_id in sorted({*attempts, *intents}):
         mine = tuple(sorted(attempts.get(run_id, ()), key=lambda a: a.number))
         intent = intents.get(run_id)
-        kind = mine[-1].kind if mine else intents[run_id].kind
+        kind = intent.kind if intent is not None else mine[-1].kind
         found.append(Run(run_id, kind, intent, mine, tuple(keys.get(run_id, ()))))
     return tuple(found)
 
@@ -118,7 +119,7 @@ def attempt_of(
     """One Job, with what its pod and the ConfigMap say of it."""
     metadata, status = job["metadata"], job.get("status") or {}
     labels, annotations = metadata["labels"], metadata.get("annotations") or {}
-    number = int(labels.get(LABEL_ATTEMPT, 1))
+    number, for_uid = int(labels.get(LABEL_ATTEMPT, 1)), annotations.get(ANNOTATION_FOR_UID, "")
     state, ended, reason, message = state_of(status)
     terminated = _terminated(pod)
     progress, result = _told(data, labels[LABEL_RUN_ID], number, documents)
@@ -127,13 +128,13 @@ def attempt_of(
     return Attempt(
         job=metadata["name"],
         run_id=labels[LABEL_RUN_ID],
-        kind=RunKind(labels[LABEL_KIND]),
+        kind=kind_of(RunFamily(labels[LABEL_KIND]), for_uid),
         number=number,
         state=state,
         created=time_of(metadata["creationTimestamp"]),
         finished=time_of(ended) if ended else None,
         generation=int(annotations.get(ANNOTATION_GENERATION, 0)),
-        for_uid=annotations.get(ANNOTATION_FOR_UID, ""),
+        for_uid=for_uid,
         exit_code=terminated.get("exitCode"),
         oom=terminated.get("reason") == "OOMKilled",
         job_reason=reason,
@@ -203,7 +204,7 @@ def dispatched(
     asked = Attempt(
         job=dispatch.name,
         run_id=dispatch.run_id,
-        kind=dispatch.kind,
+        kind=kind_of(dispatch.family, dispatch.for_uid),
         number=dispatch.attempt,
         state=AttemptState.ACTIVE if waits and not is_past else AttemptState.FAILED,
         created=dispatch.created_time,

@@ -1,26 +1,25 @@
 """The vacuums of all Datasets of a namespace, as their Jobs say. I/O."""
 
-from lethe.contract.run import RunKind
+from lethe.contract.kind import RunFamily, RunKind
 
 from lethe_operator.kube import JOBS, Kube
 from lethe_operator.observe.runs import state_of, time_of
 from lethe_operator.resources.common import (
     ANNOTATION_DATASET,
     ANNOTATION_FOR_UID,
-    FOR_ERASURES,
     LABEL_DATASET_UID,
     LABEL_KIND,
 )
-from lethe_operator.resources.observed import AttemptState, VacuumJob
+from lethe_operator.resources.observed import AttemptState, VacuumJob, kind_of
 
 
 def vacuum_jobs(kube: Kube, namespace: str) -> tuple[VacuumJob, ...]:
     """Those that purge: a run that only looks at erasures takes nobody's place. Raises: KubeError."""
     found = []
-    for job in kube.list(JOBS, namespace, f"{LABEL_KIND}={RunKind.VACUUM.value}"):
+    for job in kube.list(JOBS, namespace, f"{LABEL_KIND}={RunFamily.VACUUM.value}"):
         metadata = job["metadata"]
         annotations = metadata.get("annotations") or {}
-        if annotations.get(ANNOTATION_FOR_UID) == FOR_ERASURES:
+        if kind_of(RunFamily.VACUUM, annotations.get(ANNOTATION_FOR_UID, "")) is not RunKind.VACUUM:
             continue
         state, ended, _, _ = state_of(job.get("status") or {})
         found.append(

@@ -7,7 +7,7 @@ a run finished also sees what it wrote.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import RunKind
@@ -177,7 +177,13 @@ def _did_all(attempt: Attempt) -> bool:
     """Whether a consolidation settled all its batches: of any that it did not, its result has a message."""
     result = attempt.result
     committed = result is not None and result.outcome == "Committed" and not result.message
-    return attempt.kind is RunKind.CONSOLIDATION and committed
+    match attempt.kind:
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING:
+            return committed
+        case RunKind.RESTATEMENT | RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            return False
+        case _:
+            assert_never(attempt.kind)
 
 
 def _mirrored(dataset: Dataset, job: str) -> bool:

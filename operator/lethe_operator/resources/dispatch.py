@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from lethe.contract.run import RunKind
+from lethe.contract.kind import RunFamily
+from pydantic import Field
 
 from lethe_operator.resources.common import Spec
 
@@ -13,7 +14,7 @@ class Dispatch(Spec):
 
     name: str
     run_id: str
-    kind: RunKind
+    family: RunFamily = Field(alias="kind")
     attempt: int
     generation: int
     for_uid: str = ""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.result import Progress, RunResult
-from lethe.contract.run import RestatementRequest, RunKind, RunSpec
+from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
@@ -103,7 +104,7 @@ class TableView:
         vacuum, which may commit in several steps, its last one."""
         if run.run_id in self.run_ids:
             return True
-        if run.kind is RunKind.VACUUM:
+        if run.kind.family is RunFamily.VACUUM:
             return False
         if run.run_id == self.ledger.pending_run:
             return True
@@ -174,6 +175,23 @@ class Failures:
 NO_FAILURES: Final = Failures()
 
 
+def kind_of(family: RunFamily, for_uid: str) -> RunKind:
+    """The kind of an attempt, by the labels and annotations of its Job or by its dispatch document.
+
+    Args:
+        for_uid: What the attempt serves.
+    """
+    match family:
+        case RunFamily.CONSOLIDATION:
+            return RunKind.REANCHORING if for_uid == FOR_HEAD else RunKind.CONSOLIDATION
+        case RunFamily.RESTATEMENT:
+            return RunKind.RESTATEMENT
+        case RunFamily.VACUUM:
+            return RunKind.ERASURE_CHECK if for_uid == FOR_ERASURES else RunKind.VACUUM
+        case _:
+            assert_never(family)
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One Job, or this Dataset's part of one, or what the committer was asked for, for which `job` is only a name.
@@ -240,20 +258,6 @@ class Run:
     def is_dry(self) -> bool:
         """Whether it is a dry run, which commits nothing, as far as its document is known."""
         return self.intent is not None and self.intent.restatement is not None and self.intent.restatement.dry_run
-
-    @property
-    def reanchors(self) -> bool:
-        """Whether it only gives a bare head a ledger of its own: a consolidation of no batches."""
-        if self.intent is not None and self.intent.consolidation is not None:
-            return not self.intent.consolidation.batch_ids
-        return any(a.for_uid == FOR_HEAD for a in self.attempts)
-
-    @property
-    def for_erasures(self) -> bool:
-        """Whether it is a vacuum that purges nothing and only sees how far the erasures have come."""
-        if self.intent is not None and self.intent.vacuum is not None:
-            return self.intent.vacuum.erasures_only
-        return any(a.for_uid == FOR_ERASURES for a in self.attempts)
 
     @property
     def active(self) -> bool:

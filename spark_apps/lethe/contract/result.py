@@ -6,8 +6,11 @@ Pure values, as those of `lethe.contract.run`.
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
+
+from lethe.contract.kind import RunFamily
 from lethe.contract.operation import RecordedOperation
-from lethe.contract.run import CONTRACT_VERSION, Document, Provenance, RunKind
+from lethe.contract.run import CONTRACT_VERSION, Document, Provenance
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
 FAILED = "Failed"  # the outcome of a run that ended with an error
@@ -157,7 +160,7 @@ class RunResult(Document):
 
     api_version: str = CONTRACT_VERSION
     run_id: str
-    kind: RunKind
+    family: RunFamily = Field(alias="kind")
     attempt: int = 1
     outcome: str  # Committed | NothingToDo | AlreadyCommitted | Planned | Failed
     reason: str = ""  # of a failure

@@ -11,6 +11,7 @@ from typing import Any, Literal, assert_never
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
@@ -28,12 +29,6 @@ class Document(BaseModel):
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)
-
-
-class RunKind(StrEnum):
-    CONSOLIDATION = "Consolidation"
-    RESTATEMENT = "Restatement"
-    VACUUM = "Vacuum"
 
 
 class AllowedOperation(StrEnum):
@@ -264,7 +259,7 @@ class VacuumSpec(Document):
 
 
 class RunSpec(Document):
-    """`run.json`. Exactly one of the three last fields is set, the one that `kind` names.
+    """`run.json`. Exactly one of the three last fields is set, the one that `family` names.
 
     `seen_table_uuid` is the UUID of the table that whoever asks for the run saw; the run refuses any other table, and creates
     none. None: not to be checked. `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw
@@ -274,7 +269,7 @@ class RunSpec(Document):
     """
 
     api_version: str = CONTRACT_VERSION
-    kind: RunKind
+    family: RunFamily = Field(alias="kind")
     run_id: str
     attempt: int = 1
     dataset: DatasetRef
@@ -291,6 +286,34 @@ class RunSpec(Document):
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementSpec | None = None
     vacuum: VacuumSpec | None = None
+
+    @property
+    def kind(self) -> RunKind:
+        """What the run is for, as the content of the document says."""
+        match self.family:
+            case RunFamily.CONSOLIDATION:
+                promotes = self.consolidation is None or bool(self.consolidation.batch_ids)
+                return RunKind.CONSOLIDATION if promotes else RunKind.REANCHORING
+            case RunFamily.RESTATEMENT:
+                return RunKind.RESTATEMENT
+            case RunFamily.VACUUM:
+                checks = self.vacuum is not None and self.vacuum.erasures_only
+                return RunKind.ERASURE_CHECK if checks else RunKind.VACUUM
+            case _:
+                assert_never(self.family)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the field that `family` names is set."""
+        match self.family:
+            case RunFamily.CONSOLIDATION:
+                return self.consolidation is not None
+            case RunFamily.RESTATEMENT:
+                return self.restatement is not None
+            case RunFamily.VACUUM:
+                return self.vacuum is not None
+            case _:
+                assert_never(self.family)
 
 
 class RunPointer(Document):
@@ -322,14 +345,14 @@ class MailboxEntry(Document):
     """A run for the committer: the value of one key of its mailbox. What is to be done lies in the Dataset's ConfigMap, as
     `<prefix>.run.json`; progress and result go there as of any run.
 
-    `run_id`, `kind` and `attempt` are those of that document, or it is not what was meant. The entries of one Dataset are
+    `run_id`, `family` and `attempt` are those of that document, or it is not what was meant. The entries of one Dataset are
     carried out in the order of their `created_time`.
     """
 
     api_version: str = CONTRACT_VERSION
     dataset_uid: str
     run_id: str
-    kind: RunKind
+    family: RunFamily = Field(alias="kind")
     attempt: int = 1
     config_map: str
     prefix: str

@@ -6,7 +6,7 @@ inside when every reading of its URI is: see `lethe.uri`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from lethe.base.errors import InputError
 from lethe.base.names import DATA_PROPERTIES, METADATA_PROPERTY
@@ -135,10 +135,20 @@ def outside_run(spec: RunSpec) -> Outside | None:
     mode = spec.consolidation.mode if spec.consolidation is not None else ""
     deletes = spec.restatement.deletes if spec.restatement is not None else None
     found = found or outside_settings(boundary, mode, deletes, spec.table.adopt, spec.table.create)
-    if found is None and spec.kind is RunKind.VACUUM and not (spec.vacuum and spec.vacuum.erasures_only):
-        found = outside_operation(boundary, "the vacuum, which is", AllowedOperation.VACUUM)
+    if found is None:
+        found = _outside_kind(boundary, spec.kind)
     requests = spec.restatement.requests if spec.restatement is not None else ()
     return found or next((o for r in requests if (o := outside_request(boundary, r)) is not None), None)
+
+
+def _outside_kind(boundary: RunBoundary, kind: RunKind) -> Outside | None:
+    match kind:
+        case RunKind.VACUUM:
+            return outside_operation(boundary, "the vacuum, which is", AllowedOperation.VACUUM)
+        case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT | RunKind.ERASURE_CHECK:
+            return None  # checked by their fields, or needed to keep what was promised
+        case _:
+            assert_never(kind)
 
 
 def require_run_within(spec: RunSpec) -> None:

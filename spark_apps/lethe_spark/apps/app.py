@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
 from lethe.contract.result import Phase, RunResult
@@ -105,17 +105,29 @@ def release() -> None:
 
 def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
     """The job that carries out a kind of run. Imported late: a vacuum need not load what a consolidation needs."""
-    if kind is RunKind.CONSOLIDATION:
-        from lethe_spark.jobs.consolidation import job as consolidate
+    match kind:
+        case RunKind.CONSOLIDATION:
+            from lethe_spark.jobs.consolidation import job as consolidation
 
-        return consolidate.run
-    if kind is RunKind.RESTATEMENT:
-        from lethe_spark.jobs.restatement import job as restate
+            return consolidation.run
+        case RunKind.REANCHORING:
+            from lethe_spark.jobs.consolidation import job as consolidation
 
-        return restate.run
-    from lethe_spark.jobs.vacuum import job as vacuum
+            return consolidation.run_reanchoring
+        case RunKind.RESTATEMENT:
+            from lethe_spark.jobs.restatement import job as restatement
 
-    return vacuum.run
+            return restatement.run
+        case RunKind.VACUUM:
+            from lethe_spark.jobs.vacuum import job as vacuum
+
+            return vacuum.run
+        case RunKind.ERASURE_CHECK:
+            from lethe_spark.jobs.vacuum import job as vacuum
+
+            return vacuum.run_erasure_check
+        case _:
+            assert_never(kind)
 
 
 def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:

@@ -283,7 +283,7 @@ def result_of(spec: RunSpec, requests: Sequence[RestatementRequest], done: Commi
         log.info("%s is %s: %s", r.name, "kept out for now" if r.again else "refused", r.reason)
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="Committed" if done.snapshot_id else "Failed" if refused else "AlreadyCommitted",
         reason=refused[0].reason if refused and not done.snapshot_id else "",

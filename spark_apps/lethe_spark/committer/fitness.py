@@ -1,5 +1,7 @@
 """Which runs the committer can carry out. Pure."""
 
+from typing import assert_never
+
 from lethe.base.errors import TransientError
 from lethe.contract.run import RunKind, RunSpec
 
@@ -23,9 +25,11 @@ def require_fit(spec: RunSpec) -> None:
                     raise NeedsSpark(f"Restatement {request.name}: a {request.operation} writes data")
                 if request.rows is not None or request.batch_ids_uri:
                     raise NeedsSpark(f"Restatement {request.name}: it needs more than metadata")
+        case RunKind.REANCHORING:
+            pass
         case RunKind.CONSOLIDATION:
-            assert spec.consolidation is not None
-            if spec.consolidation.batch_ids:
-                raise NeedsSpark("a consolidation writes data")
+            raise NeedsSpark("a consolidation writes data")
+        case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+            raise NeedsSpark(f"a {spec.family} writes data")
         case _:
-            raise NeedsSpark(f"a {spec.kind} writes data")
+            assert_never(spec.kind)

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import FAILED, Phase, Progress, RunResult
@@ -152,18 +152,23 @@ class Worker:
         context = Run(spec, reports, properties, self.hurry)
         table = self.tables.open(context)
         context.step("after-start")
-        if spec.kind is RunKind.CONSOLIDATION:
-            done = anchored(context, reanchor(context, table))
-        else:
-            assert spec.restatement is not None
-            requests = tuple({r.key: r for r in spec.restatement.requests}.values())
-            done = result_of(
-                spec,
-                requests,
-                GroupCommit(
-                    context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes)
-                ).carry_out(),
-            )
+        match spec.kind:
+            case RunKind.REANCHORING:
+                done = anchored(context, reanchor(context, table))
+            case RunKind.RESTATEMENT:
+                assert spec.restatement is not None
+                requests = tuple({r.key: r for r in spec.restatement.requests}.values())
+                done = result_of(
+                    spec,
+                    requests,
+                    GroupCommit(
+                        context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes)
+                    ).carry_out(),
+                )
+            case RunKind.CONSOLIDATION | RunKind.VACUUM | RunKind.ERASURE_CHECK:
+                raise AssertionError(f"`require_fit` lets no {spec.kind} pass")
+            case _:
+                assert_never(spec.kind)
         return Aftermath(Run(spec, Unheard(), properties, self.leaving), table, done)
 
 
@@ -188,7 +193,7 @@ def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
         if e.reason == "RunFileChanged":
             raise
         raise NeedsSpark(e.message.rstrip(".")) from e
-    return spec if (spec.run_id, spec.kind, spec.attempt) == (entry.run_id, entry.kind, entry.attempt) else None
+    return spec if (spec.run_id, spec.family, spec.attempt) == (entry.run_id, entry.family, entry.attempt) else None
 
 
 def _begun_before(entry: MailboxEntry, documents: dict[str, str]) -> int:

@@ -116,8 +116,10 @@ def run_of(text: str, where: str) -> RunSpec:
             f"{where}: apiVersion is {spec.api_version}, this image speaks {CONTRACT_VERSION}; operator and Spark image "
             "must be of one release.",
         )
-    if getattr(spec, spec.kind.lower()) is None:
-        raise InputError("InvalidRun", f"{where}: kind is {spec.kind}, but the field {spec.kind.lower()} is missing.")
+    if not spec.is_complete:
+        raise InputError(
+            "InvalidRun", f"{where}: kind is {spec.family}, but the field {spec.family.lower()} is missing."
+        )
     return spec
 
 

@@ -101,7 +101,7 @@ class Run:
 
     @property
     def run_kind(self) -> str:
-        return str(self.spec.kind)
+        return str(self.spec.family)
 
     @property
     def claim(self) -> str:

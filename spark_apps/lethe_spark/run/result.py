@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lethe.base.errors import EXIT_INPUT, LetheError
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import FAILED, LISTED_AT_MOST, RunResult
-from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, TableRef
+from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, TableRef
 from lethe.iceberg import catalogs, run_documents
 
 from lethe_spark.run.kube import ApiError, StatusConfigMap
@@ -29,7 +30,7 @@ class Asked(Protocol):
     @property
     def run_id(self) -> str: ...
     @property
-    def kind(self) -> RunKind: ...
+    def family(self) -> RunFamily: ...
     @property
     def attempt(self) -> int: ...
 
@@ -38,7 +39,7 @@ def failed(asked: Asked, error: LetheError) -> RunResult:
     """The result of a run that ended with an error: a reason and full sentences, no stack trace. Pure but for the time."""
     return RunResult(
         run_id=asked.run_id,
-        kind=asked.kind,
+        family=asked.family,
         attempt=asked.attempt,
         outcome=FAILED,
         reason=error.reason,

@@ -46,7 +46,7 @@ class Namespace:
             entry = MailboxEntry(
                 dataset_uid=spec.dataset.uid,
                 run_id=spec.run_id,
-                kind=spec.kind,
+                family=spec.family,
                 attempt=spec.attempt,
                 config_map=name,
                 prefix=prefix,

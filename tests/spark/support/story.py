@@ -114,7 +114,7 @@ class Story:
     def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
         create = CreateTable(schema=SCHEMA, partition_by=self.partition_by, format_version=self.format_version)
         wanted: dict[str, Any] = {
-            "run_id": run_id(self.name, kind, keys),
+            "run_id": run_id(self.name, kind.family, keys),
             "dataset": DatasetRef(namespace="air", name=self.name, uid=self.name),
             "table": TableRef(catalog=self.catalog, name=self.name, create=create),
             "buffer": BufferRef(uri=self.buffer.uri),

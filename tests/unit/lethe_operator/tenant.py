@@ -132,7 +132,7 @@ class Tenant:
         self.begin(name)
         result = RunResult(
             run_id=run.run_id,
-            kind=run.kind,
+            family=run.family,
             attempt=run.attempt,
             outcome="Failed" if failure else "Committed",
             finished_time=self.now,

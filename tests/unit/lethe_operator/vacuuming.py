@@ -114,7 +114,7 @@ class VacuumStory:
             self.committed.add(run.run_id)
             self.commit(ledger if ledger is not None else a_ledger())
             result = {"tombstones_purged": 4, "files_rewritten": 1, **result}
-        answer = RunResult(run_id=run.run_id, kind=run.kind, outcome=outcome, finished_time=self.now, **result)
+        answer = RunResult(run_id=run.run_id, family=run.kind.family, outcome=outcome, finished_time=self.now, **result)
         self._end(run, attempt, AttemptState.SUCCEEDED, result=answer)
 
     def end_silently(self) -> None:

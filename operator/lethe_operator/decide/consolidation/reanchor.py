@@ -29,7 +29,7 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
     Any other commit of ours does the same, so this one has time. A head that is not bare any more settles the matter, however
     the last run ended.
     """
-    runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION and r.reanchors), key=age)
+    runs = sorted((r for r in world.runs if r.kind is RunKind.REANCHORING), key=age)
     latest = runs[-1] if runs else None
     stands = judge(latest, dataset.meta.generation, settings, FOR_HEAD) if latest else None
     if isinstance(stands, Going):

@@ -119,7 +119,7 @@ def decide_consolidation(
 def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
     generation = dataset.meta.generation
     spec = dataset.spec.consolidation
-    runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION and not r.reanchors), key=age)
+    runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION), key=age)
     latest = runs[-1] if runs else None
     stands = judge(latest, generation, settings) if latest else None
     if isinstance(stands, Going):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from lethe.contract.run import RunKind
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.ledger.erasure import Blocker, Erasure, Holder
 
 from lethe_operator.decide.actions import Launch, earliest
@@ -39,7 +39,7 @@ def decide_erasures(
     dataset: Dataset, world: World, stops: RunBlocker | None, now: datetime, settings: Settings
 ) -> ErasuresVerdict:
     """Say whether a run is to look at the erasures now, or when to ask again. It never runs beside a vacuum."""
-    runs = [r for r in world.runs if r.kind is RunKind.VACUUM and r.for_erasures]
+    runs = [r for r in world.runs if r.kind is RunKind.ERASURE_CHECK]
     latest = max(runs, key=_age, default=None)
     verdict = judge(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
     view = world.table
@@ -52,7 +52,7 @@ def decide_erasures(
     due_by = now + timedelta(seconds=lead)
     ripe = [e for e in view.ledger.open_erasures if may_come_further(e, view, now, due_by)]
     later = earliest(*_changes(view.ledger.open_erasures, now, lead))
-    if stops is not None or not ripe or any(r.active for r in world.runs if r.kind is RunKind.VACUUM):
+    if stops is not None or not ripe or any(r.active for r in world.runs if r.kind.family is RunFamily.VACUUM):
         return ErasuresVerdict(None, later, verdict, latest)
     name = policy.meta.full_name if policy is not None else dataset.meta.full_name
     run = run_specs.erasures(dataset, name, rules.expire_snapshots, lead, _key(ripe, now, due_by))

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.result import Phase, RequestResult, RunResult
-from lethe.contract.run import RunKind
 
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.runs.failures import failure
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import EXECUTOR_KEY, FOR_HEAD, RUN_KEY
+from lethe_operator.resources.common import EXECUTOR_KEY, RUN_KEY
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
 
 KEPT_OF_A_KIND: Final = 3
@@ -55,7 +55,7 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
     """One line of `status.runs`. `committed`: the table knows this run, whatever its pod says."""
     document: dict[str, Any] = {
         "name": attempt.job,
-        "kind": attempt.kind.value,
+        "kind": attempt.kind.family.value,
         "attempt": attempt.number,
         "startTime": timestamp(attempt.created),
     }
@@ -74,11 +74,15 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
                 document["message"] = progress.message or f"{progress.rows} rows"
         case AttemptState.SUCCEEDED:
             document.update(phase=Phase.SUCCEEDED.value, message=outcome(attempt.result))
-            if attempt.for_uid == FOR_HEAD and attempt.result is not None and attempt.result.outcome != "NothingToDo":
+            if (
+                attempt.kind is RunKind.REANCHORING
+                and attempt.result is not None
+                and attempt.result.outcome != "NothingToDo"
+            ):
                 text = "The head, another writer's commit, has a ledger of its own again."
                 document.update(reason=Reason.HEAD_REANCHORED.value, message=text)
         case AttemptState.FAILED if committed:
-            what = "Committed what it had finished" if attempt.kind is RunKind.VACUUM else "Committed"
+            what = "Committed what it had finished" if attempt.kind.family is RunFamily.VACUUM else "Committed"
             text = f"{what}; its pod ended badly afterwards: {failure(attempt)[1]}"
             document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
         case AttemptState.FAILED:
@@ -102,18 +106,18 @@ def outcome(result: RunResult | None) -> str:
         return "Ended well."
     if result.outcome == "NothingToDo":
         return _idle(result)
-    if result.outcome == "Planned" and result.kind is RunKind.VACUUM:
+    if result.outcome == "Planned" and result.family is RunFamily.VACUUM:
         return _planned(result)
     if result.outcome == "Planned":
         refused = sum(not r.succeeded for r in result.requests)
         return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
     done = {
-        RunKind.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
+        RunFamily.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
         f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",
-        RunKind.RESTATEMENT: _of_group(result.requests),
-        RunKind.VACUUM: _of_vacuum(result),
-    }[result.kind]
-    if result.kind is RunKind.VACUUM and result.message:
+        RunFamily.RESTATEMENT: _of_group(result.requests),
+        RunFamily.VACUUM: _of_vacuum(result),
+    }[result.family]
+    if result.family is RunFamily.VACUUM and result.message:
         done += f". {result.message.removesuffix('.')}"
     return f"{done}." if result.outcome != "AlreadyCommitted" else f"Committed by an earlier attempt: {done}."
 
@@ -121,7 +125,7 @@ def outcome(result: RunResult | None) -> str:
 def _idle(result: RunResult) -> str:
     """A vacuum that commits nothing may still have removed what no snapshot names."""
     besides = _besides(result)
-    if result.kind is not RunKind.VACUUM or not (besides or result.snapshots_expired):
+    if result.family is not RunFamily.VACUUM or not (besides or result.snapshots_expired):
         return result.message or "There was nothing to do."
     done = ", ".join([f"{result.snapshots_expired} snapshots expired", *besides])
     return f"There was nothing to purge: {done}. {result.message}".strip()
@@ -213,13 +217,13 @@ def prunable(runs: Iterable[Run], mirrored: Sequence[Mapping[str, Any]], needed:
     ended = {str(e.get("name")) for e in mirrored if e.get("phase") in _ENDS}
     jobs: list[str] = []
     keys: list[str] = []
-    by_kind: dict[RunKind, list[Run]] = {}
+    by_family: dict[RunFamily, list[Run]] = {}
     for run in runs:
         if run.attempts:
-            by_kind.setdefault(run.kind, []).append(run)
-    for same_kind in by_kind.values():
-        same_kind.sort(key=lambda r: r.attempts[-1].created, reverse=True)
-        for i, run in enumerate(same_kind):
+            by_family.setdefault(run.kind.family, []).append(run)
+    for same_family in by_family.values():
+        same_family.sort(key=lambda r: r.attempts[-1].created, reverse=True)
+        for i, run in enumerate(same_family):
             if i >= KEPT_OF_A_KIND and not run.active and run.run_id not in needed:
                 jobs += [a.job for a in run.attempts]
                 keys += run.keys

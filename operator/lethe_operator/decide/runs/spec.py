@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from lethe.base.ids import run_id
 from lethe.buffer.digest import WaitingBatch
 from lethe.buffer.notifications import Written
+from lethe.contract.kind import RunFamily
 from lethe.contract.run import (
     AcceptedHead,
     BufferRef,
@@ -53,19 +54,19 @@ def consolidation(
 def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
     """A run over no batches: all it does is to give this head a ledger of its own."""
     spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=())
-    return _run(dataset, RunKind.CONSOLIDATION, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
+    return _run(dataset, RunKind.REANCHORING, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
 
 
 def accepting(dataset: Dataset, accepts: AcceptedHead) -> RunSpec:
     """A run over no batches that gives a head the ledger to continue with."""
     spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=(), accepts=accepts)
     keys = [f"accept\n{accepts.head_id}\n{accepts.ledger}"]
-    return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
+    return _run(dataset, RunKind.REANCHORING, keys).model_copy(update={"consolidation": spec})
 
 
 def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
     """Of a Restatement that is alone."""
-    return run_id(dataset.meta.uid, RunKind.RESTATEMENT, [restatement.key])
+    return run_id(dataset.meta.uid, RunFamily.RESTATEMENT, [restatement.key])
 
 
 def restatements(
@@ -121,7 +122,7 @@ def _rows(restatement: Restatement) -> RowsRef | None:
 
 def vacuum_run_id(dataset: Dataset, key: str) -> str:
     """`key` names the cause: one vacuum of each snapshot, one for each value of the annotation, one for each approval."""
-    return run_id(dataset.meta.uid, RunKind.VACUUM, [key])
+    return run_id(dataset.meta.uid, RunFamily.VACUUM, [key])
 
 
 def vacuum(dataset: Dataset, key: str, spec: VacuumSpec) -> RunSpec:
@@ -147,15 +148,15 @@ def erasures(dataset: Dataset, policy: str, expire_snapshots: bool, lead_seconds
         evict_by_lead_seconds=lead_seconds,
         erasures_only=True,
     )
-    return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": spec})
+    return _run(dataset, RunKind.ERASURE_CHECK, [key]).model_copy(update={"vacuum": spec})
 
 
 def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
     spec, meta = dataset.spec, dataset.meta
     create = spec.table.create
     return RunSpec(
-        kind=kind,
-        run_id=run_id(meta.uid, kind, keys),
+        family=kind.family,
+        run_id=run_id(meta.uid, kind.family, keys),
         dataset=DatasetRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
         table=TableRef(
             catalog=spec.table.catalog,

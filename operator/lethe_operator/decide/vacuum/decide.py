@@ -56,7 +56,7 @@ def decide_vacuum(
 ) -> VacuumVerdict:
     """Say whether a vacuum is to start. It may run beside runs that commit, but never beside another one of the same table."""
     found = match(world.policies, dataset.meta.labels)
-    runs = tuple(sorted((r for r in world.runs if r.kind is RunKind.VACUUM and not r.for_erasures), key=_age))
+    runs = tuple(sorted((r for r in world.runs if r.kind is RunKind.VACUUM), key=_age))
     latest = runs[-1] if runs else None
     verdict = judge(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None

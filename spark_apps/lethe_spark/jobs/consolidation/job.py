@@ -46,19 +46,20 @@ Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], Writt
 
 
 def run(context: RunContext) -> RunResult:
-    """Promote the batches that `run.json` names. With none named, only do what every run does at its end: give a head of
-    another writer's a ledger, and keep the history short.
-
-    Raises: InputError, TransientError, ConflictError.
-    """
+    """Promote the batches that `run.json` names. Raises: InputError, TransientError, ConflictError."""
     spec = context.spec.consolidation
     assert spec is not None
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    if not spec.batch_ids:
-        return finished(context, table, anchored(context, reanchor(context, table)))
     claim_buffer(context, table)
     return finished(context, table, *_promote(context, table, spec.batch_ids))
+
+
+def run_reanchoring(context: RunContext) -> RunResult:
+    """Give a head of another writer a ledger, and keep the history short. Raises: InputError, TransientError, ConflictError."""
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    return finished(context, table, anchored(context, reanchor(context, table)))
 
 
 def _promote(
@@ -235,7 +236,7 @@ def _nothing(context: RunContext, withheld: int) -> RunResult:
     spec = context.spec
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="AlreadyCommitted",
         message="every batch of this run is in the table, or was taken back before it came",
@@ -250,7 +251,7 @@ def _result(
     spec = context.spec
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="Committed" if snapshot_id is not None else "NothingToDo",
         message=message,

@@ -12,7 +12,7 @@ from typing import Final
 
 from lethe.base.errors import ConflictError
 from lethe.contract.result import Phase, RunResult
-from lethe.contract.run import SnapshotLimits
+from lethe.contract.run import RunKind, SnapshotLimits
 from lethe.erasure.holders import holders, losing_ledger, snapshot_blockers, to_expire
 from lethe.erasure.progress import claims
 from lethe.iceberg.history import Manifests, refs_of
@@ -95,7 +95,11 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
         if not seen.is_outdated:
             break
     still_open = [o for o in outcomes if o.verified_time is None]
-    own = next((i for i in reversed(committed) if i is not None), None) if _is_all(context) else None
+    own = (
+        next((i for i in reversed(committed) if i is not None), None)
+        if context.spec.kind is RunKind.ERASURE_CHECK
+        else None
+    )
     return result.model_copy(
         update={
             "erasures": outcomes,
@@ -104,11 +108,6 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
             **({"snapshot_id": own, "outcome": "Committed"} if own is not None else {}),
         }
     )
-
-
-def _is_all(context: Run) -> bool:
-    """Whether the run does nothing else."""
-    return context.spec.vacuum is not None and context.spec.vacuum.erasures_only
 
 
 def _due_by(context: Run) -> datetime:

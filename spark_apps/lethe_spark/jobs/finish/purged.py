@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from lethe.base.ids import run_id
-from lethe.contract.run import RunKind
+from lethe.contract.kind import RunFamily
 from lethe.erasure.progress import claims, mark
 from lethe.iceberg.history import Manifests
 from lethe.ledger.ledger import Delta
@@ -50,5 +50,5 @@ def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int 
 def for_erasures(context: Run, step: str) -> Run:
     """The context for a commit beside a run's own work, which must not pass for the run's."""
     spec = context.spec
-    own = run_id(spec.dataset.uid, RunKind.VACUUM, [f"erasures\n{step}\n{spec.run_id}\n{spec.attempt}"])
-    return replace(context, spec=spec.model_copy(update={"run_id": own, "kind": RunKind.VACUUM}))
+    own = run_id(spec.dataset.uid, RunFamily.VACUUM, [f"erasures\n{step}\n{spec.run_id}\n{spec.attempt}"])
+    return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.VACUUM}))

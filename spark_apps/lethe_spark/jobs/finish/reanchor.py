@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from lethe.base.ids import run_id
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import RunResult
-from lethe.contract.run import RunKind
 from lethe.ledger.ledger import Delta
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
@@ -42,7 +42,7 @@ def anchored(context: Run, snapshot_id: int | None) -> RunResult:
     spec = context.spec
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="Committed" if snapshot_id is not None else "NothingToDo",
         snapshot_id=snapshot_id,
@@ -54,5 +54,5 @@ def beside(context: Run, head_id: int | None) -> Run:
     """The context for stamping a head beside a run's own work. Its commit must not pass for the run's: who looks for the
     run in the history would take that for done which was refused. The name is that of a run for this head alone."""
     spec = context.spec
-    own = run_id(spec.dataset.uid, RunKind.CONSOLIDATION, [f"head\n{head_id}"])
-    return replace(context, spec=spec.model_copy(update={"run_id": own, "kind": RunKind.CONSOLIDATION}))
+    own = run_id(spec.dataset.uid, RunFamily.CONSOLIDATION, [f"head\n{head_id}"])
+    return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.CONSOLIDATION}))

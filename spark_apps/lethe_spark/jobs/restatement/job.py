@@ -89,7 +89,7 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Run
     spec = context.spec
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="Planned",
         finished_time=now,

@@ -34,8 +34,6 @@ def run(context: RunContext) -> RunResult:
     time_is_up = _limited(spec)
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    if spec.erasures_only:
-        return finished(context, table, erasure.run(context, table, _result(context, None)))
     if spec.plan_only:
         context.reporter.phase(Phase.SCAN)
         found = survey(observe_base(context, table), spec)
@@ -49,6 +47,13 @@ def run(context: RunContext) -> RunResult:
         result = expired(context, table, result, spec.snapshots)
     result = maintenance.after_expiry(context, table, result, time_is_up)
     return finished(context, table, erasure.settled(context, table, result))
+
+
+def run_erasure_check(context: RunContext) -> RunResult:
+    """See how far the erasures have come. Raises: InputError, ConflictError, TransientError."""
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    return finished(context, table, erasure.run(context, table, _result(context, None)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def _only_planned(context: RunContext, found: Survey | None) -> RunResult:
     other = "" if spec.vacuum.plan_only else f"the plan is not the approved {spec.vacuum.approved_plan} any more"
     return RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="Planned" if found is not None else "NothingToDo",
         message=f"{spec.table.name}: {other}; nothing was changed." if other else "",
@@ -101,7 +106,7 @@ def _result(context: RunContext, purging: Purging | None) -> RunResult:
     spec = context.spec
     outcome = RunResult(
         run_id=spec.run_id,
-        kind=spec.kind,
+        family=spec.family,
         attempt=spec.attempt,
         outcome="NothingToDo",
         finished_time=datetime.now(UTC),

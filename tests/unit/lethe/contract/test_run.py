@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import LISTED_AT_MOST, Phase, Progress, RefusedBatch, RequestResult, RunResult
 from lethe.contract.run import RunKind, RunPointer, is_pointer, parse_run
 from pydantic import ValidationError
@@ -51,7 +52,7 @@ def test_progress_comes_back() -> None:
 
 
 def a_result(**changes: object) -> RunResult:
-    return RunResult(run_id=RUN, kind=RunKind.CONSOLIDATION, outcome="Committed", finished_time=NOW, **changes)  # type: ignore[arg-type]
+    return RunResult(run_id=RUN, family=RunFamily.CONSOLIDATION, outcome="Committed", finished_time=NOW, **changes)  # type: ignore[arg-type]
 
 
 def test_a_small_result_is_told_whole() -> None:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lethe.contract.run import MailboxEntry, RunKind
+from lethe.contract.kind import RunFamily
+from lethe.contract.run import MailboxEntry
 from lethe_spark.committer.mailbox import (
     SETTLED_FOR_SECONDS,
     UPKEEP_EVERY_SECONDS,
@@ -22,7 +23,7 @@ def an_entry(dataset: str = "a", second: int = 0, run: str = "1", **changes: obj
     known = {
         "dataset_uid": dataset,
         "run_id": run,
-        "kind": RunKind.RESTATEMENT,
+        "family": RunFamily.RESTATEMENT,
         "config_map": f"{dataset}-runs",
         "prefix": run,
         "created_time": BEGAN + timedelta(seconds=second),

@@ -18,7 +18,7 @@ REPLAY = a_request("replay", "Replay", batch_ids=["B"], replacement=Replacement(
 
 @pytest.mark.parametrize(
     "spec",
-    [a_run(RunKind.RESTATEMENT, requests=(REVERT, UNDO, ERASE)), a_run(RunKind.CONSOLIDATION, batch_ids=())],
+    [a_run(RunKind.RESTATEMENT, requests=(REVERT, UNDO, ERASE)), a_run(RunKind.REANCHORING)],
     ids=["a group", "a re-anchoring"],
 )
 def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
@@ -29,7 +29,6 @@ def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
     ("spec", "why"),
     [
         (a_run(RunKind.RESTATEMENT, requests=(REVERT, REPLAY)), "ns/replay: a Replay writes data"),
-        (a_run(RunKind.RESTATEMENT, requests=(a_request("new", "Mend"),)), "ns/new: a Mend writes data"),
         (a_run(RunKind.CONSOLIDATION, batch_ids=("A",)), "a consolidation writes data"),
         (a_run(RunKind.VACUUM), "a Vacuum writes data"),
         (a_run(RunKind.RESTATEMENT, requests=(RECORDS,)), "ns/records: it needs more than metadata"),
@@ -38,7 +37,6 @@ def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
     ],
     ids=[
         "a replay in a group",
-        "what this version does not know",
         "a consolidation",
         "a vacuum",
         "records",

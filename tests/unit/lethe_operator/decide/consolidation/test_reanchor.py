@@ -63,7 +63,7 @@ def test_the_committer_does_it_where_there_is_one_and_a_job_where_it_has_failed(
 def test_a_run_over_no_batches_starts_half_a_minute_after_the_other_writer() -> None:
     (launch,) = decided().launches
 
-    assert launch.run.kind is RunKind.CONSOLIDATION
+    assert launch.run.kind is RunKind.REANCHORING
     assert launch.run.consolidation.batch_ids == ()  # type: ignore[union-attr]
     assert (launch.for_uid, launch.run.attempt, launch.run.seen_snapshot_id) == ("head", 1, HEAD)
     assert "another writer's commit" in launch.why

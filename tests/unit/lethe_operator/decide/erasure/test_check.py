@@ -114,7 +114,7 @@ def test_a_look_purges_nothing_and_is_one_of_the_policy() -> None:
 
     spec = launch.run.vacuum
     assert spec is not None
-    assert (launch.run.kind, spec.erasures_only, spec.policy) == (RunKind.VACUUM, True, "ns/air")
+    assert (launch.run.kind, spec.erasures_only, spec.policy) == (RunKind.ERASURE_CHECK, True, "ns/air")
     assert (spec.expire_snapshots, spec.evict_by_lead_seconds) == (False, 86_400)
     assert (launch.for_uid, launch.why) == ("erasures", "1 erasures can come further")
 

@@ -189,7 +189,7 @@ def test_restatements_that_never_end_go_before_the_same_batches_once() -> None:
 
     def starts(batch: BufferedBatch, *runs: Run, came_seconds_ago: float = 40) -> list[str]:
         world = a_world(batch, restatements=(came("a", came_seconds_ago),), runs=runs, table=table)
-        return [x.run.kind for x in decide(a_dataset(consolidation={"minBatches": 1}), world, NOW, SETTINGS).launches]
+        return [x.run.family for x in decide(a_dataset(consolidation={"minBatches": 1}), world, NOW, SETTINGS).launches]
 
     assert starts(before, restatement) == ["Consolidation"]
     assert starts(before, restatement, came_seconds_ago=0) == [

@@ -73,7 +73,7 @@ def test_batches_that_came_before_it_are_promoted_first_without_waiting_for_more
 
     actions = decided(an_erase(), waiting=(before,), consolidation={"minBatches": 100, "maxAgeSeconds": 86_400})
 
-    assert [x.run.kind for x in actions.launches] == ["Consolidation"]
+    assert [x.run.family for x in actions.launches] == ["Consolidation"]
     assert told(actions) == ("False", "WaitsForBatches")
     assert actions.dataset_status is not None
     assert actions.dataset_status["consolidation"]["reason"] == "WaitsForBatches"
@@ -91,7 +91,7 @@ def test_a_replay_of_rows_by_their_keys_waits_for_them_as_well() -> None:
 
     actions = decided(changes, waiting=(before,), **patient)
 
-    assert [x.run.kind for x in actions.launches] == ["Consolidation"]
+    assert [x.run.family for x in actions.launches] == ["Consolidation"]
     assert told(actions) == ("False", "WaitsForBatches")
     assert wants_listing([changes], NotListed(), a_table())
     assert members(decided(changes)) == members(decided(replay, waiting=(before,), **patient)) == ["erase"]
@@ -176,7 +176,7 @@ def test_a_dry_run_waits_for_no_batch_and_makes_none_hurry() -> None:
     (launch,) = decided(dry, waiting=waiting, **patient).launches
     refused = decided(dry, settings=replace(SETTINGS, erase_secrets=("none",)))
 
-    assert (launch.run.kind, [s.secret for s in launch.secrets]) == ("Restatement", [SECRET])
+    assert (launch.run.family, [s.secret for s in launch.secrets]) == ("Restatement", [SECRET])
     assert not wants_listing([dry], NotListed(), a_table())
     assert told(refused) == ("True", "SecretNotAllowed")
 

@@ -126,7 +126,7 @@ def test_a_consolidation_starts_beside_the_committer() -> None:
 
     actions = decide(a_dataset(), world, NOW, SETTINGS)
 
-    assert [x.run.kind for x in actions.launches] == ["Consolidation"]
+    assert [x.run.family for x in actions.launches] == ["Consolidation"]
 
 
 def test_it_is_asked_for_one_thing_at_a_time() -> None:

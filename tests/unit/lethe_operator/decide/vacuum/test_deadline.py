@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import RunResult
-from lethe.contract.run import RunKind
 from lethe.ledger.ledger import Erasure, Ledger
 from lethe_operator.decide.vacuum.deadline import Measured, deadline
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -24,7 +24,7 @@ def due_in(time: timedelta) -> Ledger:
 
 
 def a_result(**changes: Any) -> RunResult:
-    return RunResult(run_id="r", kind=RunKind.VACUUM, outcome="Committed", finished_time=NOW, **changes)
+    return RunResult(run_id="r", family=RunFamily.VACUUM, outcome="Committed", finished_time=NOW, **changes)
 
 
 def starts(measured: Measured, bytes: int, lead: int = 0, **limits: Any) -> timedelta:
