@@ -1,8 +1,8 @@
-"""Which small data files are merged into larger ones: neighbours in batch order within a partition. Pure.
+"""Plans which small data files to merge into larger ones: neighbours in batch order within a partition. Pure.
 
-Only files without a row that is to be purged are merged: what a tombstone may hide, or a native delete, is the purge's to write
-anew, once. And no byte is written anew for little: a merged file has at least twice the size of the largest that went into it,
-so that a row is compacted O(log n) times, however long the table lives.
+Only files without rows to purge are merged. The purge rewrites files that might hold tombstoned rows or rows under native
+deletes; merging them first would write them twice. A merged file is at least twice as large as its largest input, so each row is
+compacted O(log n) times over the life of the table.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.files.partitions import spec_of
 
-# Of the target size: a file below that is small. What is merged reaches it where there is enough of it.
+# Fraction of the target size below which a file is small.
 SMALL: Final = 0.5
 
 Bin: TypeAlias = tuple[FileBounds, ...]
@@ -20,12 +20,11 @@ Bin: TypeAlias = tuple[FileBounds, ...]
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """`bins`: files of one partition that become one, as far as their rows fit into one; `left`: of how many bins is left for
-    later, since they are beyond the budget."""
+    """Which files to merge."""
 
     snapshot_id: int
-    bins: tuple[Bin, ...] = ()
-    left: int = 0
+    bins: tuple[Bin, ...] = ()  # files of one partition that become one file, if their rows fit into one
+    left: int = 0  # the number of bins beyond the budget, left for later
 
     @property
     def files(self) -> Bin:
@@ -40,14 +39,13 @@ def plan_compaction(
     target_bytes: int,
     max_bytes: int | None = None,
 ) -> CompactionPlan:
-    """What to merge of the data files of a snapshot.
+    """Plan which data files of a snapshot to merge.
 
     Args:
         tombstoned: Batch ids with an active tombstone of the batch column.
-        spec_id: Of the partition spec that is written by now; files of another one stay as they are, as do those whose partition
-            has no text.
-        target_bytes: The size of a file that is written.
-        max_bytes: Bins of so many bytes together; None: all. Those that spare a reader most files per byte come first.
+        spec_id: Of the current partition spec. Files of other specs, and files whose partition has no text, are not merged.
+        target_bytes: The target size of data files.
+        max_bytes: Limit for the total size of the bins; None: no limit. Bins that save the most files per byte come first.
     """
     index = IdIndex(tombstoned)
     by_partition: dict[str, list[FileBounds]] = {}
@@ -65,8 +63,8 @@ def plan_compaction(
 
 
 def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
-    """The bins in groups that can be written together without a row of one getting among those of another: of each partition at
-    most one bin."""
+    """Divide the bins into groups with at most one bin per partition, so that a group can be written together without mixing
+    the rows of two bins."""
     found: list[list[Bin]] = []
     seen: dict[str | None, int] = {}
     for one in bins:
@@ -79,7 +77,7 @@ def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
 
 
 def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:
-    """The bins in groups of about so many bytes, at least one in each."""
+    """Divide the bins into groups of about `step_bytes`, with at least one bin each."""
     group: list[Bin] = []
     for one in bins:
         if group and _size(one) + sum(map(_size, group)) > step_bytes:
@@ -91,8 +89,7 @@ def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:
 
 
 def _runs(files: Iterable[FileBounds], index: IdIndex, target_bytes: int) -> Iterator[list[FileBounds]]:
-    """Small files with nothing but such files between them, in batch order. Unknown bounds come first: nobody knows whether
-    there is something between."""
+    """Runs of small files in batch order, with no other file between them. Files with unknown bounds come first."""
     run: list[FileBounds] = []
     for f in sorted(files, key=lambda f: (f.lower or "", f.upper or "", f.path)):
         if f.size < SMALL * target_bytes and not f.deletes and not index.might_hold(f):
@@ -116,7 +113,7 @@ def _bins(run: Sequence[FileBounds], target_bytes: int) -> Iterator[Bin]:
 
 
 def _worthwhile(files: Sequence[FileBounds]) -> Iterator[Bin]:
-    """Neighbours none of which is larger than all the others together."""
+    """Split neighbours into bins in which no file is larger than all others together."""
     if len(files) < 2:
         return
     largest = max(range(len(files)), key=lambda n: files[n].size)

@@ -1,7 +1,7 @@
-"""How much of what is deleted a data file is likely to hold, by metadata alone. Pure.
+"""Estimates how many tombstoned rows a data file holds, from metadata alone. Pure.
 
-Bounds only say that a file might hold a batch. Where files overlap several might, of which few do: a batch comes in one piece, so
-its rows lie in as few of them as they fit into. Nothing is decided by this but what goes first; it predicts.
+Bounds only say that a file might hold a batch. Where files overlap, several might, but few do: a batch is written in one piece,
+so its rows are in as few files as they fit into. The estimate only decides the order of files.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,39 +13,39 @@ from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import Layer, Suspects
 from lethe.ledger.tombstone import Tombstone
 
-_SURE = -1e9  # the logarithm of the probability of what cannot be
+_LOG_IMPOSSIBLE = -1e9  # the logarithm of a probability of almost 0
 
 
-class Likely:
-    """What to expect of each of the files that might hold tombstoned rows.
+class Estimate:
+    """Estimates, for files that might hold tombstoned rows, how many they hold.
 
     Args:
-        files: All of them.
-        rows: Of batches, as far as anybody knows; others count as one row.
+        files: All these files.
+        rows: The number of rows by batch id; a batch that is missing counts as one row.
     """
 
     def __init__(self, suspects: Suspects, files: Iterable[FileBounds], rows: Mapping[str, int]) -> None:
         self._suspects = suspects
-        asked: dict[int, tuple[Layer, list[FileBounds]]] = {}
+        by_layer: dict[int, tuple[Layer, list[FileBounds]]] = {}
         for f in files:
             for layer in suspects.layers_of(f):
-                asked.setdefault(id(layer), (layer, []))[1].append(f)
-        self._of = {key: _Expected(layer, of, rows) for key, (layer, of) in asked.items()}
+                by_layer.setdefault(id(layer), (layer, []))[1].append(f)
+        self._of = {key: _Expected(layer, of, rows) for key, (layer, of) in by_layer.items()}
 
     def rows_in(self, file: FileBounds) -> float:
-        """How many of its rows are deleted."""
+        """The expected number of tombstoned rows in the file."""
         return sum(self._of[id(layer)].rows(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
 
     def none_in(self, file: FileBounds) -> float:
-        """The probability that none of them is."""
+        """The probability that no row of the file is tombstoned."""
         return exp(
             sum(self._of[id(layer)].log_none(*layer.index.span(file)) for layer in self._suspects.layers_of(file))
         )
 
 
 class _Expected:
-    """Of the tombstones of a layer, in their order, sums over all before: rows in one of the files, and the logarithm of the
-    probability that it holds none."""
+    """Prefix sums over the tombstones of a layer: of their expected rows in one file, and of the logarithm of the probability
+    that a file holds none."""
 
     def __init__(self, layer: Layer, files: Sequence[FileBounds], rows: Mapping[str, int]) -> None:
         edges = [0] * (len(layer.tombstones) + 1)
@@ -61,7 +61,7 @@ class _Expected:
             files_needed = max(1.0, known / rows_in_a_file)
             held = min(1.0, files_needed / max(depth, 1))
             each.append(known / max(depth, 1))
-            none.append(_SURE if held >= 1.0 else log1p(-held))
+            none.append(_LOG_IMPOSSIBLE if held >= 1.0 else log1p(-held))
         self._rows, self._none = list(accumulate(each)), list(accumulate(none))
 
     def rows(self, start: int, end: int) -> float:
@@ -72,26 +72,26 @@ class _Expected:
 
 
 def _rows_of(tombstone: Tombstone, rows: Mapping[str, int]) -> float:
-    """In each of the partitions that it may have rows in."""
+    """The expected rows in each partition that the batch may have rows in."""
     return max(rows.get(tombstone.id, 1), 1) / max(len(tombstone.partitions or ()), 1)
 
 
-def in_vain_percent(likely: Likely, files: Iterable[FileBounds]) -> float | None:
-    """Of the files' bytes, how much is likely to lie in files that hold no deleted row; None: of no files. What native deletes
-    hide of a file is in it for sure."""
+def in_vain_percent(estimate: Estimate, files: Iterable[FileBounds]) -> float | None:
+    """The expected share of the files' bytes, in percent, that is in files without tombstoned rows; None: there are no files.
+    Files with native deletes certainly hold deleted rows."""
     known = list(files)
     total = sum(f.size for f in known)
-    return 100 * sum(f.size * likely.none_in(f) for f in known if not f.deletes) / total if total else None
+    return 100 * sum(f.size * estimate.none_in(f) for f in known if not f.deletes) / total if total else None
 
 
 class Drift:
-    """How far the files of a partition are from lying one behind the other in the order of batches."""
+    """Measures how much the files of a partition overlap in batch order."""
 
     def __init__(self) -> None:
         self._bounds: dict[str | None, tuple[list[str], list[str], list[str]]] = {}
 
     def add(self, file: FileBounds) -> None:
-        """O(1); keeps the bounds alone."""
+        """Add a file; O(1). Keeps only the bounds."""
         lowers, uppers, single = self._bounds.setdefault(file.partition, ([], [], []))
         if file.lower is not None and file.lower == file.upper:
             single.append(file.lower)
@@ -101,14 +101,14 @@ class Drift:
             uppers.append(file.upper)
 
     def mean_depth(self) -> float | None:
-        """How many files of its partition, itself included, reach beyond the lower bound of a file, on the average: 1.0 where
-        at most the last batch of each is the first of the next one. None: there are no files. O(n log n)."""
+        """The average number of files of a partition, including the file itself, whose range contains the lower bound of a file.
+        1.0: files share at most the last batch of one and the first of the next. None: there are no files. O(n log n)."""
         total = files = 0
         for lowers, uppers, single in self._bounds.values():
             lowers.sort()
             uppers.sort()
             total += sum(bisect_right(lowers, lower) - bisect_right(uppers, lower) for lower in lowers)
-            # Files of one and the same batch alone follow one another.
+            # Files that hold only the same batch do not count as overlapping.
             total += sum(1 + bisect_left(lowers, batch) - bisect_right(uppers, batch) for batch in single)
             files += len(lowers) + len(single)
         return total / files if files else None

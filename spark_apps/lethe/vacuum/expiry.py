@@ -1,6 +1,7 @@
-"""Which snapshots may go: by age, number kept and number allowed, never one that a ledger still needs. Pure."""
+"""Plans which snapshots to expire, by age and number. Never expires a snapshot that a ledger needs. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from lethe.base import names
@@ -9,37 +10,43 @@ from lethe.contract.run import SnapshotLimits
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import Snapshot, resolve
 
-# What a run staged it is about to commit: a vacuum beside it must not delete the files under it, whatever the limits.
-# Longer than any run lives, its repetitions included.
+# A run commits its staged snapshots later. A vacuum of another run must not delete their files, whatever the limits. This is
+# longer than any run takes, with all its attempts.
 STAGED_GRACE_SECONDS = 86_400
-# A history is cut only when it is longer than allowed by a tenth: not at every commit.
+# Expire only when the history is longer than allowed by a tenth, so not at every commit.
 SLACK = 1.1
 
 
 def too_many(snapshots: int, limits: SnapshotLimits) -> bool:
-    """Whether a table has so many snapshots that any run should expire some, vacuum or not: each commit writes the list
-    of all of them."""
+    """Whether any run should expire snapshots, not only a vacuum: each commit writes the list of all snapshots."""
     return snapshots > SLACK * limits.max_count
 
 
-def plan_expiry(
-    snapshots: Mapping[int, Snapshot],
-    head_id: int | None,
-    refs: Mapping[str, int],
-    limits: SnapshotLimits,
-    now: datetime,
-    carriers: tuple[Carrier, ...] = (),
-    by_age: bool = True,
-) -> tuple[int, ...]:
-    """Ids to expire, oldest first. Without `by_age`, only what is too much, though it may be old.
+@dataclass(frozen=True)
+class SnapshotTree:
+    """The retained snapshots of a table."""
 
-    Kept are: the newest `min_to_keep` of the head's lineage; what is younger than `max_age_seconds` up to `max_count`;
-    what a branch or tag names, with a branch's whole retained lineage except main's; staged snapshots that no later
-    commit of their run has made superfluous, for a day at least; and the carrier of every bare snapshot that is kept,
-    else that one would lose its ledger.
+    snapshots: Mapping[int, Snapshot]  # by id
+    head_id: int | None  # None: the table is empty
+    refs: Mapping[str, int]  # branches and tags -> snapshot id
+    carriers: tuple[Carrier, ...] = ()  # of the head's ledger
+
+
+def plan_expiry(tree: SnapshotTree, limits: SnapshotLimits, now: datetime, by_age: bool = True) -> tuple[int, ...]:
+    """Return the ids of the snapshots to expire, oldest first.
+
+    Keeps:
+    - the newest `min_to_keep` snapshots of the head's lineage, and up to `max_count` that are younger than `max_age_seconds`;
+    - the snapshots that branches and tags name, and the retained lineage of each branch except main;
+    - staged snapshots, for at least a day, until a later commit of their run;
+    - the carrier of each bare snapshot that is kept, because it has its ledger.
+
+    Args:
+        by_age: False: expire only snapshots beyond `max_count`, whatever their age.
     """
+    snapshots, refs = tree.snapshots, tree.refs
     oldest_kept_ms = (now.timestamp() - limits.max_age_seconds) * 1000
-    lineage = _ancestors(snapshots, head_id)
+    lineage = _ancestors(snapshots, tree.head_id)
     keep: set[int] = set(lineage[: max(1, limits.min_to_keep)])
     keep.update(i for i in lineage[: limits.max_count] if not by_age or snapshots[i].timestamp_ms > oldest_kept_ms)
     for name, target in refs.items():
@@ -61,7 +68,7 @@ def plan_expiry(
         if i not in snapshots or snapshots[i].ledger is not None:
             continue
         try:
-            found = resolve(snapshots, i, carriers)
+            found = resolve(snapshots, i, tree.carriers)
         except LedgerError:
             continue
         keep.update(found.bare)

@@ -1,12 +1,11 @@
-"""Which files of `_tombstones/` and `_runs/` nobody needs any more. Pure.
+"""Plans which files of `_tombstones/` and `_runs/` to delete. Pure.
 
-A file may go when no retained snapshot leads to it and it is old enough that no commit under way can still publish it: a
-commit takes parts over from the ledger of the head only, which a retained snapshot leads to, and writes all others anew.
-A reader that found its ledger a moment before that ledger's snapshot expired may still be reading: for a while after it
-was superseded, a root and its parts stay, too.
+A file may be deleted if no retained snapshot needs it and it is so old that no running commit can publish it: a commit reuses
+parts only from the ledger of the head, which a retained snapshot needs, and writes all other parts again. A reader may have
+loaded the table just before its snapshot expired: for some time after it was superseded, a root and its parts are kept too.
 
-Roots go before their parts. Whoever dies in between leaves parts without a root, which the next clean-up finds like any
-other file; the other way round there would be a root, whole to the eye, whose parts are gone. Deleting twice does no harm.
+Roots are deleted before their parts. After a crash in between, parts without a root remain, which the next clean-up deletes. In
+the other order, a root could remain whose parts are gone. Deleting a file twice is safe.
 """
 
 import re
@@ -20,11 +19,11 @@ from lethe.buffer.batch import ListedObject
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import Snapshot, resolve
 
-# Longer than any commit takes from the first of its files to its last attempt.
+# Longer than any commit takes, from its first file to its last attempt.
 UNPUBLISHED_FOR: Final = timedelta(days=1)
-# Longer than a reader takes from the look at the table to the last file of its ledger.
+# Longer than a reader takes from loading the table to reading the last file of its ledger.
 READ_FOR: Final = timedelta(hours=1)
-# Longer than a run waits, is repeated and ends: what it was told lies in `_runs/` when it is long.
+# Longer than a run waits, is retried and ends: `_runs/` contains long run documents.
 RUN_FOR: Final = timedelta(days=7)
 
 _ROOT = re.compile(r"(\d{8,})-.+-root\.json")
@@ -34,20 +33,20 @@ _STAGE_LIST = re.compile(r".+-stage-[0-9a-f]+\.json")
 
 @dataclass(frozen=True)
 class Cleanup:
-    """URIs that may go: `roots` first, then `others`."""
+    """The URIs to delete."""
 
-    roots: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()  # delete these first
     others: tuple[str, ...] = ()
 
 
 def needed_roots(
     snapshots: Mapping[int, Snapshot], carriers: Iterable[Carrier], table: str, ledger_since: int | None
 ) -> frozenset[str]:
-    """The URIs of the roots that retained snapshots lead to, staged ones included.
+    """The URIs of the roots that retained snapshots need, including staged snapshots.
 
     Args:
-        carriers: Of all the ledgers that retained snapshots carry.
-    Raises: LedgerError (`LedgerLost`), if nobody knows which ledger one of them has: then nothing may be deleted.
+        carriers: Of all ledgers of retained snapshots.
+    Raises: LedgerError (`LedgerLost`), if the ledger of a snapshot is unknown. Then nothing may be deleted.
     """
     known = tuple(carriers)
     found = {s.ledger for s in snapshots.values() if s.ledger is not None} | {c.ledger for c in known}
@@ -58,13 +57,13 @@ def needed_roots(
 
 
 def named_files(snapshots: Iterable[Snapshot]) -> frozenset[str]:
-    """The names of the files that summaries of retained snapshots name themselves."""
+    """The names of the files that the summaries of these snapshots contain."""
     keys = (names.LEDGER, names.TOMBSTONE_FILE, names.TOMBSTONE_VACUUM_FILE, names.STAGE)
     return frozenset(_name(s.summary[k]) for s in snapshots for k in keys if k in s.summary)
 
 
 def just_superseded(listed: Iterable[ListedObject], now: datetime) -> tuple[str, ...]:
-    """URIs of roots that were succeeded so lately that a reader may still be at them."""
+    """The URIs of roots that were superseded so recently that a reader may still use them."""
     roots = [(int(found[1]), o) for o in listed if (found := _ROOT.fullmatch(_name(o.key)))]
     newest_of: dict[int, datetime] = {}
     for version, o in roots:
@@ -73,10 +72,10 @@ def just_superseded(listed: Iterable[ListedObject], now: datetime) -> tuple[str,
 
 
 def plan_cleanup(listed: Iterable[ListedObject], needed: Collection[str], now: datetime) -> Cleanup:
-    """What may go of a listing of the two folders. Files with names that Lethe does not give stay.
+    """Plan which listed files of the two folders to delete. Keeps files whose names Lethe does not use.
 
     Args:
-        needed: Names of files that stay however old they are.
+        needed: Names of files to keep, whatever their age.
     """
     roots: list[str] = []
     others: list[str] = []
@@ -90,12 +89,12 @@ def plan_cleanup(listed: Iterable[ListedObject], needed: Collection[str], now: d
 
 
 def _grace(key: str) -> timedelta | None:
-    """How old a file must be before it may go; None: it is not ours to judge."""
+    """The age at which a file may be deleted; None: never."""
     folder, _, name = key.rpartition("/")
     if folder.endswith(f"/{names.LEDGER_FOLDER}"):
         return UNPUBLISHED_FOR if _LEDGER_FILE.fullmatch(name) else None
     if name.endswith(names.WRITER_SUFFIX):
-        return None  # tells where a run that died may have left files
+        return None  # says where a run that crashed may have left files
     if folder.endswith(f"/{names.RUNS_FOLDER}") and name.endswith(".json"):
         return UNPUBLISHED_FOR if _STAGE_LIST.fullmatch(name) else RUN_FOR
     return None

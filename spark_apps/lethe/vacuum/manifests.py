@@ -1,7 +1,7 @@
-"""Which manifests are written anew, and which data file is listed in which of them: only where readers gain by it. Pure.
+"""Plans which manifests to rewrite, and which new manifest lists which data file. Rewrites only where readers benefit. Pure.
 
-Who plans a read opens every manifest whose partitions may match. So few of them, with neighbouring partitions together, are what
-makes planning fast; within a partition files are listed in batch order.
+Planning a read opens every manifest whose partitions might match. It is fast with few manifests in which neighbouring partitions
+are together. Within a partition, files are listed in batch order.
 """
 
 import json
@@ -11,29 +11,29 @@ from typing import Any, Final
 
 from lethe.files.bounds import FileBounds
 
-# A commit is worth it if a reader is spared so many manifests, and half of them.
-SPARED_AT_LEAST: Final = 8
-# Of the target size: a manifest below that is small.
+# A commit is worthwhile if a reader opens at least this many manifests fewer, and at most half as many.
+MIN_SAVED: Final = 8
+# Fraction of the target size below which a manifest is small.
 SMALL: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One of data files. `size` in bytes; `entries` counts those of removed files, too; `files` are the live ones."""
+    """A manifest of data files."""
 
     path: str
     spec_id: int
-    size: int
-    entries: int
-    files: tuple[FileBounds, ...]
+    size: int  # bytes
+    entries: int  # including those of removed files
+    files: tuple[FileBounds, ...]  # the live data files
 
 
 @dataclass(frozen=True)
 class ManifestPlan:
-    """`replaced`: paths of manifests; `manifest_of`: by the path of a data file in one of them, the number of the new one."""
+    """Which manifests to rewrite."""
 
-    replaced: frozenset[str] = frozenset()
-    manifest_of: Mapping[str, int] = field(default_factory=dict)
+    replaced: frozenset[str] = frozenset()  # paths of manifests
+    manifest_of: Mapping[str, int] = field(default_factory=dict)  # path of a data file -> number of its new manifest
 
     @property
     def is_empty(self) -> bool:
@@ -41,10 +41,10 @@ class ManifestPlan:
 
 
 def plan_manifests(manifests: Iterable[Manifest], target_bytes: int) -> ManifestPlan:
-    """What to write anew of the manifests of a snapshot.
+    """Plan which manifests of a snapshot to rewrite.
 
-    Of each partition spec: all of its manifests if that halves their number, or how many are opened for its partitions, one after
-    the other; else the small ones if half as many or fewer hold the same.
+    For each partition spec: all its manifests, if that halves their number, or the number of manifests opened when each partition
+    is read once; else the small ones, if that halves their number.
 
     Args:
         target_bytes: The size of a manifest (table property `commit.manifest.target-size-bytes`).
@@ -68,19 +68,19 @@ def plan_manifests(manifests: Iterable[Manifest], target_bytes: int) -> Manifest
 
 
 def _worthwhile(manifests: Sequence[Manifest], groups: Sequence[Sequence[FileBounds]]) -> bool:
-    """For who reads the whole table, or for who reads partitions of it."""
-    of_all, of_partitions = (len(manifests), len(groups)), (_opened([m.files for m in manifests]), _opened(groups))
-    return any(now - then >= SPARED_AT_LEAST and 2 * then <= now for now, then in (of_all, of_partitions))
+    """Whether reads of the whole table, or of its partitions, benefit enough."""
+    whole_table, by_partition = (len(manifests), len(groups)), (_opened([m.files for m in manifests]), _opened(groups))
+    return any(now - then >= MIN_SAVED and 2 * then <= now for now, then in (whole_table, by_partition))
 
 
 def _opened(lists: Iterable[Sequence[FileBounds]]) -> int:
-    """How many manifests are opened if each partition is read once; those without a text count as one."""
+    """The number of manifests opened if each partition is read once. Partitions without text count as one."""
     return sum(len({f.partition for f in files}) for files in lists)
 
 
 def _grouped(manifests: Sequence[Manifest], target_bytes: int) -> list[list[FileBounds]]:
-    """The live files in order, in groups of equal length that make manifests of at most the target size."""
-    files = sorted((f for m in manifests for f in m.files), key=_place)
+    """The live files in order, in groups of equal length. Each group becomes a manifest of at most the target size."""
+    files = sorted((f for m in manifests for f in m.files), key=_sort_key)
     entries = sum(m.entries for m in manifests)
     of_one = sum(m.size for m in manifests) / max(entries, 1)
     fit = max(1, int(target_bytes // max(of_one, 1)))
@@ -88,8 +88,8 @@ def _grouped(manifests: Sequence[Manifest], target_bytes: int) -> list[list[File
     return [files[n * len(files) // groups : (n + 1) * len(files) // groups] for n in range(groups)]
 
 
-def _place(file: FileBounds) -> tuple[Any, ...]:
-    """Partitions in the order of their values, files without a text of theirs behind them by path: by folder, mostly."""
+def _sort_key(file: FileBounds) -> tuple[Any, ...]:
+    """Sorts partitions by their values. Files whose partition has no text come last, by path."""
     if file.partition is None:
         return (1, (), file.path, "")
     values = json.loads(file.partition.partition("/")[2])

@@ -1,10 +1,10 @@
-"""Which files below a table nobody needs: written by who died, or lost a race, and named by no snapshot. Pure.
+"""Plans which orphan files of a table to delete: files of writers that crashed or lost a race, which no snapshot names. Pure.
 
-Whoever asks must have listed the storage before reading the table's metadata. A file that was committed in between is then
-needed; one that came after the listing is not in it. In the other order it would be listed, unknown and deleted.
+The caller must list the storage before it reads the table's metadata. Then a file that is committed in between counts as needed,
+and a file written after the listing is not in it. In the other order, a new file would be listed, unknown and deleted.
 
-In doubt a file stays. Nothing is judged but what Iceberg's writers put into the table's own data and metadata folders: not
-`_tombstones/` and `_runs/`, which have a clean-up that knows ledgers (`lethe.vacuum.ledger_files`), nor batches of any kind.
+In doubt, a file is kept. Only files are deleted that Iceberg's writers put into the table's own data and metadata folders:
+not `_tombstones/` and `_runs/`, which `lethe.vacuum.ledger_files` cleans up, and no batches.
 """
 
 import re
@@ -28,14 +28,14 @@ _RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`: the folder
 
 @dataclass(frozen=True)
 class Folders:
-    """URIs of the folders that a table's writers use. None: it lies elsewhere, maybe with files of other tables in it."""
+    """URIs of the folders that a table's writers use. None: outside the table's location, where other tables may have files."""
 
     data: str | None
     metadata: str | None
 
     @classmethod
     def of(cls, location: str, data_path: str | None, metadata_path: str | None) -> "Folders":
-        """Args: of the table; the properties `write.data.path` and `write.metadata.path`, None where they are not set."""
+        """Args: the table's location and its properties `write.data.path` and `write.metadata.path`; None: not set."""
 
         def own(folder: str) -> str | None:
             return (
@@ -48,65 +48,71 @@ class Folders:
 
 @dataclass(frozen=True)
 class Orphans:
-    """URIs of files that may go; `bytes` of them together."""
+    """The orphan files to delete."""
 
-    files: tuple[str, ...] = ()
-    bytes: int = 0
+    files: tuple[str, ...] = ()  # URIs
+    bytes: int = 0  # in total
+
+
+@dataclass(frozen=True)
+class OrphanScope:
+    """Where to look for orphans, and what to keep there."""
+
+    folders: Folders
+    buffer: str  # the Dataset's buffer: keep its files, in case it is below the table against all rules
+    own_run: str = ""  # run id: keep its files; empty: none
 
 
 def plan_orphans(
     listed: Collection[ListedObject],
     needed: Collection[str],
-    folders: Folders,
+    scope: OrphanScope,
     now: datetime,
     older_than: timedelta,
-    buffer: str,
-    own_run: str = "",
 ) -> Orphans:
-    """What may go of a listing.
+    """Plan which of the listed files to delete.
 
     Args:
-        listed: What lies in the two folders, seen before `needed` was.
-        needed: Keys (`key_of`) of all files that retained snapshots, refs, staged snapshots and the table's metadata lead to.
-        older_than: At least a day, whatever is said: no commit takes longer from its first file to its last attempt. What lies in
-            the folder of a run stays as long as anything in it is younger: that run may be under way.
-        buffer: The Dataset's. No part of it goes, should it lie there against all rules.
-        own_run: Whose files stay, too.
+        listed: The content of the two folders, listed before `needed` was read.
+        needed: Keys (`key_of`) of all files that retained snapshots, refs, staged snapshots and the table's metadata name.
+        older_than: The minimum age. Less than a day counts as a day, because no commit takes longer. Files in a run's folder are
+            kept while any file in it is younger: that run may be running.
     """
+    folders = scope.folders
     youngest_kept = now - max(older_than, UNPUBLISHED_FOR)
     young = [o.key for o in listed if o.modified > youngest_kept]
-    under_way = {run for key in young if (run := _run_of(key, folders)) is not None} | {own_run}
+    active_runs = {run for key in young if (run := _run_of(key, folders)) is not None} | {scope.own_run}
     not_ours = {_folder(o.key) for o in listed if o.key.rpartition("/")[2] == names.SUCCESS_MARKER}
-    # A table called `data` in a namespace that is called as this table is lies right in the data folder.
+    # A table called `data`, in a namespace with the name of this table, is in the data folder itself.
     not_ours |= {_folder(_folder(o.key)) for o in listed if _is_of_another_table(o.key, folders)}
     found = [
         o
         for o in listed
         if o.modified <= youngest_kept
         and _is_of_a_writer(o.key, folders)
-        and _run_of(o.key, folders) not in under_way
+        and _run_of(o.key, folders) not in active_runs
         and not (not_ours and _within(o.key, not_ours))
         and key_of(o.key) not in needed
-        and not contains(buffer, o.key)
+        and not contains(scope.buffer, o.key)
     ]
     return Orphans(tuple(sorted(o.key for o in found)), sum(o.size for o in found))
 
 
 def key_of(uri: str) -> str:
-    """What files are compared by: the path, whatever the scheme and the bucket are called. Who names one file in two ways then
-    means the same; two files of one name in two buckets count as one, which at the worst keeps one of them."""
+    """The key by which files are compared: the path without scheme and bucket. Different URIs of one file then have the same key.
+    Files with the same path in two buckets count as one, which at worst keeps one of them."""
     return "/".join(place(uri)[1])
 
 
 def shown(orphans: Orphans, location: str) -> tuple[str, ...]:
-    """The first of them for people, as paths below the table, without the values of partitions: those may be personal."""
+    """The first orphans, as paths below the table. Leaves out the values of partitions, which may be personal data."""
     start = len(place(location)[1])
     first = [place(uri)[1][start:] for uri in orphans.files[:LISTED_AT_MOST]]
     return tuple("/".join(f"{n.partition('=')[0]}=…" if "=" in n else n for n in path) for path in first)
 
 
 def _below(key: str, folder: str | None) -> tuple[str, ...] | None:
-    """The names of a path below a folder; None when it is not there."""
+    """The path below a folder, as names; None: the key is not below the folder."""
     return tuple(key[len(folder) + 1 :].split("/")) if folder is not None and key.startswith(f"{folder}/") else None
 
 
@@ -116,17 +122,17 @@ def _run_of(key: str, folders: Folders) -> str | None:
 
 
 def _is_of_a_writer(key: str, folders: Folders) -> bool:
-    """Whether its name and place are such as Iceberg's writers give."""
+    """Whether an Iceberg writer could have written it, by its name and folder."""
     name = key.rpartition("/")[2]
     if (metadata := _below(key, folders.metadata)) is not None:
-        # Of a table in a mere folder the numbers say which version is the newest; their writers remove them in order.
+        # In a Hadoop table, numbered metadata files say which version is the newest; their writers delete them in order.
         return len(metadata) == 1 and name.endswith(_METADATA) and version_of(name) is None and not _is_hidden(metadata)
     data = _below(key, folders.data)
     return data is not None and name.endswith(_DATA) and not _is_hidden(data)
 
 
 def _is_of_another_table(key: str, folders: Folders) -> bool:
-    """Whether it is a table's metadata, but not where this one's lies."""
+    """Whether it is table metadata, but not in the metadata folder of this table."""
     name = key.rpartition("/")[2]
     return name.endswith(_TABLE) and _below(key, folders.metadata) is None
 
@@ -135,11 +141,11 @@ def _is_hidden(path: Iterable[str]) -> bool:
     return any(part.startswith(("_", ".")) for part in path)
 
 
-def _within(key: str, places: Collection[str]) -> bool:
-    """Whether one of the folders above it is among these."""
+def _within(key: str, folders: Collection[str]) -> bool:
+    """Whether one of the folders above it is one of these."""
     folder = _folder(key)
     while folder:
-        if folder in places:
+        if folder in folders:
             return True
         folder = _folder(folder)
     return False

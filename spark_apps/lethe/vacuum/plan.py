@@ -1,40 +1,38 @@
-"""What a vacuum does to a table: SCAN by bounds, and at each of its commits the tombstones that may go. Pure."""
+"""Plans a vacuum: which files to rewrite or delete, by bounds, and at each commit, which tombstones to remove. Pure."""
 
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
+from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds, outdated
 from lethe.files.tombstone_index import Suspects
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import META_PURGED_BY, Tombstone
-from lethe.vacuum.estimate import Likely
-from lethe.vacuum.priority import in_order, within_budget
+from lethe.vacuum.estimate import Estimate
+from lethe.vacuum.priority import PurgeDeadlines, by_priority, within_budget
+
+WINDOW_CLOSED: Final = "WindowClosed"
+MAX_RUN_SECONDS: Final = "MaxRunSeconds"
 
 
 @dataclass(frozen=True)
 class VacuumPlan:
-    """Of a whole run by bounds alone, or of a step of it.
-
-    Args:
-        delete: Files of only tombstoned rows, dropped by metadata.
-        rewrite: Files written anew without what is deleted of them, in the order in which they are to go.
-        tombstones: All that the run is about.
-        applied: Those of them whose rows go: that the files might hold or, of a step that has looked, do hold; and others whose
-            rows go along.
-        postponed: Files that are left to the next vacuum.
-    """
+    """The plan of a run, by bounds alone, or of one step."""
 
     snapshot_id: int
-    delete: tuple[FileBounds, ...]
-    rewrite: tuple[FileBounds, ...]
-    tombstones: tuple[Tombstone, ...]
+    delete: tuple[FileBounds, ...]  # files in which all rows are tombstoned
+    rewrite: tuple[FileBounds, ...]  # files to rewrite without their deleted rows, in this order
+    tombstones: tuple[Tombstone, ...]  # all that the run purges
+    # The tombstones whose rows are purged: those that the files might hold or, after a search, do hold; and others whose rows
+    # native deletes hide in these files.
     applied: tuple[Tombstone, ...]
-    postponed: tuple[FileBounds, ...] = ()
+    postponed: tuple[FileBounds, ...] = ()  # files left for the next vacuum
 
     @property
     def touched(self) -> frozenset[str]:
@@ -42,66 +40,69 @@ class VacuumPlan:
 
     @property
     def digest(self) -> str:
-        """Names the plan: the same files and tombstones have the same."""
+        """Identifies the plan: the same files and tombstones have the same digest."""
         files = [sorted(f.path for f in group) for group in (self.delete, self.rewrite)]
         marks = sorted([t.id, t.added_on.isoformat(), *t.restatements] for t in self.applied)
         document = json.dumps([*files, marks], ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
-def chosen(ledger: Ledger, field_id: int, batch_ids: Collection[str] = ()) -> tuple[Tombstone, ...]:
-    """The tombstones that a vacuum is about: all of the batch column, or those of these batches."""
+def tombstones_to_purge(ledger: Ledger, field_id: int, batch_ids: Collection[str] = ()) -> tuple[Tombstone, ...]:
+    """All tombstones of the batch column, or those of these batches."""
     if batch_ids:
         return tuple(get_many(ledger.tombstones, [(field_id, i) for i in batch_ids]).values())
     return tuple(t for t in ledger.tombstones.values() if t.namespace == field_id)
 
 
-def owed(ledger: Ledger, field_id: int) -> tuple[Erasure, ...]:
-    """The obligations of Erases by records of which a file may be left: while there is one, files with native deletes are written
-    anew as well, since what those hide is in the file still."""
+def unpurged_record_erasures(ledger: Ledger, field_id: int) -> tuple[Erasure, ...]:
+    """The open Erases by records that may have rows in files. While there is one, a vacuum also rewrites files with native
+    deletes, because the hidden rows are still in these files."""
     return tuple(e for e in ledger.unpurged_erasures if e.field_id != field_id)
 
 
-def plan_of(
-    snapshot_id: int,
-    tombstones: tuple[Tombstone, ...],
-    suspects: Suspects,
-    likely: Likely,
-    must: Collection[FileBounds],
-    might: Collection[FileBounds],
-    max_bytes: int | None = None,
-    due_by: datetime | None = None,
-    erase_by: datetime | None = None,
+@dataclass(frozen=True)
+class ScannedSnapshot:
+    """What SCAN found in a snapshot, by bounds."""
+
+    snapshot_id: int
+    tombstones: tuple[Tombstone, ...]  # to purge
+    suspects: Suspects  # of these tombstones
+    must: Collection[FileBounds]  # files in which all rows are tombstoned: deleting them is free, so it needs no budget
+    might: Collection[FileBounds]  # files that might hold tombstoned rows, or rows under native deletes to erase
+
+
+def plan_vacuum(
+    scanned: ScannedSnapshot, estimate: Estimate, deadlines: PurgeDeadlines, max_bytes: int | None = None
 ) -> VacuumPlan:
-    """Which files of a snapshot go now, told apart by the bounds of what is tombstoned.
+    """Choose the files of a snapshot to delete and to rewrite.
 
     Args:
-        must: Files of nothing but tombstoned rows; they cost nothing and always go. `might`: those that might hold some, or rows
-            under native deletes that are to be erased.
-        max_bytes: Of files to rewrite. None: no limit.
-        due_by: Files with rows that must be gone by then come first; `erase_by`: when the first of an Erase by records must.
+        estimate: Of the files in `scanned.might`.
+        max_bytes: Limit for the total size of files to rewrite; None: no limit.
     """
-    rewrite, postponed = within_budget(in_order(might, suspects, likely, due_by, erase_by), max_bytes)
-    ids = suspects.covered((*must, *rewrite))
-    applied = tuple(t for t in tombstones if t.id in ids)
-    return VacuumPlan(snapshot_id, tuple(must), rewrite, tombstones, applied, postponed)
+    ordered = by_priority(scanned.might, scanned.suspects, estimate, deadlines)
+    rewrite, postponed = within_budget(ordered, max_bytes)
+    ids = scanned.suspects.covered((*scanned.must, *rewrite))
+    applied = tuple(t for t in scanned.tombstones if t.id in ids)
+    return VacuumPlan(scanned.snapshot_id, tuple(scanned.must), rewrite, scanned.tombstones, applied, postponed)
 
 
-def earliest(erasures: Iterable[Erasure]) -> datetime | None:
+def earliest_deadline(erasures: Iterable[Erasure]) -> datetime | None:
     return min((e.evict_by for e in erasures if e.evict_by is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Purge:
-    """Commit the planned files. `delta` removes the tombstones of which no row can be left, and marks those that were
-    applied and stay; `vacuumed` are all that were applied to a removed file, still active or not."""
+    """Commit the planned files."""
 
-    delta: Delta
-    vacuumed: tuple[Tombstone, ...]
+    delta: Delta  # removes tombstones that can have no more rows, and marks those that were applied in part
+    vacuumed: tuple[Tombstone, ...]  # all that were applied to a removed file, still active or not
 
 
 @dataclass(frozen=True)
-class PlanAnew:
+class PlanAgain:
+    """The plan does not fit the head any more."""
+
     why: str
 
 
@@ -111,22 +112,22 @@ def plan_purge(
     files_now: Collection[FileBounds],
     run: str,
     cleared: Collection[str] = (),
-) -> Purge | PlanAnew:
-    """Say whether what was written for `plan` may be committed on this ledger and this head.
+) -> Purge | PlanAgain:
+    """Decide whether the files written for `plan` may be committed on this ledger and this head.
 
     Args:
-        ledger: That of the head to commit on, perhaps newer than the one planned on.
-        files_now: The data files of that head: those of the plan that are left, and all others that might hold one of the
-            tombstones by what this ledger remembers of them.
-        cleared: Paths of files of which is known that they hold no row of the tombstones, since somebody has looked.
+        ledger: Of the head to commit on, which may be newer than the head of the plan.
+        files_now: The data files of that head: those of the plan that remain, and all others that might hold rows of the
+            tombstones, by this ledger.
+        cleared: Paths of files that hold no rows of the tombstones, as a search of the files found.
     """
     if why := outdated((*plan.delete, *plan.rewrite), files_now):
-        return PlanAnew(why)
+        return PlanAgain(why)
     active, applied = still_active(plan.tombstones, ledger), still_active(plan.applied, ledger)
     if len(applied) < len(plan.applied):
-        return PlanAnew("the tombstone of one batch was taken back or set again since the plan")
-    # Counted anew on this head: files that came after the plan might hold an id, whose tombstone then has to stay. So has
-    # one that was no part of the plan, or is not the one that was.
+        return PlanAgain("the tombstone of a batch was removed or set again since the plan")
+    # Assess all files of this head again: a file added after the plan might hold rows of a tombstone, which then must stay. So
+    # must a tombstone that was not in the plan or was set again.
     remaining = [f for f in files_now if f.path not in plan.touched and f.path not in cleared]
     still_there = Suspects(active.values()).covered(remaining)
     gone = frozenset(key for key, t in active.items() if t.id not in still_there)
@@ -138,20 +139,20 @@ def plan_purge(
 
 
 def still_active(tombstones: Iterable[Tombstone], ledger: Ledger) -> Mapping[tuple[int, str], Tombstone]:
-    """Those of the tombstones that are the same act of deletion on this ledger, as they are there."""
+    """The tombstones that this ledger still has from the same deletion, by key, as the ledger has them."""
     known = {t.key: t for t in tombstones}
     return {k: t for k, t in get_many(ledger.tombstones, known).items() if t.same_origin(known[k])}
 
 
-def going_along(
+def also_purged(
     ledger: Ledger, field_id: int, tombstones: Collection[Tombstone], files: Collection[FileBounds]
 ) -> tuple[Tombstone, ...]:
-    """Tombstones that a run is not about, and whose rows are lost all the same when files are written anew: native deletes hide
-    them from who reads the files. Whoever asks what was deleted has to find them with the others, and no Undo may count on them.
+    """The other tombstones whose rows a rewrite of these files removes: native deletes hide the rows, so the rewrite does not
+    copy them. An increment must report these rows as deleted, and an Undo must not expect them.
 
     Args:
-        tombstones: What the run is about, as it is on this ledger.
-        files: Those that are written anew.
+        tombstones: Those that the run purges, as this ledger has them.
+        files: The files to rewrite.
     """
     if len(ledger.tombstones) <= len(tombstones) or not files:
         return ()
@@ -164,3 +165,16 @@ def going_along(
 
 def _unmarked(tombstone: Tombstone) -> bool:
     return META_PURGED_BY not in tombstone.meta
+
+
+def out_of_time(spec: VacuumSpec, elapsed: timedelta, now: datetime) -> str:
+    """Why a vacuum run must start no further step; empty: it may.
+
+    Args:
+        elapsed: Since the start of the run, by a monotonic clock.
+    """
+    if spec.stop_by is not None and now >= spec.stop_by:
+        return WINDOW_CLOSED
+    if spec.max_seconds is not None and elapsed >= timedelta(seconds=spec.max_seconds):
+        return MAX_RUN_SECONDS
+    return ""

@@ -1,54 +1,53 @@
-"""In which order a vacuum takes files, and which a budget leaves for the next one. Pure.
+"""Orders the files of a vacuum, and divides them by a budget. Pure.
 
-First what is due, the earliest deadline before the others. Then what readers gain most by: they have to look at each row of a
-file that might hold deleted ones, and to leave those out; so that files go first of which most rows are likely to be deleted for
-each byte that is written anew. Of files that are much alike those of one partition go together, in the order of batches.
+Files with a deadline come first, the earliest deadline before the others. Then come the files from which readers gain most:
+those with the most expected deleted rows per byte to rewrite, because readers have to filter each row of a file that might hold
+deleted rows. Files with a similar gain are ordered by partition and batch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from math import frexp
 
 from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import NEVER, Suspects
-from lethe.vacuum.estimate import Likely
+from lethe.vacuum.estimate import Estimate
 
-# Small files are merged into what is written anew beside them, as long as that makes it dearer by so much at most: else the
-# vacuum would write more than it has to.
+# Small files next to rewritten files are merged with them; at most this fraction of additional bytes.
 MERGED_SHARE = 0.02
-# A file is small if it has less than this part of the size that files are written to.
+# A file is small if it is smaller than the target size divided by this.
 SMALL_PART = 8
 _TARGET = "write.target-file-size-bytes"
-_TARGET_BYTES = 512 * 1024 * 1024  # Iceberg's, where nobody says otherwise
+_TARGET_BYTES = 512 * 1024 * 1024  # Iceberg's default
 _NOTHING = -10_000  # below the exponent of any number
 
 
-def target_bytes(asked: int | None, properties: Mapping[str, str]) -> int:
-    """The size that files are written to: what was asked for, or what the table's properties say."""
-    return asked or int(properties.get(_TARGET, _TARGET_BYTES))
+def target_bytes(requested: int | None, properties: Mapping[str, str]) -> int:
+    """The target size of data files: as requested, or else by the table's properties."""
+    return requested or int(properties.get(_TARGET, _TARGET_BYTES))
 
 
-def in_order(
-    files: Iterable[FileBounds],
-    suspects: Suspects,
-    likely: Likely,
-    due_by: datetime | None,
-    erase_by: datetime | None = None,
+@dataclass(frozen=True)
+class PurgeDeadlines:
+    """Which deadlines a vacuum considers."""
+
+    due_by: datetime | None = None  # only deadlines up to this time; None: none
+    erase_by: datetime | None = None  # the deadline of rows under native deletes; None: there is none
+
+
+def by_priority(
+    files: Iterable[FileBounds], suspects: Suspects, estimate: Estimate, deadlines: PurgeDeadlines
 ) -> list[FileBounds]:
-    """The files in the order in which they are to go.
-
-    Args:
-        files: That might hold a tombstone, or rows under native deletes; sizes in bytes.
-        due_by: Deadlines up to this moment count; None: none does.
-        erase_by: The deadline of rows under native deletes; None: there is none.
-    """
+    """Order the files that might hold tombstoned rows, or rows under native deletes."""
+    due_by, erase_by = deadlines.due_by, deadlines.erase_by
 
     def rank(file: FileBounds) -> tuple[datetime, int, str, str, str]:
         due = NEVER
         if due_by is not None:
             due = min(suspects.earliest(file), erase_by if erase_by is not None and file.deletes else NEVER)
-        rows = likely.rows_in(file)
-        gain = frexp(rows / max(file.size, 1))[1] if rows else _NOTHING  # its power of two
+        rows = estimate.rows_in(file)
+        gain = frexp(rows / max(file.size, 1))[1] if rows else _NOTHING  # the exponent of 2
         is_due = due_by is not None and due <= due_by
         return (due if is_due else NEVER, -gain, file.partition or "", file.lower or "", file.path)
 
@@ -58,11 +57,12 @@ def in_order(
 def within_budget(
     files: Sequence[FileBounds], max_bytes: int | None, spent: int = 0
 ) -> tuple[tuple[FileBounds, ...], tuple[FileBounds, ...]]:
-    """Split files, in their order, into those that may go and those that stay for the next vacuum. The first is always taken if
-    nothing was before: a file larger than the budget would else never be purged.
+    """Split ordered files into those within the budget and those for the next vacuum. If nothing was spent before, the first file
+    is always within the budget: otherwise a file larger than the budget would never be purged.
 
     Args:
-        max_bytes: The sum of sizes that may go in a run; None: all of them. `spent`: of that, before these.
+        max_bytes: The budget of a run; None: no limit.
+        spent: Bytes of the budget spent before.
     """
     if max_bytes is None:
         return tuple(files), ()
@@ -78,7 +78,7 @@ def within_budget(
 
 
 def first_step(files: Sequence[FileBounds], step_bytes: int) -> tuple[FileBounds, ...]:
-    """As many of the files, in their order, as make a step of about so many bytes; one at least, if there is one."""
+    """The first files, of about `step_bytes` in total; at least one, if there is one."""
     found: list[FileBounds] = []
     size = 0
     for f in files:
@@ -89,14 +89,14 @@ def first_step(files: Sequence[FileBounds], step_bytes: int) -> tuple[FileBounds
     return tuple(found)
 
 
-def neighbours(
+def small_neighbours(
     rewritten: Sequence[FileBounds], small: Iterable[FileBounds], at_most: int | None = None
 ) -> tuple[FileBounds, ...]:
-    """Of small files that hold nothing deleted, those to be merged into what is written anew: of the same partition, and next
-    to such a file in the order of batches or within it. The smallest first, for little cost in all.
+    """Choose small files without deleted rows to merge with the rewritten files: of the same partition, next to a
+    rewritten file in batch order or within its range. The smallest first, up to `MERGED_SHARE`.
 
     Args:
-        at_most: Bytes; None: as the share allows.
+        at_most: A further limit in bytes; None: no further limit.
     """
     left = int(sum(f.size for f in rewritten) * MERGED_SHARE)
     left = left if at_most is None else min(left, at_most)
@@ -105,11 +105,11 @@ def neighbours(
         if f.partition is not None:
             by_partition.setdefault(f.partition, []).append(f)
     beside: list[FileBounds] = []
-    mine: dict[str, list[FileBounds]] = {}
+    small_of: dict[str, list[FileBounds]] = {}
     for f in small:
         if f.partition in by_partition:
-            mine.setdefault(f.partition or "", []).append(f)
-    for partition, files in mine.items():
+            small_of.setdefault(f.partition or "", []).append(f)
+    for partition, files in small_of.items():
         beside += _adjacent(by_partition[partition], files)
     found: list[FileBounds] = []
     for f in sorted(beside, key=lambda f: (f.size, f.path)):
@@ -121,7 +121,7 @@ def neighbours(
 
 
 def _adjacent(rewritten: Sequence[FileBounds], small: Sequence[FileBounds]) -> list[FileBounds]:
-    """Small files between which and a file to rewrite lies no other small one that is not taken, in the order of lower bounds."""
+    """The small files directly before or after a rewritten file, in the order of lower bounds."""
     ranked = sorted(
         [(f.lower or "", True, f) for f in rewritten] + [(f.lower or "", False, f) for f in small], key=_rank
     )

@@ -22,7 +22,7 @@ from lethe.iceberg.tenants import other_ledger
 from lethe.ledger.root import Root
 from lethe.ledger_store import store as ledger_store
 from lethe.storage.buffer import open_store
-from lethe.vacuum.expiry import plan_expiry, too_many
+from lethe.vacuum.expiry import SnapshotTree, plan_expiry, too_many
 from lethe.vacuum.ledger_files import just_superseded, named_files, needed_roots, plan_cleanup
 
 from lethe_spark.commit.table_state import Base, observe_base
@@ -106,9 +106,8 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
         rewrite_telling_manifests(context, table, manifests)
     base = observe_base(context, table)
     facts = base.facts
-    ids = plan_expiry(
-        facts.snapshots, facts.head_id, facts.refs, limits, datetime.now(UTC), base.ledger.carriers, by_age=by_age
-    )
+    tree = SnapshotTree(facts.snapshots, facts.head_id, facts.refs, base.ledger.carriers)
+    ids = plan_expiry(tree, limits, datetime.now(UTC), by_age=by_age)
     return expire(table, ids) if ids else 0
 
 

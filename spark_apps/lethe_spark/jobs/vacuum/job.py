@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from lethe.contract.result import Phase, RunResult
 from lethe.contract.run import VacuumSpec
-from lethe.vacuum.time_budget import out_of_time
+from lethe.vacuum.plan import out_of_time
 
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import observe_base

@@ -13,7 +13,7 @@ from lethe.iceberg.reachable import reachable
 from lethe.iceberg.tenants import other_table
 from lethe.storage.buffer import open_store
 from lethe.uri import contains
-from lethe.vacuum.orphans import Folders, Orphans, plan_orphans, shown
+from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, plan_orphans, shown
 
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jvm.removal import remove_files
@@ -69,13 +69,7 @@ def remove_orphan_files(
         log.warning("%s", why)
         return Swept(why=why)
     found = plan_orphans(
-        listed,
-        needed,
-        folders,
-        datetime.now(UTC),
-        older_than,
-        context.spec.buffer.uri,
-        context.run_id,
+        listed, needed, OrphanScope(folders, context.spec.buffer.uri, context.run_id), datetime.now(UTC), older_than
     )
     context.reporter.phase(Phase.EXPIRING, f"{len(found.files)} orphan files of {found.bytes} bytes")
     context.step("before-orphans")

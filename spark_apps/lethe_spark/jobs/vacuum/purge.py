@@ -19,8 +19,8 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.search.live_suspects import Suspect
-from lethe.vacuum.plan import VacuumPlan, going_along, still_active
-from lethe.vacuum.priority import first_step, neighbours
+from lethe.vacuum.plan import VacuumPlan, also_purged, still_active
+from lethe.vacuum.priority import first_step, small_neighbours
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
 from lethe_spark.commit.table_state import Base, observe_base
@@ -135,7 +135,7 @@ class Purging:
         held = {f.lower for f in must}.union(*(self._held(f) for f in (*dirty, *emptied)))
         must = (*must, *emptied)
         rewrite = (*dirty, *merged)
-        along = going_along(base.ledger, base.field_id, active, rewrite)
+        along = also_purged(base.ledger, base.field_id, active, rewrite)
         applied = (*(t for t in active if t.id in held), *along)
         plan = VacuumPlan(base.facts.head_id, must, rewrite, active, applied, tuple(rest))
         size = sum(f.size for f in plan.rewrite)
@@ -225,7 +225,7 @@ class Purging:
         left = None
         if self.spec.max_bytes is not None:
             left = self.spec.max_bytes - self.tally.bytes_rewritten - sum(f.size for f in dirty)
-        return neighbours(tuple(dirty), [s.bounds for s in self.live.small.values()], left)
+        return small_neighbours(tuple(dirty), [s.bounds for s in self.live.small.values()], left)
 
     # --- COMMIT ---------------------------------------------------------------------------------------------------------
 

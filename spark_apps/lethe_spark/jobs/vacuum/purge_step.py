@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lethe.files.bounds import FileBounds
 from lethe.ledger.parts import get_many
-from lethe.vacuum.plan import PlanAnew, Purge, VacuumPlan, plan_purge
+from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, plan_purge
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit
 from lethe_spark.commit.table_state import Base
@@ -71,7 +71,7 @@ def intent(
     """
     plan = step.plan
     planned = plan_purge(plan, base.ledger, files_now, run, cleared)
-    if isinstance(planned, PlanAnew):
+    if isinstance(planned, PlanAgain):
         return NothingToCommit(Outcome(planned.why))
     change: Change
     dangling = _dangling(table, base, planned)

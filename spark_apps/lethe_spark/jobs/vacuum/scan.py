@@ -12,9 +12,16 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.parts import get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.search.live_suspects import LiveSuspects
-from lethe.vacuum.estimate import Likely, in_vain_percent
-from lethe.vacuum.plan import VacuumPlan, chosen, earliest, owed, plan_of
-from lethe.vacuum.priority import SMALL_PART, in_order, target_bytes
+from lethe.vacuum.estimate import Estimate, in_vain_percent
+from lethe.vacuum.plan import (
+    ScannedSnapshot,
+    VacuumPlan,
+    earliest_deadline,
+    plan_vacuum,
+    tombstones_to_purge,
+    unpurged_record_erasures,
+)
+from lethe.vacuum.priority import SMALL_PART, PurgeDeadlines, by_priority, target_bytes
 
 from lethe_spark.commit.table_state import Base
 
@@ -43,7 +50,8 @@ class Survey:
     def in_order(self, files: Sequence[FileBounds]) -> list[FileBounds]:
         """The files in the order in which they are to go."""
         suspects = self.live.suspects
-        return in_order(files, suspects, Likely(suspects, files, self.rows), self.due_by, self.erase_by)
+        estimate = Estimate(suspects, files, self.rows)
+        return by_priority(files, suspects, estimate, PurgeDeadlines(self.due_by, self.erase_by))
 
 
 def survey(base: Base, spec: VacuumSpec) -> Survey | None:
@@ -51,8 +59,8 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
     head = base.head()
     if head is None:
         return None
-    tombstones = chosen(base.ledger, base.field_id, spec.batch_ids)
-    erasures = () if spec.batch_ids else owed(base.ledger, base.field_id)
+    tombstones = tombstones_to_purge(base.ledger, base.field_id, spec.batch_ids)
+    erasures = () if spec.batch_ids else unpurged_record_erasures(base.ledger, base.field_id)
     if not tombstones and not erasures:
         return None
     target = target_bytes(spec.target_file_size_bytes, base.iceberg.properties)
@@ -61,12 +69,13 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
     rows = _rows_of(base.ledger, [t.id for t in tombstones])
     might = [s.bounds for s in live.found.values() if not s.must]
     must = [s.bounds for s in live.found.values() if s.must]
-    likely, erase_by = Likely(live.suspects, might, rows), earliest(erasures)
+    estimate, erase_by = Estimate(live.suspects, might, rows), earliest_deadline(erasures)
     due_by = datetime.now(UTC) + timedelta(seconds=spec.evict_by_lead_seconds)
-    plan = plan_of(head.snapshot_id, tombstones, live.suspects, likely, must, might, spec.max_bytes, due_by, erase_by)
+    scanned = ScannedSnapshot(head.snapshot_id, tombstones, live.suspects, must, might)
+    plan = plan_vacuum(scanned, estimate, PurgeDeadlines(due_by, erase_by), spec.max_bytes)
     if not tombstones and not plan.rewrite:
         return None
-    planned = _planned(plan, likely, live.sort_drift, rows, erase_by)
+    planned = _planned(plan, estimate, live.sort_drift, rows, erase_by)
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
 
 
@@ -80,9 +89,9 @@ def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
 
 
 def _planned(
-    plan: VacuumPlan, likely: Likely, sort_drift: float | None, rows: Mapping[str, int], erase_by: datetime | None
+    plan: VacuumPlan, estimate: Estimate, sort_drift: float | None, rows: Mapping[str, int], erase_by: datetime | None
 ) -> VacuumPlanned:
-    vain = in_vain_percent(likely, plan.rewrite)
+    vain = in_vain_percent(estimate, plan.rewrite)
     deadlines = [t.evict_by for t in plan.applied if t.evict_by is not None]
     if erase_by is not None and any(f.deletes for f in plan.rewrite):
         deadlines.append(erase_by)

@@ -3,7 +3,7 @@
 import pytest
 from lethe.contract.run import SnapshotLimits
 from lethe.ledger.lineage import Snapshot
-from lethe.vacuum.expiry import plan_expiry, too_many
+from lethe.vacuum.expiry import SnapshotTree, plan_expiry, too_many
 
 from tests.support.builders import NOW, a_carrier, a_history, a_snapshot, ago
 
@@ -32,26 +32,29 @@ def limits(days: float = 5, keep: int = 1, count: int = 1000) -> SnapshotLimits:
 )
 def test_age_number_kept_and_number_allowed(given: SnapshotLimits, gone: tuple[int, ...]) -> None:
     """The oldest first; the head never."""
-    assert gone == plan_expiry(a_history(*a_line(9, 8, 4, 1)), 4, {"main": 4}, given, NOW)
+    assert gone == plan_expiry(SnapshotTree(a_history(*a_line(9, 8, 4, 1)), 4, {"main": 4}), given, NOW)
 
 
 def test_the_head_stays_however_old_it_is() -> None:
-    assert plan_expiry(a_history(*a_line(99)), 1, {"main": 1}, limits(days=0, keep=0), NOW) == ()
+    assert plan_expiry(SnapshotTree(a_history(*a_line(99)), 1, {"main": 1}), limits(days=0, keep=0), NOW) == ()
 
 
 def test_a_table_without_snapshots_expires_none() -> None:
-    assert plan_expiry({}, None, {}, limits(), NOW) == ()
+    assert plan_expiry(SnapshotTree({}, None, {}), limits(), NOW) == ()
 
 
 def test_a_tag_holds_its_snapshot_and_not_those_before_it() -> None:
-    assert plan_expiry(a_history(*a_line(9, 8, 7, 1)), 4, {"main": 4, "audit": 2}, limits(), NOW) == (1, 3)
+    assert plan_expiry(SnapshotTree(a_history(*a_line(9, 8, 7, 1)), 4, {"main": 4, "audit": 2}), limits(), NOW) == (
+        1,
+        3,
+    )
 
 
 def test_a_branch_of_its_own_keeps_its_whole_history() -> None:
     """How long a branch lives is its owner's to say."""
     history = a_history(*a_line(9, 8, 1), a_snapshot(7, 1, at=ago(days=8)), a_snapshot(8, 7, at=ago(days=8)))
 
-    assert plan_expiry(history, 3, {"main": 3, "side": 8}, limits(), NOW) == (2,)
+    assert plan_expiry(SnapshotTree(history, 3, {"main": 3, "side": 8}), limits(), NOW) == (2,)
 
 
 def test_the_carrier_of_a_bare_snapshot_that_stays_does_stay_too() -> None:
@@ -64,7 +67,7 @@ def test_the_carrier_of_a_bare_snapshot_that_stays_does_stay_too() -> None:
         a_snapshot(5, 4, ledger="L5", at=ago(days=1)),
     )
 
-    assert plan_expiry(history, 5, {"main": 5, "audit": 3}, limits(), NOW) == (4,)
+    assert plan_expiry(SnapshotTree(history, 5, {"main": 5, "audit": 3}), limits(), NOW) == (4,)
 
 
 def test_a_bare_head_keeps_everything_down_to_its_ledger() -> None:
@@ -75,14 +78,14 @@ def test_a_bare_head_keeps_everything_down_to_its_ledger() -> None:
         a_snapshot(5, 4, at=ago(days=6)),
     )
 
-    assert plan_expiry(history, 5, {"main": 5}, limits(), NOW) == (1,)
+    assert plan_expiry(SnapshotTree(history, 5, {"main": 5}), limits(), NOW) == (1,)
 
 
 def test_a_bare_snapshot_whose_carrier_expired_before_does_not_stop_expiry() -> None:
     history = a_history(a_snapshot(3, 2, at=ago(days=8)), *(a_line(9, 9, 9, 8, 1)[3:]))
 
-    assert plan_expiry(history, 5, {"main": 5, "audit": 3}, limits(), NOW, (a_carrier(2, 3),)) == (4,)
-    assert plan_expiry(history, 5, {"main": 5, "audit": 3}, limits(), NOW) == (4,)
+    assert plan_expiry(SnapshotTree(history, 5, {"main": 5, "audit": 3}, (a_carrier(2, 3),)), limits(), NOW) == (4,)
+    assert plan_expiry(SnapshotTree(history, 5, {"main": 5, "audit": 3}), limits(), NOW) == (4,)
 
 
 def staged(id: int, parent: int, run: str, **age: float) -> Snapshot:
@@ -94,13 +97,13 @@ def test_files_staged_by_a_run_under_way_are_not_expired_under_it_whatever_the_l
     consolidation is about to commit."""
     history = a_history(*a_line(9, 1), staged(3, 2, "r", minutes=1))
 
-    assert plan_expiry(history, 2, {"main": 2}, limits(days=0), NOW) == (1,)
+    assert plan_expiry(SnapshotTree(history, 2, {"main": 2}), limits(days=0), NOW) == (1,)
 
 
 def test_what_a_dead_run_staged_and_nobody_published_goes_when_it_is_old() -> None:
     history = a_history(*a_line(9, 1), staged(3, 1, "r", days=8))
 
-    assert plan_expiry(history, 2, {"main": 2}, limits(), NOW) == (1, 3)
+    assert plan_expiry(SnapshotTree(history, 2, {"main": 2}), limits(), NOW) == (1, 3)
 
 
 def test_a_staged_snapshot_that_was_published_goes_at_once() -> None:
@@ -109,7 +112,7 @@ def test_a_staged_snapshot_that_was_published_goes_at_once() -> None:
     published = a_snapshot(4, 2, ledger="L4", at=NOW, lethe__run_id="r")
     history = a_history(*a_line(2, 1), staged(3, 2, "r", minutes=1), published)
 
-    assert plan_expiry(history, 4, {"main": 4}, limits(), NOW) == (3,)
+    assert plan_expiry(SnapshotTree(history, 4, {"main": 4}), limits(), NOW) == (3,)
 
 
 def test_a_staged_snapshot_younger_than_the_last_commit_of_its_run_is_that_runs_next_work() -> None:
@@ -117,7 +120,7 @@ def test_a_staged_snapshot_younger_than_the_last_commit_of_its_run_is_that_runs_
     published = a_snapshot(3, 2, ledger="L3", at=ago(minutes=9), lethe__run_id="r")
     history = a_history(*a_line(2, 1), published, staged(4, 3, "r", minutes=1))
 
-    assert plan_expiry(history, 3, {"main": 3}, limits(), NOW) == ()
+    assert plan_expiry(SnapshotTree(history, 3, {"main": 3}), limits(), NOW) == ()
 
 
 # --- by number alone ------------------------------------------------------------------------------------------------
@@ -127,8 +130,8 @@ def test_without_age_only_what_is_too_much_goes_however_old_the_rest_is() -> Non
     """Old snapshots within the number allowed are somebody's time travel, on a table that no policy vacuums."""
     history = a_history(*a_line(99, 98, 97, 1))
 
-    assert plan_expiry(history, 4, {"main": 4}, limits(days=5, count=3), NOW, by_age=False) == (1,)
-    assert plan_expiry(history, 4, {"main": 4}, limits(days=5, count=4), NOW, by_age=False) == ()
+    assert plan_expiry(SnapshotTree(history, 4, {"main": 4}), limits(days=5, count=3), NOW, by_age=False) == (1,)
+    assert plan_expiry(SnapshotTree(history, 4, {"main": 4}), limits(days=5, count=4), NOW, by_age=False) == ()
 
 
 def test_a_history_is_cut_when_it_is_longer_than_allowed_by_a_tenth() -> None:

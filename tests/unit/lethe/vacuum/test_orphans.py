@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from lethe.buffer.batch import ListedObject
-from lethe.vacuum.orphans import Folders, Orphans, key_of, plan_orphans, shown
+from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, key_of, plan_orphans, shown
 
 from tests.support.builders import NOW, RUN, ago, listed
 
@@ -25,7 +25,9 @@ def orphans(
 ) -> set[str]:
     """Their paths below the table."""
     keys = {key_of(uri) for uri in needed}
-    return {f.removeprefix(f"{TABLE}/") for f in plan_orphans(found, keys, FOLDERS, NOW, limit, buffer).files}
+    return {
+        f.removeprefix(f"{TABLE}/") for f in plan_orphans(found, keys, OrphanScope(FOLDERS, buffer), NOW, limit).files
+    }
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_nothing_of_a_run_goes_while_it_still_writes() -> None:
 def test_the_files_of_the_own_run_stay() -> None:
     mine = old(f"data/{RUN}/day=1/a.parquet")
 
-    assert plan_orphans([mine], (), FOLDERS, NOW, LIMIT, BUFFER, own_run=RUN) == Orphans()
+    assert plan_orphans([mine], (), OrphanScope(FOLDERS, BUFFER, own_run=RUN), NOW, LIMIT) == Orphans()
 
 
 def test_a_young_file_in_a_partition_keeps_nothing_else_there() -> None:
@@ -125,8 +127,11 @@ def test_local_files_are_known_however_their_scheme_is_written() -> None:
     folders = Folders.of("file:/wh/air/flights", None, None)
     found = listed("file:/wh/air/flights/data/a b.parquet", modified=OLD)
 
-    assert plan_orphans([found], {key_of("/wh/air/flights/data/a b.parquet")}, folders, NOW, LIMIT, BUFFER) == Orphans()
-    assert plan_orphans([found], (), folders, NOW, LIMIT, BUFFER) == Orphans((found.key,), 10)
+    assert (
+        plan_orphans([found], {key_of("/wh/air/flights/data/a b.parquet")}, OrphanScope(folders, BUFFER), NOW, LIMIT)
+        == Orphans()
+    )
+    assert plan_orphans([found], (), OrphanScope(folders, BUFFER), NOW, LIMIT) == Orphans((found.key,), 10)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_a_folder_that_is_not_below_the_table_is_left_alone(data_path: str | Non
 
 def test_the_listing_for_people_is_short_and_without_the_values_of_partitions() -> None:
     found = plan_orphans(
-        [old(f"data/name=Jane Doe/{n:03}.parquet") for n in range(30)], (), FOLDERS, NOW, LIMIT, BUFFER
+        [old(f"data/name=Jane Doe/{n:03}.parquet") for n in range(30)], (), OrphanScope(FOLDERS, BUFFER), NOW, LIMIT
     )
 
     assert shown(found, TABLE) == tuple(f"data/name=…/{n:03}.parquet" for n in range(20))

@@ -10,7 +10,7 @@ from lethe.files.bounds import FileBounds
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone
-from lethe.vacuum.plan import PlanAnew, Purge, VacuumPlan, going_along, plan_purge
+from lethe.vacuum.plan import PlanAgain, Purge, VacuumPlan, also_purged, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
 from tests.unit.lethe.vacuum.vacuuming import plan_vacuum
@@ -100,7 +100,7 @@ ANEW = {
         (WHOLE, a_file("A", "C", deletes=["d"]), CLEAN),
         "were deleted since",
     ),
-    "a revert was undone": (a_ledger("B"), (WHOLE, MIXED, CLEAN), "taken back"),
+    "a revert was undone": (a_ledger("B"), (WHOLE, MIXED, CLEAN), "removed or set again"),
     "a revert was undone and made again": (
         a_ledger(a_tombstone("A", added_on=ago(seconds=-5)), "B"),
         (WHOLE, MIXED, CLEAN),
@@ -121,7 +121,7 @@ def test_files_written_on_what_is_no_longer_so_are_not_committed(
     """Written without A's rows, A undone: committing the files would lose them after a successful undo."""
     result = plan_purge(planned(), ledger, files, RUN)
 
-    assert isinstance(result, PlanAnew)
+    assert isinstance(result, PlanAgain)
     assert why in result.why
 
 
@@ -129,7 +129,7 @@ def test_a_message_never_says_whose_rows_they_were() -> None:
     """It goes to a log; a value may be one that somebody wants forgotten."""
     result = plan_purge(planned(), a_ledger("B"), [WHOLE, MIXED, CLEAN], RUN)
 
-    assert isinstance(result, PlanAnew)
+    assert isinstance(result, PlanAgain)
     assert "'A'" not in result.why
 
 
@@ -143,7 +143,7 @@ def test_more_deletes_than_there_were_when_the_vacuum_read_the_file_call_for_ano
     """Whether or not it had some before: the rows that went since would come back."""
     before, now = a_file("A", "C", deletes=["d"]), a_file("A", "C", deletes=["e"])
 
-    assert isinstance(plan_purge(planned(LEDGER, before), LEDGER, [now], RUN), PlanAnew)
+    assert isinstance(plan_purge(planned(LEDGER, before), LEDGER, [now], RUN), PlanAgain)
 
 
 # --- erased records -------------------------------------------------------------------------------------------------
@@ -335,11 +335,11 @@ def test_masked_rows_that_a_run_is_not_about_go_along_with_the_files_that_it_wri
     ledger = a_ledger("A", "B", masked("C"), masked("Z"))
     about = tuple(t for t in ledger.tombstones.values() if t.id == "A")
 
-    found = going_along(ledger, FIELD, about, [MIXED])
+    found = also_purged(ledger, FIELD, about, [MIXED])
 
     assert [t.id for t in found] == ["C"]
-    assert going_along(ledger, FIELD, tuple(ledger.tombstones.values()), [MIXED]) == ()
-    assert going_along(ledger, FIELD, about, []) == ()
+    assert also_purged(ledger, FIELD, tuple(ledger.tombstones.values()), [MIXED]) == ()
+    assert also_purged(ledger, FIELD, about, []) == ()
 
 
 def test_an_undo_of_what_goes_along_makes_the_vacuum_plan_anew_and_its_tombstone_does_not_end() -> None:
@@ -350,7 +350,7 @@ def test_an_undo_of_what_goes_along_makes_the_vacuum_plan_anew_and_its_tombstone
     result = purge(plan, ledger, MIXED)
     assert (gone(result), marks(result), {t.id for t in result.vacuumed}) == ({"A"}, {"C": RUN}, {"A", "C"})
 
-    assert isinstance(plan_purge(plan, a_ledger("A"), [MIXED], RUN), PlanAnew)
+    assert isinstance(plan_purge(plan, a_ledger("A"), [MIXED], RUN), PlanAgain)
 
 
 def test_a_file_that_was_looked_into_keeps_no_tombstone_alive() -> None:

@@ -10,8 +10,9 @@ import pytest
 from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import Suspects
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
-from lethe.vacuum.estimate import Drift, Likely, in_vain_percent
-from lethe.vacuum.plan import VacuumPlan, plan_of
+from lethe.vacuum.estimate import Drift, Estimate, in_vain_percent
+from lethe.vacuum.plan import ScannedSnapshot, VacuumPlan, plan_vacuum
+from lethe.vacuum.priority import PurgeDeadlines
 
 from tests.support.builders import NOW, a_tombstone
 
@@ -66,9 +67,11 @@ def scanned(suspects: Suspects, many: int) -> tuple[list[FileBounds], list[FileB
 def planned(known: list[Tombstone], many: int) -> tuple[VacuumPlan, float | None, float | None]:
     suspects = Suspects(known)
     might, must, drift = scanned(suspects, many)
-    likely = Likely(suspects, might, {t.id: 1000 for t in known})
-    plan = plan_of(1, tuple(known), suspects, likely, must, might, max_bytes=10 * 1024**4, due_by=NOW)
-    return plan, in_vain_percent(likely, plan.rewrite), drift.mean_depth()
+    estimate = Estimate(suspects, might, {t.id: 1000 for t in known})
+    plan = plan_vacuum(
+        ScannedSnapshot(1, tuple(known), suspects, must, might), estimate, PurgeDeadlines(NOW), max_bytes=10 * 1024**4
+    )
+    return plan, in_vain_percent(estimate, plan.rewrite), drift.mean_depth()
 
 
 def test_a_hundred_thousand_files_and_tombstones_are_planned_in_seconds() -> None:
@@ -108,8 +111,8 @@ def test_wide_bounds_cost_no_more_than_narrow_ones() -> None:
 
     suspects = Suspects(known)
     might = [f for f in wide if suspects.might_hold(f)]
-    likely = Likely(suspects, might, {})
-    plan = plan_of(1, tuple(known), suspects, likely, (), might)
+    estimate = Estimate(suspects, might, {})
+    plan = plan_vacuum(ScannedSnapshot(1, tuple(known), suspects, (), might), estimate, PurgeDeadlines())
 
     assert (len(plan.rewrite), len(plan.applied)) == (20_000, 2_000)
     assert time.process_time() - began < ALLOWANCE_SECONDS / 5

@@ -7,8 +7,8 @@ import pytest
 from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import Suspects
 from lethe.ledger.tombstone import Tombstone
-from lethe.vacuum.estimate import Drift, Likely, in_vain_percent
-from lethe.vacuum.priority import first_step, in_order, neighbours, within_budget
+from lethe.vacuum.estimate import Drift, Estimate, in_vain_percent
+from lethe.vacuum.priority import PurgeDeadlines, by_priority, first_step, small_neighbours, within_budget
 
 from tests.support.builders import NOW, a_file, a_tombstone
 
@@ -18,8 +18,8 @@ def file_in(partition: str, lower: str, upper: str, size: int = 100, records: in
     return replace(bounds, partition=partition)
 
 
-def expected(tombstones: list[Tombstone], files: list[FileBounds], **rows: int) -> Likely:
-    return Likely(Suspects(tombstones), files, rows)
+def expected(tombstones: list[Tombstone], files: list[FileBounds], **rows: int) -> Estimate:
+    return Estimate(Suspects(tombstones), files, rows)
 
 
 # --- what to expect -------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_files_of_different_partitions_do_not_overlap() -> None:
 def order(files: list[FileBounds], *tombstones: Tombstone, due_days: float | None = None, **rows: int) -> list[str]:
     suspects = Suspects(tombstones)
     due_by = None if due_days is None else NOW + timedelta(days=due_days)
-    return [f.path for f in in_order(files, suspects, Likely(suspects, files, rows), due_by)]
+    return [f.path for f in by_priority(files, suspects, Estimate(suspects, files, rows), PurgeDeadlines(due_by))]
 
 
 def test_what_is_due_goes_before_what_is_dense_and_the_earliest_deadline_first() -> None:
@@ -144,7 +144,7 @@ def test_small_files_next_to_one_that_is_written_anew_go_into_it_while_that_cost
     beside = [file_in("1", "C", "D", size=4), file_in("1", "M", "N", size=6)]
     others = [file_in("1", "A", "B", size=1), file_in("2", "F", "G", size=1), file_in("1", "G", "H", size=100)]
 
-    assert set(neighbours(rewritten, [*beside, *others[:2]])) == set(beside)
-    assert neighbours(rewritten, [others[2]]) == ()
-    assert neighbours(rewritten, beside, at_most=5) == (beside[0],)
-    assert neighbours([], beside) == ()
+    assert set(small_neighbours(rewritten, [*beside, *others[:2]])) == set(beside)
+    assert small_neighbours(rewritten, [others[2]]) == ()
+    assert small_neighbours(rewritten, beside, at_most=5) == (beside[0],)
+    assert small_neighbours([], beside) == ()

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from lethe.contract.run import VacuumSpec
-from lethe.vacuum.time_budget import out_of_time
+from lethe.vacuum.plan import out_of_time
 
 from tests.support.builders import NOW, ago
 

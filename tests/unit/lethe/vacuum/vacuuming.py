@@ -6,8 +6,16 @@ from datetime import datetime
 from lethe.files.bounds import FileBounds
 from lethe.files.tombstone_index import Suspects
 from lethe.ledger.ledger import Ledger
-from lethe.vacuum.estimate import Likely
-from lethe.vacuum.plan import VacuumPlan, chosen, earliest, owed, plan_of
+from lethe.vacuum import plan
+from lethe.vacuum.estimate import Estimate
+from lethe.vacuum.plan import (
+    ScannedSnapshot,
+    VacuumPlan,
+    earliest_deadline,
+    tombstones_to_purge,
+    unpurged_record_erasures,
+)
+from lethe.vacuum.priority import PurgeDeadlines
 
 
 def plan_vacuum(
@@ -18,9 +26,9 @@ def plan_vacuum(
     max_bytes: int | None = None,
     due_by: datetime | None = None,
 ) -> VacuumPlan:
-    """What `plan_of` makes of them."""
-    tombstones = chosen(ledger, field_id)
-    suspects, erasures = Suspects(tombstones), owed(ledger, field_id)
+    """The plan for these files."""
+    tombstones = tombstones_to_purge(ledger, field_id)
+    suspects, erasures = Suspects(tombstones), unpurged_record_erasures(ledger, field_id)
     might: list[FileBounds] = []
     must: list[FileBounds] = []
     for f in files:
@@ -28,5 +36,6 @@ def plan_vacuum(
             must.append(f)
         elif suspects.might_hold(f) or (f.deletes and erasures):
             might.append(f)
-    likely = Likely(suspects, might, {})
-    return plan_of(snapshot_id, tombstones, suspects, likely, must, might, max_bytes, due_by, earliest(erasures))
+    scanned = ScannedSnapshot(snapshot_id, tombstones, suspects, must, might)
+    deadlines = PurgeDeadlines(due_by, earliest_deadline(erasures))
+    return plan.plan_vacuum(scanned, Estimate(suspects, might, {}), deadlines, max_bytes)
