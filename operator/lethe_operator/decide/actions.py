@@ -1,8 +1,9 @@
-"""What is to be done, as values. `apply` carries it out; nothing here does. Pure."""
+"""What the operator will do, as values; `apply` does it. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from lethe.contract.run import RunSpec
@@ -13,55 +14,79 @@ from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, Pl
 from lethe_operator.resources.restatement import SecretFile
 
 
+class Decision(StrEnum):
+    """Whether a consolidation or a vacuum starts, as statuses and metrics show it."""
+
+    DUE = "Due"
+    LATER = "Later"
+    RUNNING = "Running"
+    NEEDS_APPROVAL = "NeedsApproval"  # of vacuums
+
+
 @dataclass(frozen=True)
 class Launch:
-    """Start a run. `bytes` is how much it has to read, for its size; `for_uid` the Restatement it serves, if any; `by_committer`:
-    the one of the namespace carries it out, else a Job; `failures`: of earlier attempts of the run; `secrets`: what its pod is to
-    find; `place`: it starts only if one of these is free when it does."""
+    """Start a run."""
 
     run: RunSpec
+    # How much the run reads; its size follows from it.
     bytes: int
+    # Of the Dataset.
     generation: int
+    # For the event and the log, without a final period.
     why: str
+    # UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none.
     for_uid: str = ""
+    # True: the committer of the namespace carries out the run; False: a Job does.
     by_committer: bool = False
+    # Of earlier attempts of the run.
     failures: Failures = NO_FAILURES
+    # Mounted into the pod.
     secrets: tuple[SecretFile, ...] = ()
+    # The run starts only if one of these places is still free; None: it needs none.
     place: Place | None = None
 
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` and `name` of the resource it is about; `warning` or normal."""
+    """A Kubernetes Event about one resource."""
 
-    kind: str
-    name: str
+    kind: str  # of the resource
+    name: str  # of the resource
     reason: str
     message: str
-    warning: bool = False
+    warning: bool = False  # False: a normal event
 
 
 @dataclass(frozen=True)
 class Actions:
-    """Statuses are whole documents, compared with what is there before anything is written. `policy_entries`: the
-    Dataset's entry in the status of each VacuumPolicy that selects it; `remind`: attempts that the committer is to be asked for
-    once more; `withdraw`: keys to take out of its mailbox."""
+    """Everything to do for one Dataset. Statuses are whole documents; `apply` writes only differences."""
 
+    # None: leave it.
     dataset_status: Mapping[str, Any] | None = None
+    # By the Restatement's name.
     restatement_statuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name.
     policy_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
+    # Attempts whose entry the committer's mailbox lacks: write it again.
     remind: tuple[Attempt, ...] = ()
+    # Keys to remove from the committer's mailbox.
     withdraw: tuple[str, ...] = ()
-    sweep: tuple[BufferedObject, ...] = ()  # to be deleted from the buffer, if `owner` holds its claim
-    owner: Owner | None = None  # as whom the Dataset claims its buffer; None: nothing is to be deleted
+    # Objects to delete from the buffer, if `owner` holds its claim.
+    sweep: tuple[BufferedObject, ...] = ()
+    # As whom the Dataset claims its buffer; None: delete nothing.
+    owner: Owner | None = None
+    # Names of Jobs.
     delete_jobs: tuple[str, ...] = ()
+    # Keys to remove from the Dataset's ConfigMap.
     drop_keys: tuple[str, ...] = ()
+    # Names of Restatements.
     delete_restatements: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
+    # When to reconcile again; None: when something changes.
     look_again: datetime | None = None
 
 
 def earliest(*times: datetime | None) -> datetime | None:
-    """The first of those that are set."""
+    """The earliest of the times that are not None; None if all are."""
     return min((t for t in times if t is not None), default=None)

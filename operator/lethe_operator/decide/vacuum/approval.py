@@ -1,4 +1,4 @@
-"""Whether a vacuum that has to be approved may start: it is planned first, and what is approved is the plan's digest. Pure."""
+"""Whether a vacuum that needs approval may start. A run plans it first; the user approves the digest of that plan. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from lethe_operator.resources.common import APPROVE
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.quantity import written
 
-# Tombstones may come all the time; people need some of it to read a plan, and each one is a Job.
+# Tombstones may arrive continuously, people need time to read a plan, and each plan costs a Job.
 PLANNED_AGAIN_AFTER: Final = timedelta(minutes=10)
 
 
@@ -19,11 +19,9 @@ class Approved:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """`renewed`: when the plan, which is out of date, is made anew; None: it is not."""
-
+class AwaitApproval:
     plan: Plan
-    renewed: datetime | None = None
+    replan_time: datetime | None = None  # when a new plan replaces this outdated one; None: it is current
 
 
 @dataclass(frozen=True)
@@ -32,29 +30,31 @@ class PlanFirst:
 
 
 def approval(
-    dataset: Dataset, memory: VacuumHistory, state: str, used: bool, now: datetime
-) -> Approved | Ask | PlanFirst:
-    """How a vacuum stands that would be made for `state`, see `vacuum_memory.state_of`.
+    dataset: Dataset, history: VacuumHistory, state: str, used: bool, now: datetime
+) -> Approved | AwaitApproval | PlanFirst:
+    """Whether a vacuum of this state of the ledger is approved.
 
     Args:
-        used: The approval that there may be has led to a vacuum already.
+        state: See `history.state_of`.
+        used: The current approval has already led to a vacuum.
     """
-    plan = memory.plan
+    plan = history.plan
     if plan is None:
         return PlanFirst()
     if not used and dataset.meta.annotations.get(APPROVE, "").strip() == plan.planned.digest:
-        return Approved(plan.planned.digest)  # also of an old plan: the run looks whether it is the same still
+        return Approved(plan.planned.digest)  # even of an outdated plan: the run checks that its own plan is the same
     if plan.state == state:
-        return Ask(plan)
-    renewed = plan.finished + PLANNED_AGAIN_AFTER
-    return Ask(plan, renewed) if renewed > now else PlanFirst()
+        return AwaitApproval(plan)
+    replan_time = plan.finished + PLANNED_AGAIN_AFTER
+    return AwaitApproval(plan, replan_time) if replan_time > now else PlanFirst()
 
 
 def request(dataset: Dataset, plan: Plan) -> str:
-    """What is asked of whoever may approve."""
+    """What the plan does, and how to approve it."""
     p, meta = plan.planned, dataset.meta
-    left = f" and leave {p.files_left} files ({written(p.bytes_left)}) to the next" if p.files_left else ""
+    left = f", and leaves {p.files_left} files ({written(p.bytes_left)}) for the next vacuum" if p.files_left else ""
     return (
-        f"It would apply {p.tombstones} tombstones, rewrite {p.files} files ({written(p.bytes)}) and drop {p.whole_files} whole "
-        f"ones{left}. To purge them: kubectl annotate dataset {meta.name} -n {meta.namespace} --overwrite {APPROVE}={p.digest}"
+        f"The plan applies {p.tombstones} tombstones: it rewrites {p.files} files ({written(p.bytes)}) and deletes "
+        f"{p.whole_files} whole files{left}. To approve it: kubectl annotate dataset {meta.name} -n {meta.namespace} "
+        f"--overwrite {APPROVE}={p.digest}"
     )

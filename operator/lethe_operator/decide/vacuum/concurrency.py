@@ -1,7 +1,7 @@
-"""Which of the Datasets of a VacuumPolicy may vacuum, if `limits.concurrentRuns` says how many may at once. Pure.
+"""Which Datasets of a VacuumPolicy with `limits.concurrentRuns` may start a vacuum. Pure.
 
-Who has waited longest goes first, and before all of them whoever has an evictBy to keep. Each Dataset's own decision is shown
-in its status, which is how the others know that it waits.
+Datasets with an evictBy that is due go first, then those that have waited longest. A Dataset learns from the statuses of the
+others that they wait.
 """
 
 from collections.abc import Collection
@@ -16,18 +16,18 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Place, World
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-# Somebody whose turn it is and who does not take it for so long, whatever keeps it, keeps no other.
+# A Dataset that could start and does not do so within this time no longer holds up the others.
 PASSED_OVER_AFTER: Final = timedelta(minutes=5)
 NAMED_AT_MOST: Final = 3
 
 
 @dataclass(frozen=True)
 class WaitingVacuum:
-    """A Dataset that only waits for a place; `urgent`: its evictBy is due."""
+    """A vacuum that is due and waits only for a place."""
 
-    dataset: str
+    dataset: str  # its name
     since: datetime
-    urgent: bool
+    urgent: bool  # an evictBy is due
 
     @property
     def rank(self) -> tuple[bool, datetime, str]:
@@ -35,7 +35,7 @@ class WaitingVacuum:
 
 
 def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> Place | None:
-    """None: there may be any number of vacuums."""
+    """The places of the policy; None: it does not limit the number of vacuums."""
     if policy is None or policy.spec.limits.concurrent_runs is None:
         return None
     others = [d for d in world.neighbours if _decides(policy, d, world)]
@@ -44,31 +44,32 @@ def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> Pla
     )
 
 
-def waits_for(place: Place, me: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> str:
-    """Whom it waits for, as a sentence; "": nobody."""
+def waiting_reason(place: Place, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> str:
+    """Why the vacuum waits, as a sentence; "": it may start."""
     running = place.taken(world.vacuums, dataset.meta.uid)
     free = place.at_most - len(running)
     if free <= 0:
-        return f"It waits for {_named(running)}: {place.at_most} may run at once under VacuumPolicy {place.policy}."
+        limit = f"VacuumPolicy {place.policy} allows {place.at_most} at a time (spec.limits.concurrentRuns)"
+        return f"It waits for the running vacuum of {_named(running)}: {limit}."
     freed = max((j.finished for j in world.vacuums if j.finished is not None and j.uid in place.uids), default=None)
     first = [
         c
         for c in _candidates(place, world)
-        if c.rank < me.rank and now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER
+        if c.rank < own.rank and now - max(c.since, freed or c.since) <= PASSED_OVER_AFTER
     ]
     if len(first) < free:
         return ""
     names = [c.dataset for c in sorted(first, key=lambda c: c.rank)]
-    return f"Under VacuumPolicy {place.policy} it is the turn of {_named(names)} first."
+    return f"It waits because {_named(names)} may start first under VacuumPolicy {place.policy}."
 
 
 def _candidates(place: Place, world: World) -> list[WaitingVacuum]:
     found = []
     for other in world.neighbours:
-        told = other.status.get("vacuum") or {}
-        since = parsed_time(told.get("waitingSince"))
+        shown = other.status.get("vacuum") or {}
+        since = parsed_time(shown.get("waitingSince"))
         if since is not None and other.meta.uid in place.uids and not other.paused:
-            found.append(WaitingVacuum(other.meta.name, since, told.get("dueReason") == Reason.EVICT_BY_NEAR))
+            found.append(WaitingVacuum(other.meta.name, since, shown.get("dueReason") == Reason.EVICT_BY_NEAR))
     return found
 
 
@@ -77,7 +78,7 @@ def _decides(policy: VacuumPolicy, dataset: Dataset, world: World) -> bool:
 
 
 def _named(names: Collection[str]) -> str:
-    """`Dataset a`, or the first of several."""
+    """`Dataset a`, or `Datasets a, b, c and 4 more`."""
     listed = list(names)
     more = f" and {len(listed) - NAMED_AT_MOST} more" if len(listed) > NAMED_AT_MOST else ""
     return f"Dataset{'s' if len(listed) > 1 else ''} {', '.join(listed[:NAMED_AT_MOST])}{more}"

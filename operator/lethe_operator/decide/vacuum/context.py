@@ -1,4 +1,4 @@
-"""One Dataset's vacuum as a case to decide: what is asked for by whom, and under which run id. Pure."""
+"""What the decision about one Dataset's vacuum depends on: the policy, the annotation, earlier runs. Pure."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,54 +19,63 @@ from lethe_operator.resources.observed import AttemptState, Run, TableView
 from lethe_operator.resources.vacuum_now import InvalidVacuumNow, VacuumNow, parse_vacuum_now
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, VacuumPolicySpec
 
-# What is asked for without a policy is done as under one that says nothing.
-UNRULED: Final = VacuumPolicySpec()
-WINDOW_CLOSED: Final = "WindowClosed"  # as a run says why it stopped
+# A vacuum that an annotation requests, of a Dataset without a policy, follows the defaults.
+DEFAULT_RULES: Final = VacuumPolicySpec()
+WINDOW_CLOSED: Final = "WindowClosed"  # in a run's result: why it stopped
 ENDED: Final = (AttemptState.SUCCEEDED.value, AttemptState.FAILED.value)
 
 
 @dataclass(frozen=True)
 class Due:
-    """A vacuum is wanted. `key` names the cause, for the run id; `urgent`: an evictBy is due; `asked`: by the annotation, so that
-    the window does not count either."""
+    """A vacuum is wanted."""
 
     reason: str
+    # Without a final period.
     message: str
+    # Names the cause; the run id follows from it.
     key: str
+    # The vacuum is limited to these batches; empty: all.
     batch_ids: tuple[str, ...] = ()
+    # An evictBy is due.
     urgent: bool = False
-    asked: bool = False
+    # By the annotation lethe.dev/vacuum-now.
+    requested: bool = False
 
     @property
     def overrides_window(self) -> bool:
-        return self.urgent or self.asked
+        return self.urgent or self.requested
 
 
 @dataclass(frozen=True)
 class Later:
+    """No vacuum is wanted now."""
+
     reason: str
     message: str
+    # None: not before something changes.
     look_again: datetime | None = None
 
 
 @dataclass(frozen=True)
 class VacuumContext:
-    """`runs`: all vacuums that are known, the oldest first."""
+    """What the decision about a vacuum depends on."""
 
     dataset: Dataset
+    # The one that applies to the Dataset; None: none selects it.
     policy: VacuumPolicy | None
     view: TableView
+    # Known vacuums of the table, oldest first.
     runs: tuple[Run, ...]
-    memory: VacuumHistory
+    history: VacuumHistory
     now: datetime
 
     @property
     def rules(self) -> VacuumPolicySpec:
-        return self.policy.spec if self.policy is not None else UNRULED
+        return self.policy.spec if self.policy is not None else DEFAULT_RULES
 
     @property
     def author(self) -> str:
-        """Under whose name it runs."""
+        """`<namespace>/<name>` of the policy, or of the Dataset if it has none."""
         return (self.policy.meta if self.policy is not None else self.dataset.meta).full_name
 
     @property
@@ -75,24 +84,24 @@ class VacuumContext:
 
     @property
     def approved(self) -> str:
-        """The digest of the plan that somebody has approved, "" for none."""
+        """The digest of the approved plan; "": none is approved."""
         return self.dataset.meta.annotations.get(APPROVE, "").strip()
 
     @property
     def has_work(self) -> bool:
-        """Whether anything waits to be purged."""
+        """Whether there is anything to purge."""
         return bool(len(self.view.ledger.tombstones) or self.view.ledger.unpurged_erasures)
 
     @cached_property
     def deadline(self) -> Deadline | None:
         due = first_evict_by(self.view.ledger)
-        return None if due is None else deadline(due, self._bytes, self.memory.measured, self.rules)
+        return None if due is None else deadline(due, self._bytes, self.history.measured, self.rules)
 
     @cached_property
     def clocks_differ(self) -> bool:
-        """Whether the last run did nothing since by its clock the window was closed, while by that of Kubernetes it was open:
-        then it is of no use to tell the next one a moment."""
-        last, window = self.memory.last, self.rules.window
+        """Whether the last run did nothing because the window was closed by its clock, while it was open by the clock of
+        Kubernetes. The next run then gets a duration instead of a point in time."""
+        last, window = self.history.last, self.rules.window
         if last is None or window is None or last.stopped != WINDOW_CLOSED or not last.idle:
             return False
         then = hours(window, last.finished)
@@ -100,13 +109,13 @@ class VacuumContext:
 
     @property
     def plan_is_current(self) -> bool:
-        """Whether the plan that is shown was made for all tombstones that there are now."""
-        return self.memory.plan is not None and self.memory.plan.state == self.state(())
+        """Whether the shown plan covers exactly the current tombstones."""
+        return self.history.plan is not None and self.history.plan.state == self.state(())
 
     @property
     def _bytes(self) -> int:
-        """To be rewritten: as a plan of this very state says, else all there is."""
-        plan = self.memory.plan
+        """Bytes to rewrite: as planned, if the plan is current; else all bytes of the table."""
+        plan = self.history.plan
         if plan is not None and self.plan_is_current:
             return plan.planned.bytes + plan.planned.bytes_left
         return self.view.total_bytes
@@ -117,15 +126,15 @@ class VacuumContext:
     # --- run ids -----------------------------------------------------------------------------------------------------
 
     def next_key(self, base: str) -> str:
-        """The key of the vacuum of a cause. One that was killed after it had purged a part, or that had to be approved once more,
-        is followed by another."""
+        """The key of the next vacuum of a cause. A run that was killed after a partial commit, or whose plan needed another
+        approval, is followed by a run with another key."""
         key = base
         while (run_id := self._run_id(key)) in self._cut_short:
             key = f"{key}\nafter {run_id}"
         return key
 
     def chain(self, base: str) -> frozenset[str]:
-        """The run ids of all vacuums of a cause."""
+        """The ids of all runs of a cause."""
         key, ids = base, [self._run_id(base)]
         while ids[-1] in self._cut_short:
             key = f"{key}\nafter {ids[-1]}"
@@ -133,11 +142,11 @@ class VacuumContext:
         return frozenset(ids)
 
     def run_of(self, key: str) -> Run | None:
-        """The vacuum of this key, as far as Jobs tell of it."""
+        """The run of this key; None: it has no Job any more, or never had one."""
         return next((r for r in self.runs if r.run_id == self._run_id(key)), None)
 
     def is_known(self, key: str) -> bool:
-        """Whether there was a vacuum of this key, whatever became of it."""
+        """Whether a run of this key was started, whatever its outcome."""
         return self._run_id(key) in self._known
 
     def _run_id(self, key: str) -> str:
@@ -146,9 +155,9 @@ class VacuumContext:
     @cached_property
     def _known(self) -> frozenset[str]:
         requested = self.dataset.status.get("vacuum", {}).get("requested") or {}
-        told = {str(requested["runId"])} if requested.get("outcome") in ENDED else set()
-        last = {self.memory.last.run_id} if self.memory.last is not None else set()
-        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | told | last
+        shown = {str(requested["runId"])} if requested.get("outcome") in ENDED else set()
+        last = {self.history.last.run_id} if self.history.last is not None else set()
+        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | shown | last
 
     @cached_property
     def _cut_short(self) -> frozenset[str]:
@@ -156,59 +165,59 @@ class VacuumContext:
 
     # --- what is wanted ----------------------------------------------------------------------------------------------
 
-    def question(self) -> Due | Later:
-        """Whether a vacuum is wanted, by whom, and why not."""
-        asked = self._asked()
-        if isinstance(asked, Due):
-            return asked
-        answer = self._triggered()
-        if asked is not None and isinstance(answer, Later):
-            return replace(asked, look_again=answer.look_again)
-        return answer
+    def wanted(self) -> Due | Later:
+        """Whether the annotation or the policy wants a vacuum."""
+        requested = self._requested()
+        if isinstance(requested, Due):
+            return requested
+        triggered = self._triggered()
+        if requested is not None and isinstance(triggered, Later):
+            return replace(requested, look_again=triggered.look_again)
+        return triggered
 
     def _triggered(self) -> Due | Later:
-        """What the policy says."""
+        """Whether the policy wants a vacuum."""
         if self.policy is None:
             return Later(Reason.BELOW_TRIGGERS, "No VacuumPolicy selects this Dataset.")
         answer = fired(self.rules.triggers, self.view, self.deadline, self.now)
         if isinstance(answer, NotYet):
             return Later(Reason.BELOW_TRIGGERS, answer.message, answer.look_again)
-        last = self.memory.last
+        last = self.history.last
         rest = last.rests_until(state_of(self.view.ledger)) if last is not None else None
         if rest is not None and rest > self.now and not self.clocks_differ:
-            text = f"The last vacuum found nothing that it could purge; the next one follows at {rest:%Y-%m-%d %H:%MZ}."
-            return Later(Reason.NOTHING_LEFT, f"{_sentence(answer.message)} {text}", rest)
+            text = f"The last vacuum found nothing to purge; the next one starts at {rest:%Y-%m-%d %H:%MZ}."
+            return Later(Reason.NOTHING_LEFT, f"{sentence(answer.message)} {text}", rest)
         key = str(self.view.head_id)
-        if last is not None and last.again:
+        if last is not None and last.incomplete:
             key = f"{key}\nafter {last.run_id}"
         key = self.next_key(key)
         if not self.is_manual and self.is_known(key):
-            return Later(Reason.NOTHING_LEFT, f"A vacuum of snapshot {self.view.head_id} has ended already.")
+            return Later(Reason.NOTHING_LEFT, f"A vacuum of snapshot {self.view.head_id} has already ended.")
         return Due(answer.reason, answer.message, key, urgent=answer.urgent)
 
-    def _asked(self) -> Due | Later | None:
-        """What the annotation asks for; None: nothing, or it was heard."""
+    def _requested(self) -> Due | Later | None:
+        """Whether the annotation requests a vacuum; None: it is not set, or the vacuum was started."""
         value = self.dataset.meta.annotations.get(VACUUM_NOW, "")
         if not value.strip() or self.view.head_id is None:
             return None
-        key = self.next_key(asked_key(value))
+        key = self.next_key(request_key(value))
         if self.is_known(key):
             return None
         try:
             wanted: VacuumNow = parse_vacuum_now(value)
         except InvalidVacuumNow as e:
-            return Later(Reason.INVALID_VACUUM_NOW, f"The annotation {VACUUM_NOW} is not heard: {e}.")
-        of = f", of {len(wanted.batch_ids)} batches" if wanted.batch_ids else ""
-        text = f"the annotation {VACUUM_NOW} asks for it{of}"
-        return Due(Reason.VACUUM_NOW, text, key, wanted.batch_ids, asked=True)
+            return Later(Reason.INVALID_VACUUM_NOW, f"The operator ignores the annotation {VACUUM_NOW}: {e}.")
+        of = f" of {len(wanted.batch_ids)} batches" if wanted.batch_ids else ""
+        text = f"the annotation {VACUUM_NOW} requests a vacuum{of}"
+        return Due(Reason.VACUUM_NOW, text, key, wanted.batch_ids, requested=True)
 
-    # --- what a run is told ------------------------------------------------------------------------------------------
+    # --- the run -----------------------------------------------------------------------------------------------------
 
     def spec(self, due: Due, plan_only: bool = False, approved_plan: str = "") -> VacuumSpec:
-        """All but when it has to end."""
+        """The run's document, without its time limit."""
         rules = self.rules
         lead = rules.triggers.evict_by_lead_seconds
-        if self.deadline is not None and due.urgent:  # it may have to begin earlier than the policy thought
+        if self.deadline is not None and due.urgent:  # the deadline may need an earlier start than the policy's lead
             lead = max(lead, int((self.deadline.evict_by - self.now).total_seconds()) + 1)
         orphans = rules.maintenance.remove_orphan_files
         maintenance = Maintenance(
@@ -229,18 +238,19 @@ class VacuumContext:
         )
 
 
-def asked_key(value: str) -> str:
+def request_key(value: str) -> str:
+    """The key of the vacuum that a value of the annotation lethe.dev/vacuum-now requests."""
     return f"{VACUUM_NOW}\n{value}"
 
 
 def is_cut_short(run: Run, view: TableView) -> bool:
-    """Whether it ended before it had done all that it was asked for, although it is not tried again: it had committed a part, or
-    found another plan than the one that was approved."""
+    """Whether a run ended incomplete and is not retried: it had committed a part, or its plan differed from the approved one."""
     last = run.attempts[-1]
     if last.state is AttemptState.SUCCEEDED:
         return last.result is not None and last.result.outcome == PLANNED
     return last.state is AttemptState.FAILED and run.run_id in view.run_ids
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """The text with a capital letter and a period."""
     return f"{text[:1].upper()}{text[1:]}."

@@ -1,4 +1,4 @@
-"""When a vacuum has to start so that bytes are gone by their evictBy, and whether that can still be. Pure."""
+"""When a vacuum must start so that bytes are gone by their evictBy, and whether that is still possible. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,33 +14,32 @@ from lethe_operator.resources.quantity import written
 from lethe_operator.resources.vacuum_policy import VacuumPolicySpec
 
 MIB: Final = 1024 * 1024
-# What is assumed of a table that was never vacuumed, or only for so short a time that it says nothing.
+# Assumed for a table without a vacuum of at least MEASURED_FROM_SECONDS.
 BYTES_PER_SECOND: Final = 20 * MIB
 EXPIRY_SECONDS: Final = 600.0
 MEASURED_FROM_SECONDS: Final = 60.0
-# Until a run has a driver and executors, once per run.
+# Until the driver and the executors of a run have started.
 START_SECONDS: Final = 300.0
-# For a failed attempt, a busy cluster, or a clock that is an hour off.
+# Reserve for a failed attempt, a busy cluster, or a clock that is wrong by up to an hour.
 MARGIN_SECONDS: Final = 3600.0
 NEEDED_AT_MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Throughput of the last vacuums, older ones counting for less, and how long the expiry of snapshots took after them; `run`:
-    the last Job that was looked at."""
+    """Throughput of previous vacuums; older ones count less."""
 
-    bytes: float = 0
-    seconds: float = 0
-    expiry_seconds: float | None = None
-    run: str = ""
+    bytes: float = 0  # rewritten, weighted
+    seconds: float = 0  # of rewriting, weighted
+    expiry_seconds: float | None = None  # duration of the expiry of snapshots; None: not measured
+    run: str = ""  # name of the last measured Job; "": none
 
     @property
     def bytes_per_second(self) -> float:
         return self.bytes / self.seconds if self.bytes and self.seconds else float(BYTES_PER_SECOND)
 
     def after(self, job: str, result: RunResult) -> "Measured":
-        """With what a run has shown; the same when it was looked at before."""
+        """The measurements including those of a run; unchanged if they already include it."""
         if job == self.run:
             return self
         read, seconds = self.bytes, self.seconds
@@ -75,26 +74,21 @@ UNMEASURED: Final = Measured()
 
 @dataclass(frozen=True)
 class Deadline:
-    """`evict_by`: the first moment by which bytes must be gone; `starts_by`: when a vacuum is due for it; `possible_until`: one
-    that starts later cannot be done by then, as far as is known; `work`: what there is to do, in words."""
+    """The times that follow from the first evictBy of a table."""
 
-    evict_by: datetime
-    starts_by: datetime
-    possible_until: datetime
-    work: str
+    evict_by: datetime  # bytes must be gone by then
+    starts_by: datetime  # a vacuum is due from then on
+    possible_until: datetime  # a vacuum that starts later is not expected to finish in time
+    work: str  # the estimate, in words
 
 
 def first_evict_by(ledger: Ledger) -> datetime | None:
-    """Of all that waits to be purged: tombstones, and rows of Erases."""
+    """The first evictBy of tombstones and of rows of Erases that are not purged yet."""
     return earliest(ledger.next_evict_by, *(e.evict_by for e in ledger.unpurged_erasures))
 
 
 def deadline(evict_by: datetime, bytes: int, measured: Measured, policy: VacuumPolicySpec) -> Deadline:
-    """What follows from an evictBy.
-
-    Args:
-        bytes: Of data files that would be rewritten by then.
-    """
+    """Compute the deadline of a vacuum that rewrites `bytes`."""
     limits = policy.limits
     purge_seconds = bytes / measured.bytes_per_second
     runs = max(
@@ -109,5 +103,5 @@ def deadline(evict_by: datetime, bytes: int, measured: Measured, policy: VacuumP
         latest - timedelta(seconds=MARGIN_SECONDS), evict_by - timedelta(seconds=policy.triggers.evict_by_lead_seconds)
     )
     rate = written(int(measured.bytes_per_second))
-    work = f"{written(bytes)} at {rate} a second, {runs} run{'s' if runs > 1 else ''} and the expiry of snapshots"
+    work = f"{written(bytes)} at {rate} per second, {runs} run{'s' if runs > 1 else ''} and the expiry of snapshots"
     return Deadline(evict_by, starts_by, latest, work)

@@ -1,7 +1,7 @@
-"""Whether a vacuum of a Dataset's table starts, under which VacuumPolicy, and why not. Pure.
+"""Decides whether a vacuum of a Dataset's table starts, under which VacuumPolicy, and if not, why. Pure.
 
-What is asked in order: does anybody want one (`vacuum_case`), has it been approved (`vacuum_approval`), is the window open
-(`vacuum_window`), is there a place for it (`vacuum_places`).
+The checks in order: is a vacuum wanted (`context`), is it approved (`approval`), is the window open (`window`), is a place free
+(`concurrency`).
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 
-from lethe_operator.decide.actions import Launch, earliest
+from lethe_operator.decide.actions import Decision, Launch, earliest
 from lethe_operator.decide.conditions import Condition, timestamp
 from lethe_operator.decide.guards import boundaries
 from lethe_operator.decide.guards.preconditions import RunBlocker
@@ -19,11 +19,11 @@ from lethe_operator.decide.policy_match import Match, match
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.decide.vacuum import status as vacuum_status
-from lethe_operator.decide.vacuum.approval import Approved, Ask, approval, request
-from lethe_operator.decide.vacuum.concurrency import WaitingVacuum, place_of, waits_for
-from lethe_operator.decide.vacuum.context import Due, Later, VacuumContext, asked_key
-from lethe_operator.decide.vacuum.history import VacuumHistory, remembered
-from lethe_operator.decide.vacuum.status import DUE, LATER, NEEDS_APPROVAL, RUNNING, VacuumDecision
+from lethe_operator.decide.vacuum.approval import Approved, AwaitApproval, approval, request
+from lethe_operator.decide.vacuum.concurrency import WaitingVacuum, place_of, waiting_reason
+from lethe_operator.decide.vacuum.context import Due, Later, VacuumContext, request_key, sentence
+from lethe_operator.decide.vacuum.history import VacuumHistory, history_of
+from lethe_operator.decide.vacuum.status import VacuumDecision
 from lethe_operator.decide.vacuum.window import Unusable, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
@@ -31,214 +31,229 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Run, TableView, World
 from lethe_operator.settings import Settings
 
-# A Job is stopped by Kubernetes after the longest time that a run may take; a vacuum begins no step that late.
-SHARE_OF_A_RUN: Final = 0.8
-LOOK_FOR_A_PLACE_AFTER: Final = timedelta(seconds=15)
+# Kubernetes stops a Job after the maximum duration of a run. A vacuum begins no step after this share of it.
+SHARE_OF_MAX_RUN: Final = 0.8
+PLACE_CHECK_INTERVAL: Final = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
 class VacuumVerdict:
-    """`entries`: what the status of each selecting policy says of this Dataset, by the policy's name; `status`: what that of the
-    Dataset says; `on_time`: its condition about evictBy, None when there is none; `needed`: runs that are not done with."""
+    """The decision about a vacuum, and what statuses show of it."""
 
+    # The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name.
     entries: Mapping[str, Mapping[str, Any]]
+    # `status.vacuum` of the Dataset.
     status: Mapping[str, Any]
+    # None: no vacuum starts now.
     launch: Launch | None = None
+    # The verdict on the newest run; None: there is no run, or the newest is abandoned.
     latest: Verdict | None = None
+    # None: no time at which the decision changes by itself.
     look_again: datetime | None = None
+    # Ids of runs that are not continued.
     abandoned: tuple[str, ...] = ()
+    # The condition EvictionOnTime; None: nothing has an evictBy.
     on_time: Condition | None = None
+    # Ids of runs whose Jobs and documents must be kept.
     needed: frozenset[str] = frozenset()
 
 
 def decide_vacuum(
     dataset: Dataset, world: World, blocker: RunBlocker | None, now: datetime, settings: Settings
 ) -> VacuumVerdict:
-    """Say whether a vacuum is to start. It may run beside runs that commit, but never beside another one of the same table."""
-    found = match(world.policies, dataset.meta.labels)
+    """Decide whether a vacuum starts. It may run beside runs that commit, but never beside another vacuum of the same table."""
+    matched = match(world.policies, dataset.meta.labels)
     runs = tuple(sorted((r for r in world.runs if r.kind is RunKind.VACUUM), key=_age))
     latest = runs[-1] if runs else None
     verdict = judge(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None
-    memory = remembered(dataset.status.get("vacuum") or {}, runs, view)
-    case = VacuumContext(dataset, found.decides, view, runs, memory, now) if view is not None else None
-    deciding = _Deciding(case, world, settings) if case is not None else None
+    history = history_of(dataset.status.get("vacuum") or {}, runs, view)
+    context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
+    decider = _Decider(context, world, settings) if context is not None else None
     if isinstance(verdict, Going):
-        answer = VacuumDecision(RUNNING, Reason.RUNNING, f"{verdict.attempt.job} is under way.")
-    elif blocker is not None or deciding is None:
-        answer = VacuumDecision(
-            LATER, Reason.DATASET_NOT_READY, blocker.message if blocker else "The table is not there yet."
-        )
+        decision = VacuumDecision(Decision.RUNNING, Reason.RUNNING, f"Job {verdict.attempt.job} is running.")
+    elif blocker is not None or decider is None:
+        text = blocker.message if blocker else "The table does not exist yet."
+        decision = VacuumDecision(Decision.LATER, Reason.DATASET_NOT_READY, text)
     elif outside := boundaries.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
-        answer = VacuumDecision(LATER, Reason.OUTSIDE_BOUNDARY, outside)
+        decision = VacuumDecision(Decision.LATER, Reason.OUTSIDE_BOUNDARY, outside)
     elif latest is not None and latest.intent is not None and isinstance(verdict, Fresh | Again):
-        tried = deciding.retry(latest, latest.intent, verdict)
-        answer = tried if tried is not None else replace(deciding.new(), abandoned=(latest.run_id,))
-        verdict = verdict if tried is not None else None
+        retried = decider.retry(latest, latest.intent, verdict)
+        decision = retried if retried is not None else replace(decider.new_run(), abandoned=(latest.run_id,))
+        verdict = verdict if retried is not None else None
     elif isinstance(verdict, GivenUp) and (pause := _pause(verdict, settings)) > now:
-        answer = VacuumDecision(LATER, verdict.reason, verdict.message, look_again=pause)
+        decision = VacuumDecision(Decision.LATER, verdict.reason, verdict.message, look_again=pause)
     else:
-        answer = deciding.new()
-    return _verdict(dataset, found, case, memory, answer, verdict, runs, now)
+        decision = decider.new_run()
+    return _verdict(_Observed(dataset, matched, context, history, runs, now), decision, verdict)
 
 
 @dataclass(frozen=True)
-class _Deciding:
-    case: VacuumContext
+class _Observed:
+    """What is known of a Dataset's vacuums."""
+
+    dataset: Dataset
+    matched: Match
+    context: VacuumContext | None  # None: the table cannot be read
+    history: VacuumHistory
+    runs: tuple[Run, ...]  # oldest first
+    now: datetime
+
+
+@dataclass(frozen=True)
+class _Decider:
+    context: VacuumContext
     world: World
     settings: Settings
 
-    def new(self) -> VacuumDecision:
-        """Whether a run that was not thought of before starts."""
-        wanted = self.case.question()
+    def new_run(self) -> VacuumDecision:
+        """Decide whether a run with a new intent starts."""
+        wanted = self.context.wanted()
         if isinstance(wanted, Later):
-            return VacuumDecision(LATER, wanted.reason, wanted.message, look_again=wanted.look_again)
-        if self.case.is_manual:
+            return VacuumDecision(Decision.LATER, wanted.reason, wanted.message, look_again=wanted.look_again)
+        if self.context.is_manual:
             return self._with_approval(wanted)
-        return self._start(wanted, run_specs.vacuum(self.case.dataset, wanted.key, self.case.spec(wanted)))
+        return self._start(wanted, run_specs.vacuum(self.context.dataset, wanted.key, self.context.spec(wanted)))
 
     def _with_approval(self, due: Due) -> VacuumDecision:
-        case = self.case
-        key = due.key if due.asked else case.next_key(f"{APPROVE}\n{case.approved}")
-        state, again = case.state(due.batch_ids), self._again(key)
-        used = case.is_known(key) and again is None
-        stands = approval(case.dataset, case.memory, state, used, case.now)
-        if isinstance(stands, Approved):
-            run = run_specs.vacuum(case.dataset, key, case.spec(due, approved_plan=stands.digest))
-            approved = replace(due, message=f"{due.message}, and the plan {stands.digest} is approved")
-            return self._start(approved, run.model_copy(update={"attempt": again or 1}))
-        if isinstance(stands, Ask):
-            text = f"{_sentence(due.message)} {request(case.dataset, stands.plan)}"
-            if stands.renewed is not None:
-                text = f"{text} Tombstones have changed since; it is planned anew at {stands.renewed:%H:%MZ}."
+        context = self.context
+        key = due.key if due.requested else context.next_key(f"{APPROVE}\n{context.approved}")
+        state, attempt = context.state(due.batch_ids), self._next_attempt(key)
+        used = context.is_known(key) and attempt is None
+        answer = approval(context.dataset, context.history, state, used, context.now)
+        if isinstance(answer, Approved):
+            run = run_specs.vacuum(context.dataset, key, context.spec(due, approved_plan=answer.digest))
+            approved = replace(due, message=f"{due.message}, and the plan {answer.digest} is approved")
+            return self._start(approved, run.model_copy(update={"attempt": attempt or 1}))
+        if isinstance(answer, AwaitApproval):
+            text = f"{sentence(due.message)} {request(context.dataset, answer.plan)}"
+            at = answer.replan_time
+            if at is not None:
+                text = f"{text} Tombstones have changed since; the operator makes a new plan at {at:%H:%MZ}."
             return VacuumDecision(
-                NEEDS_APPROVAL, Reason.NEEDS_APPROVAL, text, look_again=stands.renewed, due_reason=str(due.reason)
+                Decision.NEEDS_APPROVAL, Reason.NEEDS_APPROVAL, text, look_again=at, due_reason=str(due.reason)
             )
-        plan_key = f"plan\n{case.view.head_id}\n{state}"
-        if case.is_known(plan_key):
-            return VacuumDecision(
-                LATER, Reason.NOTHING_LEFT, f"A plan for snapshot {case.view.head_id} was made already."
-            )
-        planning = replace(due, message=f"{due.message}; it is planned for approval")
-        return self._start(planning, run_specs.vacuum(case.dataset, plan_key, case.spec(due, plan_only=True)))
+        plan_key = f"plan\n{context.view.head_id}\n{state}"
+        if context.is_known(plan_key):
+            text = f"A vacuum of snapshot {context.view.head_id} was already planned."
+            return VacuumDecision(Decision.LATER, Reason.NOTHING_LEFT, text)
+        planning = replace(due, message=f"{due.message}; this run only makes the plan to approve")
+        return self._start(planning, run_specs.vacuum(context.dataset, plan_key, context.spec(due, plan_only=True)))
 
-    def _again(self, key: str) -> int | None:
-        """The number of the next attempt of a run that failed and whose approval was taken back meanwhile, and given again."""
-        run = self.case.run_of(key)
-        verdict = judge(run, self.case.dataset.meta.generation, self.settings) if run is not None else None
-        committed = run is not None and self.case.view.has_committed(run)
+    def _next_attempt(self, key: str) -> int | None:
+        """The number of the next attempt of a failed run whose approval was withdrawn and given again; None: no such run."""
+        run = self.context.run_of(key)
+        verdict = judge(run, self.context.dataset.meta.generation, self.settings) if run is not None else None
+        committed = run is not None and self.context.view.has_committed(run)
         return verdict.number if isinstance(verdict, Again) and not committed else None
 
     def retry(self, run: Run, intent: RunSpec, verdict: Fresh | Again) -> VacuumDecision | None:
-        """What becomes of a run that was started before, under what the policy says now; None: nothing, since it has done
-        something, or is not wanted so any more."""
-        case, spec = self.case, intent.vacuum
-        if spec is None or case.view.has_committed(run) or not self._is_wanted(run, spec):
+        """Decide about a run that was started before, under the current policy. None: it is not continued, because it has
+        committed something or is no longer wanted."""
+        context, spec = self.context, intent.vacuum
+        if spec is None or context.view.has_committed(run) or not self._is_wanted(run, spec):
             return None
-        if isinstance(verdict, Again) and verdict.at > case.now:
+        if isinstance(verdict, Again) and verdict.at > context.now:
             text = f"{verdict.message} Attempt {verdict.number} follows at {verdict.at:%H:%M:%SZ}."
-            return VacuumDecision(DUE, verdict.reason, text, look_again=verdict.at)
+            return VacuumDecision(Decision.DUE, verdict.reason, text, look_again=verdict.at)
         reason = verdict.reason if isinstance(verdict, Again) else Reason.QUEUED
-        urgent = case.deadline is not None and case.deadline.starts_by <= case.now
-        asked = self._was_asked_for(run)
-        due = Due(reason, f"attempt {verdict.number}", "", spec.batch_ids, urgent, asked)
-        renewed = run_specs.vacuum_of(case.dataset, case.spec(due, spec.plan_only, spec.approved_plan))
+        urgent = context.deadline is not None and context.deadline.starts_by <= context.now
+        requested = self._was_requested(run)
+        due = Due(reason, f"attempt {verdict.number}", "", spec.batch_ids, urgent, requested)
+        renewed = run_specs.vacuum_of(context.dataset, context.spec(due, spec.plan_only, spec.approved_plan))
         return self._start(due, intent.model_copy(update={"attempt": verdict.number, "vacuum": renewed}))
 
     def _is_wanted(self, run: Run, spec: VacuumSpec) -> bool:
-        """Whether nobody has changed the policy meanwhile, or taken an approval back, so that it would not be started now."""
-        if spec.approved_plan and spec.approved_plan != self.case.approved:
+        """Whether the run would also start under the current policy and approval."""
+        if spec.approved_plan and spec.approved_plan != self.context.approved:
             return False
-        if self.case.is_manual != (spec.plan_only or bool(spec.approved_plan)):
+        if self.context.is_manual != (spec.plan_only or bool(spec.approved_plan)):
             return False
-        if self._was_asked_for(run):
+        if self._was_requested(run):
             return True
-        return self.case.policy is not None and self.case.has_work
+        return self.context.policy is not None and self.context.has_work
 
-    def _was_asked_for(self, run: Run) -> bool:
-        asked = self.case.dataset.meta.annotations.get(VACUUM_NOW, "")
-        return bool(asked.strip()) and run.run_id in self.case.chain(asked_key(asked))
+    def _was_requested(self, run: Run) -> bool:
+        value = self.context.dataset.meta.annotations.get(VACUUM_NOW, "")
+        return bool(value.strip()) and run.run_id in self.context.chain(request_key(value))
 
-    # --- what may still keep it --------------------------------------------------------------------------------------
+    # --- window and place --------------------------------------------------------------------------------------------
 
     def _start(self, due: Due, run: RunSpec) -> VacuumDecision:
-        """The run, unless the window is closed or others go first."""
-        case, spec = self.case, run.vacuum
+        """Start the run, unless the window is closed or other Datasets go first."""
+        context, spec = self.context, run.vacuum
         assert spec is not None
-        said, reason = _sentence(due.message), str(due.reason)
+        text, reason = sentence(due.message), str(due.reason)
         closes: datetime | None = None
-        if case.rules.window is not None and not due.overrides_window and not spec.plan_only:
-            window = hours(case.rules.window, case.now)
+        if context.rules.window is not None and not due.overrides_window and not spec.plan_only:
+            window = hours(context.rules.window, context.now)
             if isinstance(window, Unusable):
-                return VacuumDecision(DUE, window.reason, f"{said} {window.message}", due_reason=reason)
+                return VacuumDecision(Decision.DUE, window.reason, f"{text} {window.message}", due_reason=reason)
             if window.closes is None:
-                text = f"{said} The window opens at {timestamp(window.opens)}."
                 return VacuumDecision(
-                    DUE, Reason.WINDOW_CLOSED, text, look_again=window.opens, next_time=window.opens, due_reason=reason
+                    Decision.DUE,
+                    Reason.WINDOW_CLOSED,
+                    f"{text} The window opens at {timestamp(window.opens)}.",
+                    look_again=window.opens,
+                    next_time=window.opens,
+                    due_reason=reason,
                 )
             closes = window.closes
-        place = place_of(case.dataset, case.policy, self.world)
+        place = place_of(context.dataset, context.policy, self.world)
         if place is not None:
-            me = WaitingVacuum(case.dataset.meta.name, case.memory.waiting_since or case.now, due.urgent)
-            if others := waits_for(place, me, case.dataset, self.world, case.now):
+            since = context.history.waiting_since or context.now
+            own = WaitingVacuum(context.dataset.meta.name, since, due.urgent)
+            if waiting := waiting_reason(place, own, context.dataset, self.world, context.now):
                 return VacuumDecision(
-                    DUE,
+                    Decision.DUE,
                     Reason.WAITS_FOR_OTHER_VACUUMS,
-                    f"{said} {others}",
-                    look_again=case.now + LOOK_FOR_A_PLACE_AFTER,
-                    waiting_since=me.since,
+                    f"{text} {waiting}",
+                    look_again=context.now + PLACE_CHECK_INTERVAL,
+                    waiting_since=since,
                     due_reason=str(Reason.EVICT_BY_NEAR) if due.urgent else reason,
                 )
-        timed = run.model_copy(update={"vacuum": self._timed(spec, closes)})
-        launch = Launch(timed, case.view.total_bytes, case.dataset.meta.generation, due.message, place=place)
-        return VacuumDecision(DUE, due.reason, said, launch, due_reason=reason)
+        limited = run.model_copy(update={"vacuum": self._with_time_limit(spec, closes)})
+        launch = Launch(limited, context.view.total_bytes, context.dataset.meta.generation, due.message, place=place)
+        return VacuumDecision(Decision.DUE, due.reason, text, launch, due_reason=reason)
 
-    def _timed(self, spec: VacuumSpec, closes: datetime | None) -> VacuumSpec:
-        """With when it has to end."""
-        most = int(self.settings.max_run_seconds * SHARE_OF_A_RUN)
-        seconds = min(self.case.rules.limits.max_run_seconds or most, most)
-        if closes is not None and self.case.clocks_differ:
-            seconds, closes = min(seconds, int((closes - self.case.now).total_seconds())), None
+    def _with_time_limit(self, spec: VacuumSpec, closes: datetime | None) -> VacuumSpec:
+        most = int(self.settings.max_run_seconds * SHARE_OF_MAX_RUN)
+        seconds = min(self.context.rules.limits.max_run_seconds or most, most)
+        if closes is not None and self.context.clocks_differ:
+            seconds, closes = min(seconds, int((closes - self.context.now).total_seconds())), None
         return spec.model_copy(update={"max_seconds": seconds, "stop_by": closes})
 
 
-def _verdict(
-    dataset: Dataset,
-    found: Match,
-    case: VacuumContext | None,
-    memory: VacuumHistory,
-    answer: VacuumDecision,
-    verdict: Verdict | None,
-    runs: tuple[Run, ...],
-    now: datetime,
-) -> VacuumVerdict:
-    due = case.deadline if case is not None else None
-    if case is not None and answer.reason == Reason.BELOW_TRIGGERS and not case.plan_is_current:
-        memory = replace(memory, plan=None)  # nobody is to approve what is neither wanted nor so any more
-    on_time = vacuum_status.on_time(dataset, found.decides, case, answer) if case is not None else None
-    look_again = answer.look_again
-    if due is not None:  # what is said of it changes then
+def _verdict(observed: _Observed, decision: VacuumDecision, latest: Verdict | None) -> VacuumVerdict:
+    dataset, policy, context = observed.dataset, observed.matched.decides, observed.context
+    history, now = observed.history, observed.now
+    if context is not None and decision.reason == Reason.BELOW_TRIGGERS and not context.plan_is_current:
+        history = replace(history, plan=None)  # an outdated plan that no trigger asks for needs no approval
+    look_again = decision.look_again
+    if (
+        context is not None and (due := context.deadline) is not None
+    ):  # the condition EvictionOnTime changes at these times
         look_again = earliest(look_again, *(t for t in (due.starts_by, due.possible_until, due.evict_by) if t > now))
     return VacuumVerdict(
-        entries=vacuum_status.entries(dataset, found, case, memory, answer),
-        status=vacuum_status.status(dataset, found.decides, case, memory, answer, runs),
-        launch=answer.launch,
-        latest=verdict,
+        entries=vacuum_status.entries(dataset, observed.matched, context, history, decision),
+        status=vacuum_status.status(dataset, policy, context, history, decision, observed.runs),
+        launch=decision.launch,
+        latest=latest,
         look_again=look_again,
-        abandoned=answer.abandoned,
-        on_time=on_time,
-        needed=_needed(dataset, case),
+        abandoned=decision.abandoned,
+        on_time=vacuum_status.on_time(dataset, policy, context, decision) if context is not None else None,
+        needed=_needed(dataset, context),
     )
 
 
-def _needed(dataset: Dataset, case: VacuumContext | None) -> frozenset[str]:
-    """As long as an annotation stands, the runs that it led to say that it was heard."""
-    if case is None:
+def _needed(dataset: Dataset, context: VacuumContext | None) -> frozenset[str]:
+    """The runs that an annotation led to, while it is set: they show that the annotation was acted on."""
+    if context is None:
         return frozenset()
-    asked, digest = (dataset.meta.annotations.get(a, "") for a in (VACUUM_NOW, APPROVE))
-    keys = [asked_key(asked)] if asked.strip() else []
+    requested, digest = (dataset.meta.annotations.get(a, "") for a in (VACUUM_NOW, APPROVE))
+    keys = [request_key(requested)] if requested.strip() else []
     keys += [f"{APPROVE}\n{digest.strip()}"] if digest.strip() else []
-    return frozenset(run_id for key in keys for run_id in case.chain(key))
+    return frozenset(run_id for key in keys for run_id in context.chain(key))
 
 
 def _pause(given_up: GivenUp, settings: Settings) -> datetime:
@@ -248,7 +263,3 @@ def _pause(given_up: GivenUp, settings: Settings) -> datetime:
 
 def _age(run: Run) -> tuple[bool, float]:
     return (run.last is None, run.last.created.timestamp() if run.last else 0.0)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

@@ -1,4 +1,4 @@
-"""What is remembered of the vacuums of a table: in `status.vacuum` of its Dataset, so that a restart forgets nothing. Pure."""
+"""The history of a table's vacuums. `status.vacuum` of the Dataset keeps it, so that it survives a restart. Pure."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
@@ -16,38 +16,37 @@ from lethe_operator.decide.vacuum.deadline import UNMEASURED, Measured
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
 
 PLANNED: Final = "Planned"
-# A vacuum that purged nothing is followed by the next one after this pause, then after twice that, and so on: what triggers
-# say may stay true although there is nothing that a vacuum could do about it.
+# The pause after a vacuum that purged nothing; it doubles with each further one. A trigger may keep firing although no vacuum
+# can do anything about it.
 REST_SECONDS: Final = 3600.0
 REST_AT_MOST_SECONDS: Final = 86_400.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that is shown; `state`: what it was made for, see `state_of`; `run`: the Job that made it."""
+    """A plan that the status shows."""
 
     planned: VacuumPlanned
-    state: str
-    run: str
+    state: str  # of the ledger that it was made for, see `state_of`
+    run: str  # name of the Job that made it
     finished: datetime
 
 
 @dataclass(frozen=True)
 class LastRun:
-    """The last vacuum that ended well. `state`: of the ledger when that was seen; `idle`: how many in a row, this one included,
-    purged nothing of the same state; `stopped`: why it left something; `again`: it left something that no commit would show."""
+    """The last vacuum that succeeded."""
 
-    name: str
+    name: str  # of the Job
     run_id: str
     finished: datetime
     message: str
-    state: str
-    idle: int = 0
-    stopped: str = ""
-    again: bool = False
+    state: str  # of the ledger when its end was observed, see `state_of`
+    idle: int = 0  # consecutive vacuums of this state that purged nothing, including this one
+    stopped: str = ""  # why it left work; "": it did not
+    incomplete: bool = False  # it left work that no new commit would reveal
 
     def rests_until(self, state: str) -> datetime | None:
-        """Until when no other one is to start; None: it need not rest."""
+        """Until when no other vacuum starts; None: there is no pause."""
         if not self.idle or self.state != state:
             return None
         pause = min(REST_SECONDS * 2 ** min(self.idle - 1, 10), REST_AT_MOST_SECONDS)
@@ -56,12 +55,10 @@ class LastRun:
 
 @dataclass(frozen=True)
 class VacuumHistory:
-    """`waiting_since`: since when it only waits for a place among the vacuums of its policy."""
-
     measured: Measured = UNMEASURED
-    last: LastRun | None = None
-    plan: Plan | None = None
-    waiting_since: datetime | None = None
+    last: LastRun | None = None  # None: none has succeeded
+    plan: Plan | None = None  # None: no plan is shown
+    waiting_since: datetime | None = None  # since when a due vacuum waits only for a place; None: it does not
 
     def as_status(self) -> dict[str, Any]:
         document: dict[str, Any] = {}
@@ -75,10 +72,10 @@ class VacuumHistory:
 
 
 def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | None = None) -> str:
-    """Names what a vacuum would be about: as long as it is the same, another vacuum, or plan, would hardly find anything else.
+    """A digest of what a vacuum would work on. While it stays the same, another vacuum or plan would hardly differ.
 
     Args:
-        batch_ids: Those that it would be limited to.
+        batch_ids: The batches that the vacuum is limited to; empty: all.
     """
     of = ledger.statistics
     erasures = sorted(e.restatement for e in ledger.unpurged_erasures)
@@ -86,8 +83,8 @@ def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | N
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
-def remembered(status: Mapping[str, Any], runs: Iterable[Run], view: TableView | None) -> VacuumHistory:
-    """What `status.vacuum` says, and the run that has ended since. That is looked at once there is a table to compare with."""
+def history_of(status: Mapping[str, Any], runs: Iterable[Run], view: TableView | None) -> VacuumHistory:
+    """The history of `status.vacuum`, including the run that has ended since. Without a table, that run is added later."""
     known = _of_status(status)
     ended = [(r, a) for r in runs for a in r.attempts if a.state is AttemptState.SUCCEEDED and a.finished is not None]
     if view is None or not ended:
@@ -125,7 +122,7 @@ def _after(known: VacuumHistory, run: Run, attempt: Attempt, view: TableView) ->
 
 
 def _is_another_plan(result: RunResult, spec: VacuumSpec | None) -> bool:
-    """Whether it ended with a plan to approve. One that was approved already would be approved, and planned, without end."""
+    """Whether the run ended with a plan to approve. A plan that is already approved is none: the loop would not end."""
     approved = spec.approved_plan if spec is not None else ""
     return result.outcome == PLANNED and result.plan is not None and result.plan.digest != approved
 
@@ -146,7 +143,7 @@ def _last_as_status(last: LastRun) -> dict[str, Any]:
         document["idleRuns"] = last.idle
     if last.stopped:
         document["stopped"] = last.stopped
-    if last.again:
+    if last.incomplete:
         document["left"] = True
     return document
 

@@ -1,4 +1,4 @@
-"""The status of a VacuumPolicy: its own conditions, and one entry for each Dataset that it selects. Pure."""
+"""The status of a VacuumPolicy: its conditions, and one entry for each Dataset that it selects. Pure."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -7,18 +7,18 @@ from typing import Any, Final
 from lethe.contract.result import LISTED_AT_MOST
 
 from lethe_operator.decide import conditions
+from lethe_operator.decide.actions import Decision
 from lethe_operator.decide.conditions import Condition, timestamp
-from lethe_operator.decide.vacuum.status import DUE, NEEDS_APPROVAL, RUNNING
 from lethe_operator.decide.vacuum.window import Hours, Unusable, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, VacuumPolicySpec
 
-# Of many Datasets those are listed first that somebody may want to know of.
-_RANKS: Final = {NEEDS_APPROVAL: 0, DUE: 1, RUNNING: 2}
+# The status lists a limited number of Datasets: those that may need attention first.
+_RANKS: Final[Mapping[str, int]] = {Decision.NEEDS_APPROVAL: 0, Decision.DUE: 1, Decision.RUNNING: 2}
 
 
 def with_entry(status: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The status with the entry of one Dataset set; what the entry does not know stays."""
+    """The status with the entry of one Dataset replaced. Fields that the new entry cannot know keep their values."""
     entries = {e["name"]: e for e in status.get("datasets") or ()}
     known = entries.get(entry["name"], {})
     kept = {k: v for k, v in known.items() if k == "lastRunTime" or (k == "activeTombstones" and k not in entry)}
@@ -27,7 +27,7 @@ def with_entry(status: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str,
 
 
 def without_others(status: Mapping[str, Any], selected: Collection[str]) -> dict[str, Any]:
-    """The status without entries of Datasets that are gone or no longer selected."""
+    """The status without the entries of Datasets that do not exist or are no longer selected."""
     entries = {e["name"]: e for e in status.get("datasets") or () if e["name"] in selected}
     document = _with_datasets(status, entries)
     document["datasetsCount"] = len(selected)
@@ -35,7 +35,7 @@ def without_others(status: Mapping[str, Any], selected: Collection[str]) -> dict
 
 
 def own(policy: VacuumPolicy, status: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The status with what follows from the policy's spec alone: conditions, and when its window opens next."""
+    """The status with the fields that depend only on the policy's spec: conditions, and when its window opens next."""
     generation = policy.meta.generation
     old = status.get("conditions") or ()
     opens = next_window(policy, now)
@@ -56,13 +56,13 @@ def policy_conditions(policy: VacuumPolicy, now: datetime) -> tuple[Condition, .
 
 
 def next_window(policy: VacuumPolicy, now: datetime) -> datetime | None:
-    """When its window opens next; None: it has none, or it never does."""
+    """When the policy's window opens next; None: it has no window, or the window never opens."""
     window = hours(policy.spec.window, now) if policy.spec.window is not None else None
     return window.opens if isinstance(window, Hours) else None
 
 
 def _due(spec: VacuumPolicySpec) -> str:
-    """In words, what makes one due."""
+    """When a vacuum is due, in words."""
     triggers = spec.triggers
     found = []
     if triggers.active_tombstones is not None:
@@ -71,8 +71,8 @@ def _due(spec: VacuumPolicySpec) -> str:
         found.append(f"when {triggers.tombstoned_rows_percent}% of the rows are hidden")
     if triggers.oldest_tombstone_age_seconds is not None:
         found.append(f"when a tombstone is {triggers.oldest_tombstone_age_seconds} s old")
-    found.append(f"{triggers.evict_by_lead_seconds} s before an evictBy, or earlier if it takes longer")
-    approved = ", and waits to be approved" if spec.is_manual else ""
+    found.append(f"{triggers.evict_by_lead_seconds} s before an evictBy, or earlier if previous vacuums took longer")
+    approved = ". It starts after its plan is approved" if spec.is_manual else ""
     return f"{', '.join(found)}{approved}"
 
 

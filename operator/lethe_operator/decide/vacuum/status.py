@@ -1,17 +1,17 @@
-"""What is told of the decision about a vacuum: to the Dataset, and to each VacuumPolicy that selects it. Pure."""
+"""The decision about a vacuum in the statuses of the Dataset and of each VacuumPolicy that selects it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from lethe_operator.decide.actions import Event, Launch
+from lethe_operator.decide.actions import Decision, Event, Launch
 from lethe_operator.decide.conditions import EVICTION_ON_TIME, FALSE, TRUE, Condition, find, timestamp
 from lethe_operator.decide.erasure.status import overdue
 from lethe_operator.decide.policy_match import Match
 from lethe_operator.decide.runs.failures import failure
 from lethe_operator.decide.runs.history import MESSAGE_AT_MOST, outcome
-from lethe_operator.decide.vacuum.context import VacuumContext, asked_key
+from lethe_operator.decide.vacuum.context import VacuumContext, request_key
 from lethe_operator.decide.vacuum.deadline import Deadline
 from lethe_operator.decide.vacuum.history import VacuumHistory
 from lethe_operator.reasons import Reason
@@ -20,13 +20,9 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Run
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-DUE: Final = "Due"
-LATER: Final = "Later"
-RUNNING: Final = "Running"
-NEEDS_APPROVAL: Final = "NeedsApproval"
-VALUE_AT_MOST: Final = 200
-# What nobody would hear of otherwise: runs that start, end or fail have events of their own.
-_TOLD: Final = frozenset(
+VALUE_AT_MOST: Final = 200  # characters
+# Decisions that get an event. Runs that start, end or fail have their own events.
+_WITH_EVENT: Final = frozenset(
     {
         Reason.INVALID_VACUUM_NOW,
         Reason.INVALID_WINDOW,
@@ -40,64 +36,69 @@ _TOLD: Final = frozenset(
 
 @dataclass(frozen=True)
 class VacuumDecision:
-    """The decision in words, and what comes of it. `next_time`: when that changes by itself, as far as it is shown;
-    `waiting_since`: it only waits for a place; `due_reason`: why one is wanted that does not start."""
+    """The decision with its reason, and what follows from it."""
 
-    decision: str
+    decision: Decision
     reason: str
     message: str
+    # None: no run starts now.
     launch: Launch | None = None
+    # When the decision changes by itself; None: unknown.
     look_again: datetime | None = None
+    # The same time, where the status shows it.
     next_time: datetime | None = None
+    # Since when the vacuum waits only for a place; None: it does not.
     waiting_since: datetime | None = None
+    # Why a vacuum is due, if it does not start for another reason; "": none is due.
     due_reason: str = ""
+    # Ids of runs that are not continued.
     abandoned: tuple[str, ...] = ()
 
 
 def status(
     dataset: Dataset,
     policy: VacuumPolicy | None,
-    case: VacuumContext | None,
-    memory: VacuumHistory,
-    answer: VacuumDecision,
+    context: VacuumContext | None,
+    history: VacuumHistory,
+    decision: VacuumDecision,
     runs: Sequence[Run],
 ) -> dict[str, Any]:
-    """`status.vacuum` of a Dataset. The same as long as nothing changes."""
+    """`status.vacuum` of a Dataset. It must not change while nothing else changes."""
     document: dict[str, Any] = {
-        "decision": answer.decision,
-        "reason": str(answer.reason),
-        "message": answer.message,
-        **memory.as_status(),
+        "decision": decision.decision.value,
+        "reason": str(decision.reason),
+        "message": decision.message,
+        **history.as_status(),
     }
     if policy is not None:
         document["policy"] = policy.meta.name
-    if answer.next_time is not None:
-        document["nextTime"] = timestamp(answer.next_time)
-    if answer.waiting_since is not None:
-        document["waitingSince"] = timestamp(answer.waiting_since)
-    if answer.due_reason:
-        document["dueReason"] = answer.due_reason
-    if case is not None and case.deadline is not None:
+    if decision.next_time is not None:
+        document["nextTime"] = timestamp(decision.next_time)
+    if decision.waiting_since is not None:
+        document["waitingSince"] = timestamp(decision.waiting_since)
+    if decision.due_reason:
+        document["dueReason"] = decision.due_reason
+    if context is not None and context.deadline is not None:
         document["evictBy"] = {
-            "time": timestamp(case.deadline.evict_by),
-            "startsByTime": timestamp(case.deadline.starts_by),
-            "possibleUntilTime": timestamp(case.deadline.possible_until),
+            "time": timestamp(context.deadline.evict_by),
+            "startsByTime": timestamp(context.deadline.starts_by),
+            "possibleUntilTime": timestamp(context.deadline.possible_until),
         }
-    if requested := _requested(dataset, case, runs):
+    if requested := _requested(dataset, context, runs):
         document["requested"] = requested
     return document
 
 
-def _requested(dataset: Dataset, case: VacuumContext | None, runs: Sequence[Run]) -> dict[str, Any]:
-    """What became of the annotation that asks for a vacuum."""
+def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[Run]) -> dict[str, Any]:
+    """The outcome of the vacuum that the annotation requests."""
     value = dataset.meta.annotations.get(VACUUM_NOW, "")
     if not value.strip():
         return {}
-    told: dict[str, Any] = dict((dataset.status.get("vacuum") or {}).get("requested") or {})
-    known = told if told.get("value") == value[:VALUE_AT_MOST] else {}
-    if case is None:
+    before: dict[str, Any] = dict((dataset.status.get("vacuum") or {}).get("requested") or {})
+    known = before if before.get("value") == value[:VALUE_AT_MOST] else {}
+    if context is None:
         return known
-    mine = [r for r in runs if r.run_id in case.chain(asked_key(value)) and r.attempts]
+    mine = [r for r in runs if r.run_id in context.chain(request_key(value)) and r.attempts]
     if not mine:
         return known
     run = mine[-1]
@@ -105,7 +106,7 @@ def _requested(dataset: Dataset, case: VacuumContext | None, runs: Sequence[Run]
     document = {"value": value[:VALUE_AT_MOST], "runId": run.run_id, "name": last.job}
     match last.state:
         case AttemptState.ACTIVE:
-            document["outcome"] = RUNNING
+            document["outcome"] = Decision.RUNNING.value
         case AttemptState.SUCCEEDED:
             document |= {"outcome": last.state.value, "message": outcome(last.result)[:MESSAGE_AT_MOST]}
         case AttemptState.FAILED:
@@ -114,69 +115,69 @@ def _requested(dataset: Dataset, case: VacuumContext | None, runs: Sequence[Run]
 
 
 def entries(
-    dataset: Dataset, found: Match, case: VacuumContext | None, memory: VacuumHistory, answer: VacuumDecision
+    dataset: Dataset, found: Match, context: VacuumContext | None, history: VacuumHistory, decision: VacuumDecision
 ) -> dict[str, dict[str, Any]]:
     """The Dataset's entry in the status of each policy that selects it, by the policy's name."""
 
-    def entry(decision: str, reason: str, message: str) -> dict[str, Any]:
+    def entry(decision: Decision, reason: str, message: str) -> dict[str, Any]:
         document: dict[str, Any] = {
             "name": dataset.meta.name,
-            "decision": decision,
+            "decision": decision.value,
             "reason": str(reason),
             "message": message,
         }
-        if case is not None:
-            document["activeTombstones"] = len(case.view.ledger.tombstones)
+        if context is not None:
+            document["activeTombstones"] = len(context.view.ledger.tombstones)
         return document
 
     if found.decides is None:
         return {}
-    winner, reason, message = found.decides.meta.name, answer.reason, answer.message
+    winner, reason, message = found.decides.meta.name, decision.reason, decision.message
     if found.tied:
         others = ", ".join(p.meta.name for p in found.tied)
-        message = f"{message} Equally specific and younger, so not heard: {others}."
-        if answer.decision == LATER and reason == Reason.BELOW_TRIGGERS:
+        message = f"{message} Ignored, because equally specific and younger: {others}."
+        if decision.decision is Decision.LATER and reason == Reason.BELOW_TRIGGERS:
             reason = Reason.TIE_WON
-    told = {winner: entry(answer.decision, reason, message)}
-    if memory.last is not None:
-        told[winner]["lastRunTime"] = timestamp(memory.last.finished)
-    if answer.next_time is not None:
-        told[winner]["nextTime"] = timestamp(answer.next_time)
-    if memory.plan is not None:
-        planned = memory.plan.planned
-        told[winner] |= {
+    found_entries = {winner: entry(decision.decision, reason, message)}
+    if history.last is not None:
+        found_entries[winner]["lastRunTime"] = timestamp(history.last.finished)
+    if decision.next_time is not None:
+        found_entries[winner]["nextTime"] = timestamp(decision.next_time)
+    if history.plan is not None:
+        planned = history.plan.planned
+        found_entries[winner] |= {
             "plannedBytes": planned.bytes,
             "plannedFiles": planned.files + planned.whole_files,
             "planDigest": planned.digest,
         }
     for policy in found.tied:
-        text = f"VacuumPolicy {winner} is equally specific and older; it decides for this Dataset."
-        told[policy.meta.name] = entry(LATER, Reason.TIE_LOST, text)
+        text = f"VacuumPolicy {winner}, which is equally specific and older, applies to this Dataset."
+        found_entries[policy.meta.name] = entry(Decision.LATER, Reason.TIE_LOST, text)
     for policy in found.outranked:
-        text = f"VacuumPolicy {winner} is more specific; it decides for this Dataset."
-        told[policy.meta.name] = entry(LATER, Reason.LESS_SPECIFIC, text)
-    return told
+        text = f"VacuumPolicy {winner}, which is more specific, applies to this Dataset."
+        found_entries[policy.meta.name] = entry(Decision.LATER, Reason.LESS_SPECIFIC, text)
+    return found_entries
 
 
 def on_time(
-    dataset: Dataset, policy: VacuumPolicy | None, case: VacuumContext, answer: VacuumDecision
+    dataset: Dataset, policy: VacuumPolicy | None, context: VacuumContext, decision: VacuumDecision
 ) -> Condition | None:
-    """Whether bytes will be gone, and seen to be, by the first evictBy, as far as is known: told when it can still be helped.
-    None: nothing has an evictBy."""
-    ledger = case.view.ledger
-    if missed := overdue(ledger, case.now):
+    """The condition EvictionOnTime: whether bytes are expected to be gone, and verified as gone, by the first evictBy. It turns
+    False while there is still time to act. None: nothing has an evictBy."""
+    ledger = context.view.ledger
+    if missed := overdue(ledger, context.now):
         return Condition(EVICTION_ON_TIME, FALSE, Reason.EVICT_BY_MISSED, missed)
-    if case.deadline is not None:
-        return _purged_on_time(dataset, policy, case.deadline, answer, case.now)
-    seen_by = [e.evict_by for e in ledger.open_erasures if e.evict_by is not None]
-    if not seen_by:
+    if context.deadline is not None:
+        return _purged_on_time(dataset, policy, context.deadline, decision, context.now)
+    verify_by = [e.evict_by for e in ledger.open_erasures if e.evict_by is not None]
+    if not verify_by:
         return None
-    text = f"Dataset {dataset.meta.name}: the rows are purged; that the storage has none of them has to be seen by "
-    return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{text}{timestamp(min(seen_by))}.")
+    text = f"Dataset {dataset.meta.name}: the rows are purged. A run must verify by {timestamp(min(verify_by))} that no file"
+    return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{text} in the storage contains them.")
 
 
 def _purged_on_time(
-    dataset: Dataset, policy: VacuumPolicy | None, due: Deadline, answer: VacuumDecision, now: datetime
+    dataset: Dataset, policy: VacuumPolicy | None, due: Deadline, decision: VacuumDecision, now: datetime
 ) -> Condition:
     by = f"Dataset {dataset.meta.name}: bytes must be gone by {timestamp(due.evict_by)}"
 
@@ -184,39 +185,42 @@ def _purged_on_time(
         return Condition(EVICTION_ON_TIME, FALSE, str(reason), f"{by}, {text}")
 
     if policy is None:
-        text = "and no VacuumPolicy selects the Dataset, so that nobody purges them. Create one, or label the Dataset."
+        text = (
+            "but no VacuumPolicy selects the Dataset, so no vacuum purges them. Create a VacuumPolicy, or set the labels that an "
+            "existing one selects."
+        )
         return late(Reason.NO_VACUUM_POLICY, text)
     if due.evict_by <= now:
-        return late(Reason.EVICT_BY_MISSED, f"and they are not, as far as is known. {answer.message}")
-    if answer.decision == NEEDS_APPROVAL and due.starts_by <= now:
-        return late(Reason.NEEDS_APPROVAL, f"and the vacuum waits to be approved. {answer.message}")
-    if answer.decision == RUNNING:
-        return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum is under way.")
+        return late(Reason.EVICT_BY_MISSED, f"but they are not known to be gone. {decision.message}")
+    if decision.decision is Decision.NEEDS_APPROVAL and due.starts_by <= now:
+        return late(Reason.NEEDS_APPROVAL, f"but the vacuum waits for approval. {decision.message}")
+    if decision.decision is Decision.RUNNING:
+        return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum is running.")
     if due.possible_until < now:
         return late(
             Reason.EVICT_BY_INFEASIBLE,
-            f"for which a vacuum had to start by {timestamp(due.possible_until)}: {due.work}. Give the runs more executors, or "
-            "raise spec.limits of the VacuumPolicy.",
+            f"but to finish in time, a vacuum had to start by {timestamp(due.possible_until)}: {due.work}. Increase "
+            "spec.runTemplate.executors of the Dataset, or spec.limits of the VacuumPolicy.",
         )
-    if answer.reason == Reason.DATASET_NOT_READY and due.starts_by <= now:
-        return late(Reason.DATASET_NOT_READY, f"and nothing can be started. {answer.message}")
+    if decision.reason == Reason.DATASET_NOT_READY and due.starts_by <= now:
+        return late(Reason.DATASET_NOT_READY, f"but no vacuum can start. {decision.message}")
     starts = "is due" if due.starts_by <= now else f"starts by {timestamp(due.starts_by)}"
     return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum {starts}.")
 
 
 def events(dataset: Dataset, new: Mapping[str, Any]) -> tuple[Event, ...]:
-    """What has changed of the decision and of whether it is on time."""
-    name, told = dataset.meta.name, []
+    """Events for a changed decision, and for a changed condition EvictionOnTime."""
+    name, found = dataset.meta.name, []
     before, after = dataset.status.get("vacuum") or {}, new.get("vacuum") or {}
     same = all(before.get(k) == after.get(k) for k in ("decision", "reason"))
-    if not same and after.get("reason") in _TOLD:
-        told.append(Event("Dataset", name, after["reason"], f"Vacuum: {after['message']}"))
+    if not same and after.get("reason") in _WITH_EVENT:
+        found.append(Event("Dataset", name, after["reason"], f"Vacuum: {after['message']}"))
     was, now = find(dataset.status, EVICTION_ON_TIME), find(new, EVICTION_ON_TIME)
     if (was.get("status", TRUE), was.get("reason", Reason.ON_TIME)) != (
         now.get("status", TRUE),
         now.get("reason", Reason.ON_TIME),
     ):
         warning = now.get("status") == FALSE
-        text = now.get("message") or "Nothing has an evictBy any more."
-        told.append(Event("Dataset", name, str(now.get("reason", Reason.ON_TIME)), text, warning))
-    return tuple(told)
+        text = now.get("message") or "Nothing in the table has an evictBy any more."
+        found.append(Event("Dataset", name, str(now.get("reason", Reason.ON_TIME)), text, warning))
+    return tuple(found)

@@ -1,7 +1,7 @@
 """When the window of a VacuumPolicy is open. Pure.
 
-The schedule is cron's, told on the clocks of the time zone: an opening that falls into the hour that is skipped in spring comes
-right after it, and of the hour that comes twice in autumn a fixed time counts once. How long the window stays open is real time.
+The schedule is cron's, in local time of the time zone. An opening within the hour that is skipped in spring comes right after
+it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.vacuum_policy import Window
 
 FIELDS: Final = 5
-# Openings that lie closer than the window is long make one long window; this many of them are looked at.
+# Overlapping windows count as one long window; at most this many are joined.
 JOINED_AT_MOST: Final = 50
 
 
 @dataclass(frozen=True)
 class Unusable:
-    """A window that cannot be understood, or that never opens. It keeps a vacuum from starting, as a closed one does."""
+    """A window that is invalid or never opens. Like a closed window, it keeps vacuums from starting."""
 
     reason: Reason
     message: str
@@ -29,18 +29,16 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Hours:
-    """`closes`: when the window that is open now does, None: it is closed; `opens`: when it opens next, after now."""
-
-    closes: datetime | None
-    opens: datetime
+    closes: datetime | None  # when the open window closes; None: it is closed
+    opens: datetime  # when it opens next, after now
 
 
 def hours(window: Window, now: datetime) -> Hours | Unusable:
-    """How the window stands at an aware moment; times in UTC."""
+    """When the window closes and opens next, in UTC. `now` must be an aware time."""
     try:
         zone = ZoneInfo(window.time_zone)
     except (ValueError, OSError, LookupError):
-        text = f"spec.window.timeZone {window.time_zone!r} is no IANA time zone; write one such as Europe/Berlin."
+        text = f"spec.window.timeZone {window.time_zone!r} is not an IANA time zone. Set one such as Europe/Berlin."
         return Unusable(Reason.INVALID_WINDOW, text)
     local, schedule = now.astimezone(zone), window.schedule
     if (wrong := _wrong(schedule, local)) is not None:
@@ -65,26 +63,26 @@ def _wrong(schedule: str, local: datetime) -> Unusable | None:
         CronSim(schedule, local)
         return None
     except CronSimError as e:
-        said = str(e)
-    try:  # a day that there is, but in none of these months
+        error = str(e)
+    try:  # the day exists, but in none of these months
         CronSim(" ".join([*fields[:3], "*", fields[4]]), local)
     except CronSimError:
-        field = said.removeprefix("Bad ")
-        text = f"its {field} cannot be understood. Write five fields as for cron, such as '0 1 * * *'."
+        field = error.removeprefix("Bad ")
+        text = f"its {field} is invalid. Set five cron fields, such as '0 1 * * *'."
         return Unusable(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r}: {text}")
     return _never(schedule)
 
 
 def _never(schedule: str) -> Unusable:
     text = (
-        f"spec.window.schedule {schedule!r} names a day that never comes, so that the window never opens. Only a vacuum that an "
-        "evictBy makes due, or the annotation lethe.dev/vacuum-now, starts. Correct it."
+        f"spec.window.schedule {schedule!r} names a day that does not exist, so the window never opens. Only an evictBy or the "
+        "annotation lethe.dev/vacuum-now starts a vacuum. Correct the schedule."
     )
     return Unusable(Reason.WINDOW_NEVER_OPENS, text)
 
 
 def _opened(schedule: str, local: datetime) -> datetime | None:
-    """When it opened last, as UTC."""
+    """When the window opened last, in UTC; None: never."""
     now = local.astimezone(UTC)
     for before in CronSim(schedule, (now + timedelta(minutes=1)).astimezone(local.tzinfo), reverse=True):
         if (opened := before.astimezone(UTC)) <= now:
@@ -93,7 +91,7 @@ def _opened(schedule: str, local: datetime) -> datetime | None:
 
 
 def _joined(window: Window, local: datetime, closes: datetime) -> datetime:
-    """When a window really closes that opens anew before it does, as far as is worth knowing."""
+    """When a window closes that opens again before it closes, after at most `JOINED_AT_MOST` openings."""
     for _, opens in zip(range(JOINED_AT_MOST), CronSim(window.schedule, local), strict=False):
         if opens.astimezone(UTC) > closes:
             break

@@ -41,7 +41,10 @@ def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
 
     assert (story.told, verdict.launch) == (("NeedsApproval", "NeedsApproval"), None)
     assert "kubectl annotate dataset flights -n ns --overwrite lethe.dev/approve=d1" in story.message
-    assert "rewrite 2 files (1Gi) and drop 0 whole ones and leave 1 files (1Gi) to the next" in story.message
+    assert (
+        "rewrites 2 files (1Gi) and deletes 0 whole files, and leaves 1 files (1Gi) for the next vacuum"
+        in story.message
+    )
     entry = verdict.entries["air"]
     assert (entry["decision"], entry["plannedBytes"], entry["plannedFiles"], entry["planDigest"]) == (
         "NeedsApproval",
@@ -129,7 +132,7 @@ def test_new_tombstones_make_the_plan_anew_but_not_with_each_of_them() -> None:
     story = planned()
     story.commit(MORE)
     story.decide()
-    early = story.told, "planned anew at" in story.message, len(story.launched)
+    early = story.told, "makes a new plan at" in story.message, len(story.launched)
     story.wait(minutes=10)
 
     spec = story.start()

@@ -137,7 +137,7 @@ def test_what_cannot_be_done_by_then_is_told_now() -> None:
     verdict = story.decide()
 
     assert story.on_time == ("False", "EvictByInfeasible")
-    assert "100Ti at 20Mi a second" in verdict.on_time.message  # type: ignore[union-attr]
+    assert "100Ti at 20Mi per second" in verdict.on_time.message  # type: ignore[union-attr]
     assert ("EvictByInfeasible", True) in {(e.reason, e.warning) for e in story.events()}
     assert story.told == ("Due", "EvictByNear")
 
@@ -179,7 +179,9 @@ def test_an_evict_by_that_has_passed_says_so_until_the_bytes_are_gone() -> None:
 
     assert missed == ("False", "EvictByMissed")
     assert verdict.on_time is None
-    assert ("OnTime", "Nothing has an evictBy any more.") in {(e.reason, e.message) for e in story.events()}
+    assert ("OnTime", "Nothing in the table has an evictBy any more.") in {
+        (e.reason, e.message) for e in story.events()
+    }
 
 
 def test_a_run_under_way_is_in_time_until_the_time_is_over() -> None:

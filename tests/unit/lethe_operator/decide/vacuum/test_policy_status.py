@@ -39,7 +39,7 @@ def test_it_says_in_words_what_makes_a_vacuum_due() -> None:
 
     assert said == (
         "A vacuum is due at 4 active tombstones, when 10% of the rows are hidden, when a tombstone is 3600 s old, "
-        "60 s before an evictBy, or earlier if it takes longer, and waits to be approved."
+        "60 s before an evictBy, or earlier if previous vacuums took longer. It starts after its plan is approved."
     )
 
 
@@ -58,9 +58,9 @@ def test_it_says_when_its_window_opens_next() -> None:
 @pytest.mark.parametrize(
     ("window", "reason", "said"),
     [
-        ({"schedule": "0 0 31 2 *"}, "WindowNeverOpens", "a day that never comes"),
-        ({"schedule": "0 25 * * *"}, "InvalidWindow", "its hour cannot be understood"),
-        ({"timeZone": "Berlin"}, "InvalidWindow", "'Berlin' is no IANA time zone; write one such as Europe/Berlin"),
+        ({"schedule": "0 0 31 2 *"}, "WindowNeverOpens", "a day that does not exist"),
+        ({"schedule": "0 25 * * *"}, "InvalidWindow", "its hour is invalid"),
+        ({"timeZone": "Berlin"}, "InvalidWindow", "'Berlin' is not an IANA time zone. Set one such as Europe/Berlin"),
     ],
 )
 def test_a_window_that_does_not_open_stalls_it_and_is_told(window: dict[str, str], reason: str, said: str) -> None:

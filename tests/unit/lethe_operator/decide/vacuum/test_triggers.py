@@ -40,7 +40,7 @@ def test_a_share_that_nobody_knows_makes_nothing_due() -> None:
     story = triggered(hidden(500), tombstonedRowsPercent=1)
 
     assert story.told == ("Later", "BelowTriggers")
-    assert "unknown how much of the rows hidden" in story.message.lower()
+    assert "unknown share of the rows hidden" in story.message.lower()
 
 
 def test_a_share_is_never_more_than_all() -> None:

@@ -108,17 +108,17 @@ def test_a_window_of_one_day_in_four_years_opens() -> None:
 
 
 UNUSABLE = [
-    ("0 0 31 2 *", "UTC", "WindowNeverOpens", "names a day that never comes"),
-    ("0 0 31 4,6 *", "UTC", "WindowNeverOpens", "names a day that never comes"),
+    ("0 0 31 2 *", "UTC", "WindowNeverOpens", "names a day that does not exist"),
+    ("0 0 31 4,6 *", "UTC", "WindowNeverOpens", "names a day that does not exist"),
     ("0 1 * *", "UTC", "InvalidWindow", "has 4 fields, expected 5"),
     ("0 0 1 * * *", "UTC", "InvalidWindow", "has 6 fields, expected 5"),
-    ("61 * * * *", "UTC", "InvalidWindow", "its minute cannot be understood"),
-    ("0 1 * * NEVER", "UTC", "InvalidWindow", "its day-of-week cannot be understood"),
-    ("0 1 32 * *", "UTC", "InvalidWindow", "its day-of-month cannot be understood"),
-    ("0 1 * * *", "Europe/Atlantis", "InvalidWindow", "'Europe/Atlantis' is no IANA time zone"),
-    ("0 1 * * *", "../etc/passwd", "InvalidWindow", "is no IANA time zone"),
-    ("0 1 * * *", "Europe", "InvalidWindow", "is no IANA time zone"),
-    ("0 1 * * *", "CEST", "InvalidWindow", "is no IANA time zone"),
+    ("61 * * * *", "UTC", "InvalidWindow", "its minute is invalid"),
+    ("0 1 * * NEVER", "UTC", "InvalidWindow", "its day-of-week is invalid"),
+    ("0 1 32 * *", "UTC", "InvalidWindow", "its day-of-month is invalid"),
+    ("0 1 * * *", "Europe/Atlantis", "InvalidWindow", "'Europe/Atlantis' is not an IANA time zone"),
+    ("0 1 * * *", "../etc/passwd", "InvalidWindow", "is not an IANA time zone"),
+    ("0 1 * * *", "Europe", "InvalidWindow", "is not an IANA time zone"),
+    ("0 1 * * *", "CEST", "InvalidWindow", "is not an IANA time zone"),
 ]
 
 
