@@ -1,7 +1,7 @@
-"""What a Dataset or a Restatement asks for outside the boundary of its namespace. Pure.
+"""What a Dataset or a Restatement requests outside the boundary of its namespace. Pure.
 
-Nothing outside is read, listed or started: whoever may write a Dataset must not reach with the operator's credentials what their
-own boundary keeps from them.
+The operator reads, lists and starts nothing outside the boundary: authors of Datasets must not use the operator's credentials to
+reach what the boundary denies them.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from lethe_operator.resources.restatement import Restatement
 
 
 def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
-    """The first thing in a Dataset's spec that is outside, as a message; None: nothing is."""
+    """A message about the first field of a Dataset's spec that is outside; None: nothing is."""
     spec, limits = dataset.spec, _of_runs(boundary)
     create = spec.table.create
     wanted = (
@@ -39,12 +39,12 @@ def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
         url = spec.buffer.events.queue_url
         found = outside_prefixes(boundary.queues, "spec.buffer.events.queueUrl", url, "queues")
     found = found or outside_settings(limits, spec.consolidation.mode, spec.deletes, spec.table.adopt, wanted)
-    return _said(dataset, found or next(_sizes(dataset, boundary), None))
+    return _message(dataset, found or next(_sizes(dataset, boundary), None))
 
 
 def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> str | None:
-    """Where a table that is there lies outside."""
-    return _said(dataset, outside_table(_of_runs(boundary), view.location, view.write_paths))
+    """A message if the location of an existing table is outside."""
+    return _message(dataset, outside_table(_of_runs(boundary), view.location, view.write_paths))
 
 
 def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
@@ -59,20 +59,20 @@ def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
 
 
 def of_vacuum(dataset: Dataset, boundary: Boundary) -> str | None:
-    """Whether vacuums of the namespace are outside."""
-    return _said(dataset, outside_operation(_of_runs(boundary), "the vacuum, which is", AllowedOperation.VACUUM))
+    """A message if the boundary does not allow vacuums."""
+    return _message(dataset, outside_operation(_of_runs(boundary), "the vacuum, which is", AllowedOperation.VACUUM))
 
 
 def _of_runs(boundary: Boundary) -> RunBoundary:
     return boundary.of_runs or RunBoundary()
 
 
-def _said(dataset: Dataset, found: Outside | None) -> str | None:
+def _message(dataset: Dataset, found: Outside | None) -> str | None:
     return f"Dataset {dataset.meta.name}: {found.message(dataset.meta.namespace)}" if found is not None else None
 
 
 def _sizes(dataset: Dataset, boundary: Boundary) -> Iterator[Outside]:
-    """Of what the Dataset itself asks for: a default of the chart is cut instead."""
+    """Sizes that the Dataset itself sets above the boundary. Defaults of the chart are reduced instead."""
     wanted = dataset.spec.run_template
     yield from _pod("driver", wanted.driver, boundary.driver)
     yield from _pod("executors", wanted.executors, boundary.executors)

@@ -1,6 +1,6 @@
-"""Whether a Dataset's buffer and table may be touched: not local, no part of a table, nobody else's. Pure.
+"""Whether Lethe may change a Dataset's buffer and table: not local, not part of a table, not claimed by another Dataset. Pure.
 
-A rejected buffer stops every run of the Dataset, and nothing in it is moved or deleted. A run asks again for itself.
+A rejected buffer stops every run of the Dataset, and nothing in it is moved or deleted. Each run checks again.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ Found = tuple[str, str]  # reason, message
 
 
 def rejection(dataset: Dataset, world: World, settings: Settings) -> Found | None:
-    """Why the buffer may not be touched, or None as far as is known."""
+    """Why Lethe may not change the buffer; None: no reason is known."""
     buffer, uri = world.buffer, dataset.spec.buffer.uri
     field = f"Dataset {dataset.meta.name}: spec.buffer.uri"
     known = guards.in_table(field, uri, table_places(dataset, world)) or guards.above_warehouse(
@@ -50,7 +50,7 @@ def owner(dataset: Dataset, world: World, settings: Settings) -> Owner:
 
 
 def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
-    """Where the tables of the other Datasets lie, as far as their statuses say, in the store of this one."""
+    """The locations of the tables of the other Datasets in the same store, as their statuses show them."""
     return tuple(
         str(location)
         for other in _same_store(dataset, world)
@@ -60,7 +60,7 @@ def table_places(dataset: Dataset, world: World) -> tuple[str, ...]:
 
 
 def table_in_another(dataset: Dataset, world: World) -> str | None:
-    """Why the table may not be touched, or None: it and the table of an older Dataset lie in one folder, or one in the other."""
+    """Why Lethe may not change the table: its folders overlap those of an older Dataset's table. None: they do not."""
     places = own_places(dataset, world)
     own = world.table.uuid if isinstance(world.table, TableView) else ""
     for other in _same_store(dataset, world):
@@ -70,20 +70,20 @@ def table_in_another(dataset: Dataset, world: World) -> str | None:
         if inside := next((p for p in places if overlap(p, location)), None):
             return (
                 f"Dataset {dataset.meta.name}: the table {dataset.spec.table.name} keeps files in {inside}, which overlaps "
-                f"{location}, where the table of the older Dataset {other.meta.full_name} lies. Clean-up of one would delete "
-                "files of the other, so no run starts. Move this table to a folder of its own."
+                f"{location}, the location of the table of the older Dataset {other.meta.full_name}. A clean-up of one table "
+                "could delete files of the other, so no run starts. Move this table to its own folder."
             )
     return None
 
 
 def age(dataset: Dataset) -> tuple[str, str]:
-    """What Datasets are put in order by, the oldest first."""
+    """The sort key of Datasets, oldest first."""
     created = dataset.meta.creation_timestamp
     return (created.isoformat() if created else "", dataset.meta.full_name)
 
 
 def own_places(dataset: Dataset, world: World) -> tuple[str, ...]:
-    """Where the files of the Dataset's table lie."""
+    """The folders with the files of the Dataset's table."""
     if isinstance(world.table, TableView):
         return (world.table.location, *world.table.places)
     create = dataset.spec.table.create
@@ -100,7 +100,7 @@ def _same_store(dataset: Dataset, world: World) -> Iterable[Dataset]:
 
 
 def in_same_store(dataset: Dataset, world: World, others: Iterable[Dataset]) -> Iterable[Dataset]:
-    """Other Datasets, without those whose catalog keeps its files in another S3 server."""
+    """The other Datasets without those whose catalog keeps its files on another S3 server."""
     own = world.catalogs.get(dataset.spec.table.catalog)
     for other in others:
         theirs = world.catalogs.get(other.spec.table.catalog)
@@ -109,6 +109,6 @@ def in_same_store(dataset: Dataset, world: World, others: Iterable[Dataset]) -> 
 
 
 def warehouses(dataset: Dataset, world: World) -> tuple[str, ...]:
-    """Where catalogs keep their tables, in the store of this Dataset."""
+    """The warehouses of the catalogs in the same store as this Dataset."""
     own = world.catalogs.get(dataset.spec.table.catalog)
     return tuple(c.warehouse for c in world.catalogs.values() if c.warehouse and (own is None or c.store == own.store))

@@ -1,9 +1,9 @@
 """What a Dataset's author may set on the pods of runs. Pure.
 
-Pods are made with the operator's rights and read the catalogs' credentials, so everything is an allow-list: fields, names of
-environment variables, keys of labels and annotations, Secrets, ConfigMaps, claims, taints, priorities, paths. Whoever may create
-a Dataset must not thereby run code of their own, mount any Secret, borrow any ServiceAccount or leave the sandbox. The CRD's
-schema says the same as far as it can; this also holds when an older CRD is installed.
+Pods are created with the operator's rights and read the catalogs' credentials, so there is an allow-list for everything: fields,
+names of environment variables, keys of labels and annotations, Secrets, ConfigMaps, claims, taints, priorities, paths. The right
+to create a Dataset must not include running one's own code, mounting any Secret, using any ServiceAccount or leaving the sandbox.
+The CRD's schema enforces a part of this; these checks also hold with an older CRD.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,14 +20,14 @@ _VOLUME_FIELDS: Final = frozenset({"name", "emptyDir", "configMap", "secret", "p
 _CONTAINER_FIELDS: Final = frozenset({"name", "env", "volumeMounts"})
 _ENV_SOURCES: Final = frozenset({"secretKeyRef", "configMapKeyRef"})
 _MOUNT_FIELDS: Final = frozenset({"name", "mountPath", "subPath", "readOnly"})
-# A term of podAffinity or podAntiAffinity. Without namespaces and namespaceSelector it concerns pods of its own namespace only;
-# an anti-affinity against all pods would keep every other tenant off the node.
+# A term of podAffinity or podAntiAffinity. Without namespaces and namespaceSelector it selects only pods of its own namespace. An
+# anti-affinity against all pods would keep every other tenant off the node.
 _POD_TERM_FIELDS: Final = frozenset({"labelSelector", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
 _AFFINITY_LISTS: Final = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "preferredDuringSchedulingIgnoredDuringExecution",
 )
-# What Lethe, Spark and Kubernetes set themselves. No list in the chart's values gives these away.
+# Lethe, Spark and Kubernetes set these themselves. No list in the chart's values can allow them.
 _OWN_ENV: Final = (
     "POD_*", "LETHE_*", "SPARK_*", "_SPARK_*", "PYSPARK_*", "PYICEBERG_*", "PYTHON*", "KUBERNETES_*",
 )  # fmt: skip
@@ -40,13 +40,13 @@ _OWN_VOLUMES: Final = frozenset({"run", "catalogs", "tmp", "scratch", "erase", "
 
 @dataclass(frozen=True)
 class _Lists:
-    """The chart's lists, and the Secrets that pods may refer to."""
+    """The chart's lists."""
 
     allowed: PodTemplateAllowed
-    secrets: Collection[str]
+    secrets: Collection[str]  # names of the Secrets that pods may refer to
 
     def names(self, found: Any, field: str, path: str, what: str) -> Iterator[str]:
-        """Whether a list has the name that was found at `path`."""
+        """A violation if the list does not have the name at `path`."""
         patterns: Sequence[str] = getattr(self.allowed, field)
         if not isinstance(found, str) or not matches_any(patterns, found):
             listed = ", ".join(patterns) or "empty"
@@ -61,7 +61,7 @@ class _Lists:
 def violations(
     template: Mapping[str, Any], allowed: PodTemplateAllowed, allowed_secrets: Collection[str]
 ) -> tuple[str, ...]:
-    """What the template may not say, each with the path of its field; empty when all is allowed.
+    """What the template sets and may not, each with the path of its field; empty: all is allowed.
 
     Args:
         template: `spec.runTemplate.podTemplate` as the user wrote it.
@@ -99,7 +99,7 @@ def _key(key: str, lists: _Lists, field: str, what: str) -> Iterator[str]:
 
 
 def _placement(spec: Mapping[str, Any], lists: _Lists) -> Iterator[str]:
-    """Which nodes. What narrows the choice is free; what widens it, or pushes others away, is not."""
+    """Which nodes: fields that narrow the choice are free; those that widen it or push other pods away need the lists."""
     if "priorityClassName" in spec:
         yield from lists.names(spec["priorityClassName"], "priority_classes", "spec.priorityClassName", "PriorityClass")
     if "schedulerName" in spec:

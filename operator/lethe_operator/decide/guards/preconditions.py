@@ -1,24 +1,17 @@
 """What keeps a Dataset's runs from starting. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.contract.run import Deletes
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.uri import overlap
 
-from lethe_operator.decide.guards import (
-    boundaries,
-    lost_ledger,
-    rollback,
-)
-from lethe_operator.decide.guards import (
-    buffer as buffer_guard,
-)
-from lethe_operator.decide.guards import (
-    delete_mode as native_deletes,
-)
+from lethe_operator.decide.guards import boundaries, lost_ledger, rollback
+from lethe_operator.decide.guards import buffer as buffer_guard
 from lethe_operator.decide.guards.buffer import age
 from lethe_operator.decide.guards.pod_template import violations
 from lethe_operator.decide.guards.table_identity import another_table
@@ -27,18 +20,22 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import LostLedger, NoTable, TableView, Unavailable, World
 from lethe_operator.settings import Settings, pod_template_of
 
+# Deletion vectors came with format version 3 and replace the position deletes of version 2. Equality deletes are for tables
+# without deletion vectors.
+FORMAT_VERSIONS: Final[Mapping[Deletes, int]] = {"DeletionVectors": 3, "EqualityDeletes": 2}
+
 
 @dataclass(frozen=True)
 class RunBlocker:
-    """No run starts. `transient`: it may pass by itself; else somebody has to change something."""
+    """No run of the Dataset starts."""
 
     reason: str
     message: str
-    transient: bool
+    transient: bool  # True: it may pass by itself; False: the user must change something
 
 
 def blocker(dataset: Dataset, world: World, settings: Settings) -> RunBlocker | None:
-    """The first thing that keeps every run of this Dataset from starting, None when there is nothing."""
+    """The first reason that keeps every run of this Dataset from starting; None: there is none."""
     unsupported = unsupported_field(dataset)
     if unsupported:
         return RunBlocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
@@ -87,12 +84,12 @@ def _another(dataset: Dataset, world: World) -> RunBlocker | None:
 
 
 def _deletes(dataset: Dataset, table: TableView | NoTable) -> RunBlocker | None:
-    found = native_deletes.mismatch(dataset, table)
+    found = format_mismatch(dataset, table)
     return RunBlocker(Reason.FORMAT_VERSION_MISMATCH, found, transient=False) if found else None
 
 
 def _sharing(dataset: Dataset, world: World) -> RunBlocker | None:
-    """Of Datasets that share a buffer the oldest acts: the retention of one would delete what another has yet to read."""
+    """Only the oldest of the Datasets that share a buffer acts: its retention may delete what the others have not read."""
     uri = dataset.spec.buffer.uri
     others = (*world.neighbours, *buffer_guard.in_same_store(dataset, world, world.elsewhere))
     older = [n for n in others if overlap(n.spec.buffer.uri, uri) and age(n) < age(dataset)]
@@ -103,14 +100,13 @@ def _sharing(dataset: Dataset, world: World) -> RunBlocker | None:
     return RunBlocker(
         Reason.BUFFER_SHARED,
         f"Dataset {dataset.meta.name}: spec.buffer.uri {uri} overlaps the buffer {first.spec.buffer.uri} of the older Dataset "
-        f"{name}, whose retention would delete batches that this one has yet to read. Create a Dataset with a "
-        "buffer of its own.",
+        f"{name}, whose retention could delete batches that this Dataset has not read. Create a Dataset with its own buffer.",
         transient=False,
     )
 
 
 def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | None:
-    """The oldest of the Datasets that read the same queue, unless it is this one. Of two readers each would hear of half."""
+    """The oldest Dataset that reads the same queue; None: it is this one. Two readers would each get only some messages."""
     own = dataset.spec.buffer.events
     same = [n for n in neighbours if own and (e := n.spec.buffer.events) and e.queue_url == own.queue_url]
     first = min((dataset, *same), key=age)
@@ -118,18 +114,18 @@ def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | N
 
 
 def unsupported_field(dataset: Dataset) -> str | None:
-    """A sentence about the first field that asks for what this version cannot do."""
+    """A sentence about the first field whose value this version does not support; None: there is none."""
     spec = dataset.spec
     if spec.consolidation.mode == "Register" and spec.buffer.format != "parquet":
         return (
             f"Dataset {dataset.meta.name}: spec.consolidation.mode Register needs spec.buffer.format parquet, found "
-            f"{spec.buffer.format}. No run is started."
+            f"{spec.buffer.format}. No run starts. Change one of the two fields."
         )
     return None
 
 
 def _definition(dataset: Dataset) -> str | None:
-    """A sentence about the first part of spec.table.create that no table can be made of; its schema is read by the run."""
+    """A sentence about the first invalid field of spec.table.create; None: all are valid. A run checks the schema."""
     create = dataset.spec.table.create
     if create is None:
         return None
@@ -146,8 +142,8 @@ def _without_table(dataset: Dataset) -> RunBlocker | None:
     if spec.table.create is None:
         return RunBlocker(
             Reason.TABLE_NOT_FOUND,
-            f"Dataset {dataset.meta.name}: there is no table {spec.table.name} in the catalog {spec.table.catalog}. "
-            "Create it, or say in spec.table.create how to make it.",
+            f"Dataset {dataset.meta.name}: the table {spec.table.name} does not exist in the catalog {spec.table.catalog}. "
+            "Create it, or set spec.table.create.",
             transient=True,
         )
     location = spec.table.create.properties.get("location")
@@ -161,16 +157,16 @@ def _with_table(dataset: Dataset, view: TableView, world: World) -> RunBlocker |
     if view.holds_batches:
         return RunBlocker(
             Reason.TABLE_HOLDS_BATCHES,
-            f"Dataset {name}: the table {spec.table.name} shows the batches of another table (table property {names.TRACKS}), "
-            "and what is written to it is thrown away. Create a Dataset for a table of its own.",
+            f"Dataset {name}: the table {spec.table.name} lists the batches of another table (table property {names.TRACKS}), "
+            "and Lethe overwrites it. Create a Dataset for another table.",
             transient=False,
         )
     if view.claim is not None and view.claim != dataset.claim:
         return RunBlocker(
             Reason.TABLE_CLAIMED,
             f"Dataset {name}: the table {spec.table.name} belongs to the Dataset {view.claim} (table property "
-            "lethe.dataset). Two Datasets cannot write one table: delete this one, or remove the property when the other "
-            "Dataset is gone for good.",
+            "lethe.dataset). Two Datasets cannot write one table: delete this Dataset, or, if the other one no longer exists, "
+            "remove the property.",
             transient=False,
         )
     other = _another(dataset, world)
@@ -183,7 +179,7 @@ def _with_table(dataset: Dataset, view: TableView, world: World) -> RunBlocker |
         return RunBlocker(
             Reason.BATCH_COLUMN_MISSING,
             f"Dataset {name}: the table {spec.table.name} has no column {spec.batch_column} (spec.batchColumn). Add a "
-            "string column of that name to the table, or create a Dataset that names the right one.",
+            "string column of that name to the table, or create a Dataset with another spec.batchColumn.",
             transient=False,
         )
     if overlap(view.location, spec.buffer.uri):
@@ -191,8 +187,8 @@ def _with_table(dataset: Dataset, view: TableView, world: World) -> RunBlocker |
     if view.claim is None and not view.prepared and not spec.table.adopt:
         return RunBlocker(
             Reason.TABLE_NOT_PREPARED,
-            f"Dataset {name}: the table {spec.table.name} was not made by Lethe and is not sorted by {spec.batch_column} "
-            "with full metrics of that column. Set spec.table.adopt to true to let the first run set both.",
+            f"Dataset {name}: the table {spec.table.name} was not created by Lethe, and it is not sorted by {spec.batch_column} "
+            "with full metrics of that column. Set spec.table.adopt to true; the first run then sets both.",
             transient=False,
         )
     return None
@@ -201,7 +197,29 @@ def _with_table(dataset: Dataset, view: TableView, world: World) -> RunBlocker |
 def _overlapping(dataset: Dataset, location: str) -> RunBlocker:
     return RunBlocker(
         Reason.BUFFER_OVERLAPS_TABLE,
-        f"Dataset {dataset.meta.name}: spec.buffer.uri {dataset.spec.buffer.uri} and the table's location {location} "
-        "contain one another, so that cleaning one would delete from the other. Create a Dataset with another buffer.",
+        f"Dataset {dataset.meta.name}: spec.buffer.uri {dataset.spec.buffer.uri} overlaps the table's location {location}, so "
+        "deleting from one could delete files of the other. Create a Dataset with a buffer outside of the table's location.",
         transient=False,
     )
+
+
+def format_mismatch(dataset: Dataset, table: TableView | NoTable) -> str | None:
+    """Why the table's format version does not support `spec.deletes`, and what to change; None: it does."""
+    spec, create = dataset.spec, dataset.spec.table.create
+    wanted = FORMAT_VERSIONS.get(spec.deletes)
+    if isinstance(table, TableView):
+        found, where = table.format_version, f"the table {spec.table.name} has {table.format_version}"
+        # A format version can be raised, but never lowered.
+        change = f"Set the table property format-version to {wanted}, which cannot be undone, or set"
+    elif create is not None:
+        found, where = create.format_version, f"spec.table.create.formatVersion is {create.format_version}"
+        change = f"Set that to {wanted}, or set"
+    else:
+        return None
+    if wanted is None or found == wanted:
+        return None
+    fitting = [mode for mode, version in FORMAT_VERSIONS.items() if version == found]
+    remedy = f"spec.deletes to {' or '.join([*fitting, 'Ledger'])}."
+    remedy = f"{change} {remedy}" if found < wanted or isinstance(table, NoTable) else f"Set {remedy}"
+    needs = f"spec.deletes {spec.deletes} needs Iceberg format version {wanted}"
+    return f"Dataset {dataset.meta.name}: {needs}, and {where}. {remedy}"

@@ -1,6 +1,6 @@
-"""Whether the replacement and the list that a Restatement names may be read: not local, no part of a table. Pure.
+"""Whether the replacement and the list that a Restatement names may be read: not local, not part of a table. Pure.
 
-The run asks again, and looks for the metadata of tables that the operator does not know.
+The run checks again, and also looks for metadata of tables that the operator does not know.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from lethe_operator.resources.restatement import Restatement
 
 
 def misplaced(restatement: Restatement, dataset: Dataset, world: World) -> tuple[Reason, str] | None:
-    """Reason and message of the first that may not be read, None as far as is known."""
+    """Reason and message about the first URI that may not be read; None: no reason is known."""
     return next(_misplaced(restatement, dataset, world), None)
 
 

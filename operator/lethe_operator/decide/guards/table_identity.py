@@ -1,11 +1,11 @@
-"""Whether the table of a Dataset is still the one that it has seen: it may have been dropped, re-created or renamed. Pure.
+"""Whether a Dataset's table is still the one that the operator saw before, or was dropped, created again or renamed. Pure.
 
-Batches that were erased or taken back may still lie in the buffer. Another table knows nothing of that and would take them in,
-so that nothing goes on with another table unasked.
+Batches that were erased or reverted may still be in the buffer. Another table does not record that and would promote them, so no
+run starts on another table until the user accepts it.
 
-Two things remember the table. The Dataset's status has its UUID. A Restatement's status says that it was committed, and a ledger
-never forgets a request: if the table does not know it, the table is another one. The second one counts while the status says
-nothing of a table, as after the Dataset was created again.
+Two things identify the table. The Dataset's status has its UUID. And a Restatement's status says that it was committed: a ledger
+never forgets a request, so a table without the request is another one. The second counts while the Dataset's status names no
+table, for example after the Dataset was created again.
 """
 
 from collections.abc import Iterable
@@ -25,16 +25,16 @@ _NO_TABLE: Final = "none/"
 
 @dataclass(frozen=True)
 class AnotherTable:
-    """The table is not the one that was seen before."""
+    """The table is not the one that the operator saw before."""
 
     reason: Reason
     message: str
-    # The value of the annotation lethe.dev/accept-head that accepts it. It names the table, so that it accepts no other one.
+    # The value of the annotation lethe.dev/accept-head that accepts the table, and only this table.
     word: str
 
 
 def doubts_restatements(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
-    """Whether it has to be looked at if the table knows the Restatements that have succeeded."""
+    """Whether the operator must check that the table knows the Restatements that have succeeded."""
     match table:
         case TableView():
             return _seen_uuid(dataset) != table.uuid
@@ -47,11 +47,11 @@ def doubts_restatements(dataset: Dataset, table: TableView | NoTable | Unavailab
 def another_table(
     dataset: Dataset, table: TableView | NoTable | Unavailable, restatements: Iterable[Restatement] = ()
 ) -> AnotherTable | None:
-    """How the table differs from the one that was seen, as long as that is not accepted; None if it does not. It counts as
-    accepted once no Restatement says any more that it has succeeded in a table that is not this one.
+    """How the table differs from the one that was seen before; None: it does not, or the user accepted it and no Restatement
+    still shows success in another table.
 
     Args:
-        restatements: Of the Dataset, those included that `doubts_restatements` is about.
+        restatements: Of the Dataset, including those that `doubts_restatements` is about.
     """
     seen = _seen_uuid(dataset)
     if isinstance(table, Unavailable) or (isinstance(table, TableView) and seen == table.uuid):
@@ -60,27 +60,29 @@ def another_table(
     if stranger is None and (seen is None or is_accepted(dataset, table)):
         return None
     before = (
-        f"table {seen}, which was seen before" if seen else f"the table in which Restatement {stranger} was committed"
+        f"table {seen}, which the operator saw before"
+        if seen
+        else f"the table in which Restatement {stranger} was committed"
     )
     return _dropped(dataset, before) if isinstance(table, NoTable) else _replaced(dataset, table, before)
 
 
 def is_accepted(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
-    """Whether the annotation accepts this table, or that there is none."""
+    """Whether the annotation accepts this table, or that no table exists."""
     asked = dataset.meta.annotations.get(ACCEPT_HEAD)
     match table:
         case TableView():
             return asked == table.uuid
         case NoTable():
-            heard = (dataset.status.get("table") or {}).get("acceptedHead") if _seen_uuid(dataset) is None else None
-            return asked is not None and asked in (_word_for_none(dataset), heard) and asked.startswith(_NO_TABLE)
+            before = (dataset.status.get("table") or {}).get("acceptedHead") if _seen_uuid(dataset) is None else None
+            return asked is not None and asked in (_word_for_none(dataset), before) and asked.startswith(_NO_TABLE)
         case Unavailable():
             return False
 
 
 def forgets_restatements(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
-    """Whether Restatements that have succeeded, and that the table does not know, are not true of this table. A table that is
-    gone may come back: that is accepted first."""
+    """Whether Restatements that have succeeded and that the table does not know count as rolled back. A missing table may come
+    back, so its absence must be accepted first."""
     if not doubts_restatements(dataset, table):
         return False
     return is_accepted(dataset, table) or (isinstance(table, TableView) and _seen_uuid(dataset) is not None)
@@ -100,9 +102,9 @@ def _replaced(dataset: Dataset, view: TableView, before: str) -> AnotherTable:
     name = dataset.spec.table.name
     return AnotherTable(
         Reason.TABLE_REPLACED,
-        f"Dataset {dataset.meta.name}: {name} is table {view.uuid}, not {before}. It was dropped and created again, or renamed. "
-        "No run is started and nothing is deleted from the buffer: this table does not know which batches were erased or taken "
-        f"back. {_choices(dataset, view.uuid)}",
+        f"Dataset {dataset.meta.name}: {name} is table {view.uuid}, not {before}. The table was dropped and created again, or "
+        "renamed. No run starts and nothing is deleted from the buffer, because this table does not record which batches were "
+        f"erased or reverted. {_choices(dataset, view.uuid)}",
         view.uuid,
     )
 
@@ -112,8 +114,8 @@ def _dropped(dataset: Dataset, before: str) -> AnotherTable:
     return AnotherTable(
         Reason.TABLE_DROPPED,
         f"Dataset {dataset.meta.name}: {before}, is no longer in catalog {dataset.spec.table.catalog} under the name "
-        f"{dataset.spec.table.name}. It was dropped or renamed. No table is created in its place: a new one would not know which "
-        f"batches were erased or taken back. {_choices(dataset, word)}",
+        f"{dataset.spec.table.name}. The table was dropped or renamed. The operator creates no new table, because it would not "
+        f"record which batches were erased or reverted. {_choices(dataset, word)}",
         word,
     )
 
@@ -121,10 +123,10 @@ def _dropped(dataset: Dataset, before: str) -> AnotherTable:
 def _choices(dataset: Dataset, word: str) -> str:
     meta = dataset.meta
     return (
-        "Either bring that table back under this name, or continue without it by kubectl annotate datasets.lethe.dev "
-        f"{meta.name} -n {meta.namespace} --overwrite {ACCEPT_HEAD}={word} (every batch of the buffer is then promoted, "
-        "also those that were erased or taken back in the other table: remove them from the buffer first; Restatements that were "
-        "committed to the other table say RolledBack)."
+        "Either restore that table under this name, or continue without it: kubectl annotate datasets.lethe.dev "
+        f"{meta.name} -n {meta.namespace} --overwrite {ACCEPT_HEAD}={word} (all batches in the buffer are then promoted, "
+        "including those that were erased or reverted in the other table: remove them from the buffer first; Restatements that "
+        "were committed to the other table get RolledBack)."
     )
 
 

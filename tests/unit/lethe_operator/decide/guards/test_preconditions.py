@@ -131,7 +131,7 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
         (
             "DeletionVectors",
             a_table(format_version=2),
-            "the table air.flights has 2. Set the table property format-version to 3, which cannot be taken back, or set "
+            "the table air.flights has 2. Set the table property format-version to 3, which cannot be undone, or set "
             "spec.deletes to EqualityDeletes or Ledger.",
         ),
         (
@@ -142,7 +142,7 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
         (
             "EqualityDeletes",
             a_table(format_version=1),
-            "the table air.flights has 1. Set the table property format-version to 2, which cannot be taken back, or set "
+            "the table air.flights has 1. Set the table property format-version to 2, which cannot be undone, or set "
             "spec.deletes to Ledger.",
         ),
         (
