@@ -266,7 +266,7 @@ def _commit_ended(world: World) -> datetime | None:
 
 def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> ConsolidationDecision | None:
     """The decision about consolidation in words; one that would start also says when others go first."""
-    outcome, launch = consolidation.outcome, consolidation.launch
+    outcome, launch = consolidation.decision, consolidation.launch
     if (
         outcome is None
         or launch is None

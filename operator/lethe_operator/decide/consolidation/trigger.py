@@ -1,4 +1,4 @@
-"""When buffered batches are moved into the table, and which. Pure."""
+"""When buffered batches are moved into the table, and which ones. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.run import RunKind, RunSpec
 from lethe.ledger.ledger import EMPTY, Ledger
 
-from lethe_operator.decide.actions import Launch
+from lethe_operator.decide.actions import Decision, Launch
 from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement.row_search_gate import waits_for_batches
@@ -23,23 +23,19 @@ from lethe_operator.resources.quantity import written
 from lethe_operator.settings import Settings
 
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
-DUE: Final = "Due"
-LATER: Final = "Later"
-RUNNING: Final = "Running"
 
 
 @dataclass(frozen=True)
 class ConsolidationDecision:
-    """The decision in words: Due, Later or Running. `next_time`: when that changes by itself, as far as is known. The same
-    as long as nothing changes, since it is part of the status."""
+    """The decision with its reason, for `status.consolidation`. It must not change while nothing else changes."""
 
-    decision: str
+    decision: Decision
     reason: str
     message: str
-    next_time: datetime | None = None
+    next_time: datetime | None = None  # when the decision changes by itself; None: unknown
 
     def as_status(self) -> dict[str, Any]:
-        document = {"decision": self.decision, "reason": str(self.reason), "message": self.message}
+        document = {"decision": self.decision.value, "reason": str(self.reason), "message": self.message}
         if self.next_time is not None:
             document["nextTime"] = timestamp(self.next_time)
         return document
@@ -47,15 +43,18 @@ class ConsolidationDecision:
 
 @dataclass(frozen=True)
 class ConsolidationVerdict:
-    """`launch` may start when no other run commits; `latest` is how the newest run stands, for the Dataset's conditions;
-    `abandoned`: run ids whose stored intent nobody needs any more; `outcome`: all that in words."""
-
+    # Starts when no other run commits; None: no run is due.
     launch: Launch | None = None
+    # The verdict on the newest run, for the Dataset's conditions; None: there is no run, or it is abandoned.
     latest: Verdict | None = None
+    # The newest run; None: there is none, or it is abandoned.
     latest_run: Run | None = None
+    # None: no time at which the decision changes by itself.
     look_again: datetime | None = None
+    # Ids of runs that are not continued.
     abandoned: tuple[str, ...] = ()
-    outcome: ConsolidationDecision | None = None
+    # None: of a re-anchoring run, which the status does not show.
+    decision: ConsolidationDecision | None = None
 
 
 def ledger_of(world: World) -> Ledger:
@@ -63,32 +62,34 @@ def ledger_of(world: World) -> Ledger:
 
 
 def triggered(buffer: BufferDigest, spec: ConsolidationSpec, now: datetime) -> ConsolidationDecision:
-    """Whether a run is due by what waits: batches, bytes or age."""
+    """Whether a run is due, by number, bytes or age of the waiting batches."""
     count, size = buffer.batches, buffer.bytes
     if not count:
-        return ConsolidationDecision(LATER, Reason.NOTHING_WAITS, "No batch waits.")
+        return ConsolidationDecision(Decision.LATER, Reason.NOTHING_WAITS, "No batch waits.")
     if not buffer.oldest:
         return ConsolidationDecision(
-            LATER, Reason.BUFFER_BEING_LISTED, f"{count} batches wait; the next listing tells which go first."
+            Decision.LATER,
+            Reason.BUFFER_BEING_LISTED,
+            f"{count} batches wait. The next listing finds the oldest of them.",
         )
     since = buffer.oldest[0].oldest_time
     ripe = since + timedelta(seconds=spec.max_age_seconds)
     if count >= spec.min_batches:
         return ConsolidationDecision(
-            DUE, Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}."
+            Decision.DUE, Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}."
         )
     if size >= spec.min_bytes:
         text = f"{written(size)} wait, minBytes is {written(spec.min_bytes)}."
-        return ConsolidationDecision(DUE, Reason.ENOUGH_BYTES, text)
+        return ConsolidationDecision(Decision.DUE, Reason.ENOUGH_BYTES, text)
     if ripe <= now:
-        text = f"The oldest batch waits since {timestamp(since)}, maxAgeSeconds is {spec.max_age_seconds}."
-        return ConsolidationDecision(DUE, Reason.OLD_ENOUGH, text)
+        text = f"The oldest batch has waited since {timestamp(since)}, maxAgeSeconds is {spec.max_age_seconds}."
+        return ConsolidationDecision(Decision.DUE, Reason.OLD_ENOUGH, text)
     text = f"{count} of {spec.min_batches} batches, {written(size)} of {written(spec.min_bytes)}; due by age at "
-    return ConsolidationDecision(LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
+    return ConsolidationDecision(Decision.LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
 
 
 def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSpec) -> tuple[WaitingBatch, ...]:
-    """The oldest ones within the limits of one run; a single larger one is taken alone."""
+    """The oldest batches within the limits of one run, and at least one."""
     taken: list[WaitingBatch] = []
     size = 0
     for batch in oldest[: spec.max_batches_per_run]:
@@ -102,18 +103,18 @@ def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSpec) -> tuple[Wai
 def decide_consolidation(
     dataset: Dataset, world: World, held: RunBlocker | None, now: datetime, settings: Settings
 ) -> ConsolidationVerdict:
-    """Say which consolidation is to start, or when to look again.
+    """Decide which consolidation starts, or when to look again.
 
-    A stored intent goes before a new one: whatever its last attempt staged or committed is found again by its run id.
+    A stored intent goes before a new one: its run id identifies what its last attempt staged or committed.
 
     Args:
-        held: What keeps any run from starting; then it is only said.
+        held: What keeps every run from starting; the verdict then only shows it. None: nothing.
     """
     verdict = _verdict(dataset, world, now, settings)
     if held is None or isinstance(verdict.latest, Going):
         return verdict
-    text = "Nothing is started; the conditions Ready and Paused say why."
-    return replace(verdict, outcome=ConsolidationDecision(LATER, Reason.DATASET_NOT_READY, text))
+    text = "No run starts: see the conditions Ready and Paused."
+    return replace(verdict, decision=ConsolidationDecision(Decision.LATER, Reason.DATASET_NOT_READY, text))
 
 
 def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) -> ConsolidationVerdict:
@@ -121,103 +122,115 @@ def _verdict(dataset: Dataset, world: World, now: datetime, settings: Settings) 
     spec = dataset.spec.consolidation
     runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION), key=age)
     latest = runs[-1] if runs else None
-    stands = judge(latest, generation, settings) if latest else None
-    if isinstance(stands, Going):
-        outcome = ConsolidationDecision(RUNNING, Reason.RUNNING, f"{stands.attempt.job} is under way.")
-        return ConsolidationVerdict(None, stands, latest, outcome=outcome)
+    latest_verdict = judge(latest, generation, settings) if latest else None
+    if isinstance(latest_verdict, Going):
+        decision = ConsolidationDecision(
+            Decision.RUNNING, Reason.RUNNING, f"Run {latest_verdict.attempt.job} is active."
+        )
+        return ConsolidationVerdict(None, latest_verdict, latest, decision=decision)
     if not isinstance(world.buffer, BufferDigest):
-        return ConsolidationVerdict(None, stands, latest, outcome=_unlisted(world.buffer))
-    if latest is not None and isinstance(stands, Fresh | Again):
-        unfinished = _unfinished(dataset, world.buffer, latest, stands, ledger_of(world), now)
+        return ConsolidationVerdict(None, latest_verdict, latest, decision=_unlisted(world.buffer))
+    if latest is not None and isinstance(latest_verdict, Fresh | Again):
+        unfinished = _unfinished(dataset, world.buffer, latest, latest_verdict, ledger_of(world), now)
         if unfinished is not None:
             return unfinished
         abandoned: tuple[str, ...] = (latest.run_id,)
-        latest, stands = None, None
+        latest, latest_verdict = None, None
     else:
         abandoned = ()
-    outcome = triggered(world.buffer, spec, now)
-    if outcome.decision != DUE and waits_for_batches(world):
-        text = "A Restatement that finds rows by their values waits for batches that came before it."
-        outcome = ConsolidationDecision(DUE, Reason.WAITS_FOR_BATCHES, text)
+    decision = triggered(world.buffer, spec, now)
+    if decision.decision is not Decision.DUE and waits_for_batches(world):
+        text = "A Restatement that finds rows by their values waits for batches that arrived before it."
+        decision = ConsolidationDecision(Decision.DUE, Reason.WAITS_FOR_BATCHES, text)
     if spec.suspend:
-        outcome = _suspended(outcome.message)
-    if outcome.decision != DUE:
-        return ConsolidationVerdict(None, stands, latest, outcome.next_time, abandoned, outcome)
+        decision = _suspended(decision.message)
+    if decision.decision is not Decision.DUE:
+        return ConsolidationVerdict(None, latest_verdict, latest, decision.next_time, abandoned, decision)
     batches = chosen(world.buffer.oldest, spec)
     run = run_specs.consolidation(dataset, batches, world.events.writes if world.events else None)
-    not_before = pause(runs, run.run_id, stands, settings)
+    not_before = pause(runs, run.run_id, latest_verdict, settings)
     if not_before is None or not_before > now:
-        outcome = _paused(stands, not_before)
-        return ConsolidationVerdict(None, stands, latest, not_before, abandoned, outcome)
+        decision = _paused(latest_verdict, not_before)
+        return ConsolidationVerdict(None, latest_verdict, latest, not_before, abandoned, decision)
     earlier = next((r for r in runs if r.run_id == run.run_id), None)
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
     launch = Launch(
         run.model_copy(update={"attempt": number}),
         bytes=_read_bytes(run, sum(b.bytes for b in batches)),
         generation=generation,
-        why=f"{len(batches)} batches. {outcome.message.removesuffix('.')}",
+        why=f"{len(batches)} batches. {decision.message.removesuffix('.')}",
     )
-    return ConsolidationVerdict(launch, stands, latest, None, abandoned, outcome)
+    return ConsolidationVerdict(launch, latest_verdict, latest, None, abandoned, decision)
 
 
 def _unlisted(buffer: NotListed | Unavailable) -> ConsolidationDecision:
     if isinstance(buffer, Unavailable):
-        return ConsolidationDecision(LATER, buffer.reason, "The buffer cannot be listed; the condition Ready says why.")
-    return ConsolidationDecision(LATER, Reason.BUFFER_BEING_LISTED, "The buffer is being listed for the first time.")
+        return ConsolidationDecision(
+            Decision.LATER, buffer.reason, "The buffer cannot be listed: see the condition Ready."
+        )
+    return ConsolidationDecision(
+        Decision.LATER, Reason.BUFFER_BEING_LISTED, "Waiting for the first listing of the buffer to finish."
+    )
 
 
 def _suspended(message: str) -> ConsolidationDecision:
-    return ConsolidationDecision(LATER, Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
+    return ConsolidationDecision(Decision.LATER, Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
 
 
-def _paused(stands: Verdict | None, not_before: datetime | None) -> ConsolidationDecision:
-    if not isinstance(stands, GivenUp):
-        text = "The last run ended without settling these batches; they are tried again after a pause."
-        return ConsolidationDecision(LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
+def _paused(latest_verdict: Verdict | None, not_before: datetime | None) -> ConsolidationDecision:
+    if not isinstance(latest_verdict, GivenUp):
+        text = "The last run ended without promoting or refusing these batches. They are retried after a pause."
+        return ConsolidationDecision(Decision.LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
     if not_before is None:
-        text = "The run over these batches failed for good; it is tried again when the Dataset or its batches change."
+        text = "The run for these batches failed permanently. It is retried when the Dataset or its batches change."
     else:
-        text = "The last run failed for good; other batches are tried after a pause."
-    return ConsolidationDecision(LATER, stands.reason, text, not_before)
+        text = "The last run failed permanently. A run for other batches starts after a pause."
+    return ConsolidationDecision(Decision.LATER, latest_verdict.reason, text, not_before)
 
 
 def _unfinished(
-    dataset: Dataset, buffer: BufferDigest, run: Run, stands: Fresh | Again, ledger: Ledger, now: datetime
+    dataset: Dataset, buffer: BufferDigest, run: Run, latest_verdict: Fresh | Again, ledger: Ledger, now: datetime
 ) -> ConsolidationVerdict | None:
-    """The stored intent goes on, or None when there is nothing left of it to do."""
+    """Continue the run of the stored intent; None: all its batches are settled."""
     intent = run.intent
     if intent is None or intent.consolidation is None:
         return None
     left = {i for i in intent.consolidation.batch_ids if not _settled(ledger, i, run.run_id)}
     if not left:
         return None
-    reason, text = (stands.reason, stands.message) if isinstance(stands, Again) else (Reason.QUEUED, "")
-    at = stands.at if isinstance(stands, Again) else now
+    reason, text = (
+        (latest_verdict.reason, latest_verdict.message) if isinstance(latest_verdict, Again) else (Reason.QUEUED, "")
+    )
+    at = latest_verdict.at if isinstance(latest_verdict, Again) else now
     if dataset.spec.consolidation.suspend:
-        outcome = _suspended(f"A run over {len(left)} batches is not done yet.")
-        return ConsolidationVerdict(None, stands, run, at if at > now else None, outcome=outcome)
+        decision = _suspended(f"A run for {len(left)} batches has not ended.")
+        return ConsolidationVerdict(None, latest_verdict, run, at if at > now else None, decision=decision)
     if at > now:
-        outcome = ConsolidationDecision(DUE, reason, f"{text} Attempt {stands.number} follows at {timestamp(at)}.", at)
-        return ConsolidationVerdict(None, stands, run, at, outcome=outcome)
+        decision = ConsolidationDecision(
+            Decision.DUE, reason, f"{text} Attempt {latest_verdict.number} follows at {timestamp(at)}.", at
+        )
+        return ConsolidationVerdict(None, latest_verdict, run, at, decision=decision)
     launch = Launch(
-        intent.model_copy(update={"attempt": stands.number}),
+        intent.model_copy(update={"attempt": latest_verdict.number}),
         bytes=_read_bytes(intent, _bytes_of(left, buffer)),
         generation=dataset.meta.generation,
-        why=f"attempt {stands.number} over {len(left)} batches",
+        why=f"attempt {latest_verdict.number} for {len(left)} batches",
     )
-    outcome = ConsolidationDecision(DUE, reason, f"Attempt {stands.number} over {len(left)} batches is being started.")
-    return ConsolidationVerdict(launch, stands, run, outcome=outcome)
+    decision = ConsolidationDecision(
+        Decision.DUE, reason, f"Attempt {latest_verdict.number} for {len(left)} batches starts."
+    )
+    return ConsolidationVerdict(launch, latest_verdict, run, decision=decision)
 
 
 def _bytes_of(batch_ids: Collection[str], buffer: BufferDigest) -> int:
-    """For a run's size; those that are not among the oldest count as the average of what waits."""
+    """The bytes of these batches. Those that are not among the oldest count with the average of all waiting batches."""
     known = {b.id: b.bytes for b in buffer.oldest}
     average = buffer.bytes // buffer.batches if buffer.batches else 0
     return sum(known.get(i, average) for i in batch_ids)
 
 
 def _read_bytes(run: RunSpec, waiting: int) -> int:
-    """What a run reads of so many bytes, by which it is sized: of files that it registers, next to nothing."""
+    """How much a run for `waiting` bytes reads, for its size. It does not read files that it registers."""
     registers = run.consolidation is not None and run.consolidation.mode == "Register"
     return 0 if registers else waiting
 
@@ -227,20 +240,22 @@ def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:
     return known is not None and (known.blocks_promotion or known.run == run_id)
 
 
-def pause(runs: Sequence[Run], run_id: str, stands: Verdict | None, settings: Settings) -> datetime | None:
-    """From when on a new intent may start: at once, but for what failed for good or ended without settling its batches.
-    None: not before something changes."""
+def pause(runs: Sequence[Run], run_id: str, latest_verdict: Verdict | None, settings: Settings) -> datetime | None:
+    """When a new intent may start: at once, unless a run of it failed permanently or ended without settling its batches. None: not
+    before something changes."""
     same = next((r for r in runs if r.run_id == run_id), None)
-    if isinstance(stands, GivenUp):
-        if stands.attempt.run_id == run_id:
+    if isinstance(latest_verdict, GivenUp):
+        if latest_verdict.attempt.run_id == run_id:
             return None
-        return (stands.attempt.finished or stands.attempt.created) + timedelta(seconds=settings.retry.max_seconds)
-    if same is not None and isinstance(stands, Ended) and stands.attempt.run_id == run_id:
-        ended = stands.attempt.finished or stands.attempt.created
-        return ended + timedelta(seconds=back_off_seconds(stands.attempt.number, settings.retry))
+        return (latest_verdict.attempt.finished or latest_verdict.attempt.created) + timedelta(
+            seconds=settings.retry.max_seconds
+        )
+    if same is not None and isinstance(latest_verdict, Ended) and latest_verdict.attempt.run_id == run_id:
+        ended = latest_verdict.attempt.finished or latest_verdict.attempt.created
+        return ended + timedelta(seconds=back_off_seconds(latest_verdict.attempt.number, settings.retry))
     return _BEGINNING
 
 
 def age(run: Run) -> tuple[bool, datetime]:
-    """By the last attempt; an intent without one is the newest, since it is stored just before its Job."""
+    """The sort key of runs: the time of the last attempt. An intent without attempts is the newest."""
     return (run.last is None, run.last.created if run.last else _BEGINNING)

@@ -46,8 +46,8 @@ def launched(verdict: ConsolidationVerdict) -> tuple[tuple[str, ...], int]:
 
 
 def said(verdict: ConsolidationVerdict) -> tuple[str, str, str, datetime | None]:
-    assert verdict.outcome is not None
-    return verdict.outcome.decision, str(verdict.outcome.reason), verdict.outcome.message, verdict.outcome.next_time
+    assert verdict.decision is not None
+    return verdict.decision.decision, str(verdict.decision.reason), verdict.decision.message, verdict.decision.next_time
 
 
 def failed(number: int = 1, **changes: Any) -> Attempt:
