@@ -1,4 +1,4 @@
-"""Facts -> conditions in the sense of kstatus, transition times kept. Pure."""
+"""Conditions as kstatus defines them, with their transition times. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PAUSED: Final = "Paused"
 EVENTS_READY: Final = "EventsReady"
 EVICTION_ON_TIME: Final = "EvictionOnTime"
 
-MESSAGE_AT_MOST: Final = 2000  # characters; conditions are for people
+MESSAGE_AT_MOST: Final = 2000  # characters
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ def timestamp(time: datetime) -> str:
 
 
 def parsed_time(text: Any) -> datetime | None:
-    """A time as a status holds it; None for none."""
+    """A time of a status; None: it is not set."""
     return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
 
 
 def as_status(
     old: Iterable[Mapping[str, Any]], new: Sequence[Condition], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """The conditions as the status holds them; `lastTransitionTime` moves only when a condition's status changes."""
+    """The conditions of the status. `lastTransitionTime` changes only with a condition's status."""
     before = {str(c.get("type")): c for c in old}
     result: list[dict[str, Any]] = []
     for c in new:
@@ -62,12 +62,12 @@ def as_status(
 
 
 def find(status: Mapping[str, Any], condition_type: str) -> Mapping[str, Any]:
-    """One condition of a status, an empty mapping when it is not there."""
+    """One condition of a status; empty if it is not set."""
     return next((c for c in status.get("conditions") or () if c.get("type") == condition_type), {})
 
 
 def healthy(reason: str, message: str) -> tuple[Condition, ...]:
-    """Ready, and nothing to wait for."""
+    """Ready; nothing is in progress."""
     return (
         Condition(READY, TRUE, reason, message),
         Condition(RECONCILING, FALSE, reason),
@@ -76,7 +76,7 @@ def healthy(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def waiting(reason: str, message: str) -> tuple[Condition, ...]:
-    """Not ready, and it will go on by itself."""
+    """Not ready; it continues without a change by the user."""
     return (
         Condition(READY, FALSE, reason, message),
         Condition(RECONCILING, TRUE, reason, message),
@@ -85,7 +85,7 @@ def waiting(reason: str, message: str) -> tuple[Condition, ...]:
 
 
 def stalled(reason: str, message: str) -> tuple[Condition, ...]:
-    """Not ready, and somebody has to change something."""
+    """Not ready; the user must change something."""
     return (
         Condition(READY, FALSE, reason, message),
         Condition(RECONCILING, FALSE, reason),

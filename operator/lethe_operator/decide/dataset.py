@@ -1,8 +1,8 @@
-"""One mind per table: asks the modules beside it and settles conflicts between their answers. Pure.
+"""Decides everything about one Dataset: combines the decisions of the subjects and resolves conflicts between them. Pure.
 
-Runs of one Dataset that write data and commit never overlap, and between two commits other writers of the table get a turn;
-Restatements go before consolidation, but not twice before the same batches; a vacuum may run beside either, and so may the
-committer, which changes metadata alone.
+- Runs of one Dataset that write data and commit never overlap. After a commit, other writers of the table get time to commit.
+- Restatements go before consolidation, but not twice before the same batches.
+- A vacuum, and the committer, which changes only metadata, may run at the same time as either.
 """
 
 from collections import Counter
@@ -43,6 +43,7 @@ from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp
 from lethe_operator.decide.vacuum import status as vacuum_status
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, LostLedger, Run, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
@@ -62,28 +63,53 @@ def is_committing(run: Run) -> bool:
 
 @dataclass(frozen=True)
 class _Turns:
-    """Which runs start now. `paused_until`: what would commit waits so long, since another run has just ended."""
+    """Which runs start now."""
 
     launches: tuple[Launch, ...]
+    # When to decide again; None: when something changes.
     look_again: datetime | None
+    # Until then no run that commits starts, because one has just ended; None: there is no pause.
     paused_until: datetime | None = None
 
 
+@dataclass(frozen=True)
+class _Group:
+    """A queue of Restatements."""
+
+    queue: Queue
+    # The run of its first group; None: none is ready.
+    launch: Launch | None
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    """The decision of each subject, before conflicts are resolved."""
+
+    consolidation: ConsolidationVerdict
+    reanchor: ConsolidationVerdict
+    vacuum: VacuumVerdict
+    erasures: ErasuresVerdict
+    # Restatements that Jobs carry out.
+    by_job: _Group
+    # Restatements that the committer carries out.
+    by_committer: _Group
+
+
 def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) -> Actions:
-    """Say everything that is to be done for one Dataset now. Same arguments, same answer."""
-    stops = blocker(dataset, world, settings)
+    """Decide everything to do for one Dataset now. The result depends only on the arguments."""
+    blocked = blocker(dataset, world, settings)
     paused = (
         RunBlocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
     )
-    held = stops or paused
+    held = blocked or paused
     trials = Trials(dataset, world.runs, settings)
     standings = [
         (r, stand(r, dataset, world, held, trials.of(r), now, settings))
         for r in in_order(r for r in world.restatements if not r.meta.deleting)
     ]
-    two = committer.may_ask(dataset, world)
-    queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if two else None)
-    quick = queue(dataset, standings, lambda _: 0, True) if two else Queue()
+    with_committer = committer.may_ask(dataset, world)
+    queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if with_committer else None)
+    quick = queue(dataset, standings, lambda _: 0, True) if with_committer else Queue()
     standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
     consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
@@ -92,10 +118,12 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
     asked = None if committer.is_asked(world) else restatements_launch(dataset, world, quick, by_committer=True)
-    groups = ((queued, group), (quick, asked))
+    verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
     if may_start:
-        turns = _turns(dataset, world, groups, consolidation, vacuum, erasures, reanchor, now, settings.cluster)
-    elif _may_accept(dataset, world, stops) and reanchor.launch is not None:  # settles why nothing else may start
+        turns = _turns(dataset, world, verdicts, now, settings.cluster)
+    elif (
+        _may_accept(dataset, world, blocked) and reanchor.launch is not None
+    ):  # removes the reason that blocks other runs
         turns = _Turns((_in_cluster(_seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
     else:
         turns = _Turns((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
@@ -105,15 +133,17 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     old_runs = dataset.status.get("runs") or ()
     runs = run_history.entries(world.runs, view, old_runs, now)
     latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
-    told = _told(consolidation, turns, may_start)
-    status = dataset_status.status(dataset, world, stops, latest, told, runs, now, vacuum)
+    decided = dataset_status.DatasetVerdicts(
+        blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs
+    )
+    status = dataset_status.status(dataset, world, decided, now)
     changed = restatement_status.changes(standings, now)
 
     orphaned = _orphaned(world, standings, [g for g in (group, asked) if g is not None])
     abandoned = frozenset(
         {*consolidation.abandoned, *reanchor.abandoned, *vacuum.abandoned, *erasures.abandoned, *orphaned}
     )
-    if isinstance(world.table, Unavailable):  # then nobody can say what is done with
+    if isinstance(world.table, Unavailable):  # it is unknown which runs are still needed
         abandoned = frozenset()
     prunable = run_history.prunable(
         world.runs,
@@ -151,8 +181,8 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
 
 
 def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
-    """What Restatements of a Dataset that is not there are told. They wait for it."""
-    text = f"There is no Dataset {name} in this namespace. It is waited for; correct spec.datasetRef.name otherwise."
+    """The statuses of Restatements whose Dataset does not exist. They wait for it."""
+    text = f"Waiting for Dataset {name}, which does not exist in this namespace. Create it, or correct spec.datasetRef.name."
     waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
     standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
@@ -167,37 +197,29 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
 
 
 def _in_queue(restatement: Restatement, standing: Standing, *queues: Queue) -> Standing:
-    """With its place, and whom it waits for."""
+    """With its position in the queue, and the Restatement that it waits for."""
     name = restatement.meta.name
     for queued in queues:
         if first := queued.waits_for.get(name):
-            text = f"It restates the replacement of Restatement {first}, or a batch that is also its, and that one goes first."
+            text = f"Restatement {first} goes first: it creates a batch that this one restates, or both restate the same batch."
             standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
         if name in queued.positions:
             standing = replace(standing, position=queued.positions[name])
     return standing
 
 
-def _turns(
-    dataset: Dataset,
-    world: World,
-    groups: Sequence[tuple[Queue, Launch | None]],
-    consolidation: ConsolidationVerdict,
-    vacuum: VacuumVerdict,
-    erasures: ErasuresVerdict,
-    reanchor: ConsolidationVerdict,
-    now: datetime,
-    cluster: str,
-) -> _Turns:
+def _turns(dataset: Dataset, world: World, verdicts: _Verdicts, now: datetime, cluster: str) -> _Turns:
     launches: list[Launch] = []
-    (queued, group), (quick, asked) = groups
+    consolidation, reanchor = verdicts.consolidation, verdicts.reanchor
+    vacuum, erasures = verdicts.vacuum, verdicts.erasures
+    asked = verdicts.by_committer.launch
     passed_over = consolidation.launch is not None and _was_passed_over(world)
-    committing = consolidation.launch if passed_over else group or consolidation.launch
+    committing = consolidation.launch if passed_over else verdicts.by_job.launch or consolidation.launch
     ended = _commit_ended(world)
     until = ended + PAUSE_BETWEEN_COMMITS if ended is not None else now
     pause = until if until > now and (committing or asked or reanchor.launch) else None
-    # Consolidation does not take the turn of Restatements that are being collected: it may take long.
-    collected, gathered = (start(q, dataset, ended, now) for q in (queued, quick))
+    # While Restatements are being collected, no consolidation starts before them: it may take long.
+    collected, gathered = (start(g.queue, dataset, ended, now) for g in (verdicts.by_job, verdicts.by_committer))
     collecting = collected if collected is not None and collected > now and not passed_over else None
     gathering = gathered if gathered is not None and gathered > now else None
     if asked is not None and pause is None and gathering is None:
@@ -206,45 +228,44 @@ def _turns(
         launches.append(committing)
     if vacuum.launch is not None:
         launches.append(vacuum.launch)
-    elif erasures.launch is not None:  # a vacuum looks at them at its end
+    elif erasures.launch is not None:  # a vacuum checks the erasures itself at its end
         launches.append(erasures.launch)
     quiet = pause is None and collecting is None and not launches
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
-    verdicts = (consolidation, vacuum, erasures, reanchor)
-    times = (earliest(collecting, gathering) or pause, *(v.look_again for v in verdicts))
-    known = tuple(_in_cluster(_after_failures(world, _seeing(world, x)), cluster) for x in launches)
-    return _Turns(known, earliest(*times), pause)
+    times = (v.look_again for v in (consolidation, vacuum, erasures, reanchor))
+    complete = tuple(_in_cluster(_after_failures(world, _seeing(world, x)), cluster) for x in launches)
+    return _Turns(complete, earliest(earliest(collecting, gathering) or pause, *times), pause)
 
 
 def _within(launch: Launch, settings: Settings) -> Launch:
-    """With the boundary of today, also for an intent that was stored under another one."""
+    """With the current boundary, also for an intent that was stored under another one."""
     boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
     return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
 
 
-def _may_accept(dataset: Dataset, world: World, stops: RunBlocker | None) -> bool:
-    """Whether nothing but a lost ledger is in the way."""
-    lost = isinstance(world.table, LostLedger) and stops is not None and stops.reason == Reason.LEDGER_LOST
+def _may_accept(dataset: Dataset, world: World, blocked: RunBlocker | None) -> bool:
+    """Whether a lost ledger is the only reason why no run starts."""
+    lost = isinstance(world.table, LostLedger) and blocked is not None and blocked.reason == Reason.LEDGER_LOST
     return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
 
 
 def _unwanted(world: World, standings: Standings) -> tuple[str, ...]:
-    """Jobs of which none of the members is wanted any more."""
+    """Jobs all of whose Restatements were cancelled."""
     asked = Counter(s.cancel_job for _, s in standings if s.cancel_job is not None)
     members = {a.job: len(r.requests) for r in world.runs for a in r.attempts}
     return tuple(job for job, count in asked.items() if count >= members.get(job, 0))
 
 
 def _committing(world: World) -> bool:
-    """Whether a Job is under way that commits."""
+    """Whether a Job that commits is active."""
     attempts = (a for r in world.runs if is_committing(r) for a in r.attempts)
     return any(a.state is AttemptState.ACTIVE and not a.by_committer for a in attempts)
 
 
 def _was_passed_over(world: World) -> bool:
-    """Whether the oldest batch has waited through the last Job, one of Restatements: where they never end, it would wait for
-    ever."""
+    """Whether the oldest batch has already waited for one Job of Restatements. Without this check, consolidation would never
+    start while Restatements keep coming."""
     jobs = [
         (a.created, r.kind is RunKind.RESTATEMENT)
         for r in world.runs
@@ -259,13 +280,15 @@ def _was_passed_over(world: World) -> bool:
 
 
 def _commit_ended(world: World) -> datetime | None:
-    """When the last run ended that commits, however it ended; None: none is remembered."""
+    """When the last run that commits ended, whatever its outcome; None: none is known."""
     ends = (a.finished for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
     return max((at for at in ends if at is not None), default=None)
 
 
-def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -> ConsolidationDecision | None:
-    """The decision about consolidation in words; one that would start also says when others go first."""
+def _consolidation_decision(
+    consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool
+) -> ConsolidationDecision | None:
+    """The decision about consolidation; it also says why a due run does not start."""
     outcome, launch = consolidation.decision, consolidation.launch
     if (
         outcome is None
@@ -275,14 +298,14 @@ def _told(consolidation: ConsolidationVerdict, turns: _Turns, may_start: bool) -
     ):
         return outcome
     if turns.paused_until is not None:
-        text = f"{outcome.message} Other writers get a turn before the next run."
+        text = f"{outcome.message} It starts after a pause, in which other writers can commit."
         return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
     return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} It waits for the run of a Restatement.")
 
 
 def _seeing(world: World, launch: Launch) -> Launch:
-    """With the table and the head that this decision rests on: the run looks whether it is still that table, and whether it was
-    rolled back meanwhile."""
+    """With the table and the head that this decision is based on. The run checks that the table is still the same and was not
+    rolled back."""
     view = world.table
     if isinstance(view, LostLedger):
         return replace(launch, run=launch.run.model_copy(update={"seen_table_uuid": view.uuid}))
@@ -297,13 +320,13 @@ def _seeing(world: World, launch: Launch) -> Launch:
 
 
 def _in_cluster(launch: Launch, cluster: str) -> Launch:
-    """With what tells this cluster from others, for the claim of the buffer."""
+    """With the id of the cluster, for the claim of the buffer."""
     of = launch.run.dataset.model_copy(update={"cluster": cluster})
     return replace(launch, run=launch.run.model_copy(update={"dataset": of}))
 
 
 def _after_failures(world: World, launch: Launch) -> Launch:
-    """With what its Job has to remember of the attempts before it."""
+    """With the failures of earlier attempts, which the Job records."""
     before = next((r.attempts for r in world.runs if r.run_id == launch.run.run_id), ())
     return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
 
@@ -315,7 +338,7 @@ def _sweep(dataset: Dataset, world: World, now: datetime) -> Sweep:
 
 
 def _orphaned(world: World, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:
-    """Stored intents without a Job that nothing comes of: another group goes instead, or none of their members is left."""
+    """Stored intents without a Job that will not start: another group replaces them, or all their Restatements have ended."""
     unfinished = {r.key for r, s in standings if not s.finished}
     stored = [r for r in world.runs if r.kind is RunKind.RESTATEMENT and not r.attempts]
     if not groups:
@@ -330,7 +353,7 @@ def _needed(
     consolidations: Sequence[ConsolidationVerdict | ErasuresVerdict],
     vacuum: VacuumVerdict,
 ) -> frozenset[str]:
-    """Runs whose Jobs must stay: to be tried again, in the way of a new try, or not reported yet."""
+    """Runs whose Jobs must be kept: they are retried, delay a retry, or their outcome is not shown yet."""
     unsettled = Again | GivenUp | Fresh
     needed = {run.run_id for r, _ in standings if finished_before(r) is None for run in trials.runs_of(r)}
     needed |= {v.latest_run.run_id for v in consolidations if v.latest_run and isinstance(v.latest, unsettled)}
@@ -345,7 +368,7 @@ def _started(run: Run) -> float:
 
 
 def _each_once(*events: Event) -> tuple[Event, ...]:
-    """Two conditions may change for the same reason."""
+    """Without duplicates: two conditions may change for the same reason."""
     return tuple(dict.fromkeys(events))
 
 
@@ -366,5 +389,5 @@ def _accepted(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
     if head is None or head == before.get("acceptedHead"):
         return ()
     seen = f"snapshot {before.get('snapshotId')} of table {before.get('uuid')}"
-    text = f"The head or table {head} was accepted; before, {seen} had been seen."
+    text = f"The annotation {ACCEPT_HEAD} accepted {head}. The last accepted state was {seen}."
     return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)

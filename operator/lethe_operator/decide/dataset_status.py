@@ -1,7 +1,8 @@
-"""The status of a Dataset from what was observed. Pure."""
+"""The status of a Dataset. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,46 +24,48 @@ from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, TableView, Unavailable, World
 
-# One killed pod is everyday life; from the third failure in a row on, the Dataset is no longer called ready.
+# A single killed pod is normal. From this number of consecutive failures on, the Dataset is not ready.
 FAILURES_UNTIL_NOT_READY: Final = 3
 _REASON: Final = re.compile(r"^([A-Z][A-Za-z]+): ")
 
 
-def status(
-    dataset: Dataset,
-    world: World,
-    blocker: RunBlocker | None,
-    latest: Sequence[Verdict | None],
-    consolidation: ConsolidationDecision | None,
-    runs: Sequence[Any],
-    now: datetime,
-    vacuum: VacuumVerdict,
-) -> dict[str, Any]:
-    """The whole status. What cannot be observed now is shown as it was seen last.
+@dataclass(frozen=True)
+class DatasetVerdicts:
+    """What was decided about a Dataset."""
 
-    Args:
-        latest: How the newest run of each kind stands, the most telling first.
-        consolidation: What was decided about it.
-        runs: `status.runs`, made already.
-        vacuum: What was decided about it.
-    """
+    # Why no run starts; None: runs may start.
+    blocker: RunBlocker | None
+    # The verdict on the newest run of each kind, in order of importance; None: there is no such run.
+    latest: Sequence[Verdict | None]
+    # None: nothing to show.
+    consolidation: ConsolidationDecision | None
+    vacuum: VacuumVerdict
+    # `status.runs`.
+    runs: Sequence[Any]
+
+
+def status(dataset: Dataset, world: World, decided: DatasetVerdicts, now: datetime) -> dict[str, Any]:
+    """The whole status. Fields that cannot be observed now keep their last values."""
+    blocker, vacuum, consolidation = decided.blocker, decided.vacuum, decided.consolidation
     old = dict(dataset.status)
     document: dict[str, Any] = {
         "observedGeneration": dataset.meta.generation,
         "conditions": conditions.as_status(
             old.get("conditions") or (),
-            _conditions(dataset, world, blocker, latest, vacuum),
+            _conditions(dataset, world, decided),
             dataset.meta.generation,
             now,
         ),
-        "runs": list(runs),
+        "runs": list(decided.runs),
         "vacuum": dict(vacuum.status),
     }
     if consolidation is not None:
         document["consolidation"] = consolidation.as_status()
     if blocker is not None and blocker.reason == Reason.TABLE_CLAIMED:
         if "table" in old:
-            document["table"] = old["table"]  # which table was this Dataset's; another Dataset says what this one holds
+            document["table"] = old[
+                "table"
+            ]  # the Dataset's earlier table; the claimed table is in the other Dataset's status
         return document
     view = world.table
     another = another_table(dataset, view, world.restatements)
@@ -77,7 +80,7 @@ def status(
     elif another is None and is_accepted(dataset, view):
         document["table"] = {"acceptedHead": dataset.meta.annotations[ACCEPT_HEAD]}
     elif "table" in old:
-        document["table"] = old["table"]  # one that comes back under its name must still be what it was
+        document["table"] = old["table"]  # a table that comes back is compared with it
     if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferDigest):
         document.update({k: old[k] for k in ("buffer", "batches") if k in old})
         if isinstance(view, TableView):
@@ -88,24 +91,18 @@ def status(
     return document
 
 
-def _conditions(
-    dataset: Dataset,
-    world: World,
-    blocker: RunBlocker | None,
-    latest: Sequence[Verdict | None],
-    vacuum: VacuumVerdict,
-) -> list[Condition]:
-    found = list(_main(dataset, world, blocker, latest, vacuum))
+def _conditions(dataset: Dataset, world: World, decided: DatasetVerdicts) -> list[Condition]:
+    found = list(_main(dataset, world, decided))
     if dataset.paused:
-        text = "The annotation lethe.dev/paused is set: nothing is started, what runs goes on."
+        text = "The annotation lethe.dev/paused is set: no run starts; active runs continue."
         found.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
     else:
         found.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
-    return [*found, *_events(world.events), *_eviction(dataset, world, vacuum)]
+    return [*found, *_events(world.events), *_eviction(dataset, world, decided.vacuum)]
 
 
 def _eviction(dataset: Dataset, world: World, vacuum: VacuumVerdict) -> tuple[Condition, ...]:
-    """As it was seen last while the ledger cannot be asked."""
+    """The condition EvictionOnTime; while the ledger cannot be read, its last value."""
     if vacuum.on_time is not None:
         return (vacuum.on_time,)
     before = conditions.find(dataset.status, conditions.EVICTION_ON_TIME)
@@ -116,7 +113,7 @@ def _eviction(dataset: Dataset, world: World, vacuum: VacuumVerdict) -> tuple[Co
 
 
 def _events(events: EventsView | None) -> tuple[Condition, ...]:
-    """Whatever it says, the buffer is listed and its batches are promoted."""
+    """The condition EventsReady. Batches are promoted whatever its value, because the buffer is also listed."""
     if events is None:
         return ()
     if events.trouble is not None:
@@ -126,27 +123,23 @@ def _events(events: EventsView | None) -> tuple[Condition, ...]:
     return (Condition(conditions.EVENTS_READY, conditions.TRUE, Reason.QUEUE_READ),)
 
 
-def _main(
-    dataset: Dataset,
-    world: World,
-    blocker: RunBlocker | None,
-    runs: Sequence[Verdict | None],
-    vacuum: VacuumVerdict,
-) -> tuple[Condition, ...]:
+def _main(dataset: Dataset, world: World, decided: DatasetVerdicts) -> tuple[Condition, ...]:
+    """Ready, Reconciling and Stalled."""
+    blocker, vacuum = decided.blocker, decided.vacuum
     if blocker is not None:
         kind = conditions.waiting if blocker.transient else conditions.stalled
         return kind(blocker.reason, blocker.message)
     if isinstance(world.buffer, Unavailable):
         kind = conditions.waiting if world.buffer.transient else conditions.stalled
         return kind(world.buffer.reason, world.buffer.message)
-    for verdict in runs:
+    for verdict in decided.latest:
         match verdict:
             case GivenUp(_, reason, message):
                 return conditions.stalled(reason, message)
             case Again(at, number, reason, message, failures):
                 return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures.total)
             case Going(attempt, failures, reason, message) if failures.total:
-                return _retrying(reason, f"{message} Attempt {attempt.number} is under way.", failures.total)
+                return _retrying(reason, f"{message} Attempt {attempt.number} is running.", failures.total)
             case _:
                 pass
     if vacuum.on_time is not None and vacuum.on_time.reason == Reason.NO_VACUUM_POLICY:
@@ -154,7 +147,7 @@ def _main(
     if isinstance(world.table, NoTable):
         name = dataset.spec.table.name
         return conditions.healthy(
-            Reason.WAITING_FOR_FIRST_BATCH, f"The table {name} is not there yet; the first consolidation creates it."
+            Reason.WAITING_FOR_FIRST_BATCH, f"The table {name} does not exist yet. The first consolidation creates it."
         )
     return conditions.healthy(Reason.AVAILABLE, _available(world))
 
@@ -170,9 +163,9 @@ def _retrying(reason: str, text: str, failures: int) -> tuple[Condition, ...]:
 
 
 def _available(world: World) -> str:
-    text = "The table and the buffer can be read; runs start when they are due."
+    text = "The operator can read the table and the buffer. Runs start when they are due."
     count = world.table.ledger.states.get(BatchState.REFUSED, 0) if isinstance(world.table, TableView) else 0
-    return f"{text} {count} batches are refused: see status.batches.refusedBatches." if count else text
+    return f"{text} {count} batches were refused: see status.batches.refusedBatches." if count else text
 
 
 def _table(view: TableView) -> dict[str, Any]:
@@ -200,7 +193,7 @@ def _tombstones(ledger: Ledger) -> dict[str, Any]:
 
 
 def _buffer(buffer: BufferDigest) -> dict[str, Any]:
-    added = "was added to a batch that is promoted already: it is neither promoted nor deleted."
+    added = "was added to a batch that is already promoted. Lethe neither promotes nor deletes it."
     invalid = [{"folder": f, "message": m} for f, m in buffer.invalid_folders]
     invalid += [{"folder": key, "message": f"{key} {added}"} for key in buffer.unexpected_keys]
     document: dict[str, Any] = {
@@ -217,8 +210,8 @@ def _buffer(buffer: BufferDigest) -> dict[str, Any]:
 
 
 def _batches(ledger: Ledger, buffer: BufferDigest) -> dict[str, Any]:
-    """The refused ones are named as long as they lie in the buffer or the run that refused them is remembered: of these the
-    ledger was asked."""
+    """Refused batches are listed while they are in the buffer, or while the run that refused them is known: only these were
+    looked up in the ledger."""
     refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
     document = _counts(ledger)
     document["withheld"] = buffer.withheld
@@ -238,7 +231,7 @@ def _counts(ledger: Ledger) -> dict[str, Any]:
 
 
 def _as_seen_before(batches: Mapping[str, Any]) -> dict[str, Any]:
-    """What only the buffer tells, while it cannot be asked."""
+    """The fields that depend on the buffer, while it cannot be listed."""
     return {"withheld": 0, **{k: batches[k] for k in ("withheld", "refusedBatches") if k in batches}}
 
 

@@ -1,4 +1,4 @@
-"""Which operator acts in a namespace, when several watch it: the one that holds the namespace's Lease. Pure."""
+"""Which operator acts in a namespace that several operators watch: the holder of the namespace's Lease. Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,15 +7,15 @@ from typing import Any, Final
 
 LEASE: Final = "lethe-operator"
 LEASE_SECONDS: Final = 45
-# A holder that could not renew for so long acts no more: sooner than another one may take the Lease.
+# A holder that could not renew the Lease for this long stops acting, before another operator may take the Lease.
 RENEW_WITHIN_SECONDS: Final = 30.0
 RENEW_EVERY_SECONDS: Final = 10.0
 
 
 class Turn(StrEnum):
-    RENEW = "Renew"  # it is ours
-    TAKE = "Take"  # it is nobody's any more
-    WAIT = "Wait"  # another operator acts
+    RENEW = "Renew"  # this operator holds it
+    TAKE = "Take"  # it is free or expired
+    WAIT = "Wait"  # another operator holds it
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
@@ -23,12 +23,12 @@ def holder_of(lease: Mapping[str, Any]) -> str:
 
 
 def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float) -> Turn:
-    """What to do about a Lease.
+    """What to do with a Lease.
 
     Args:
         own: The identity of this operator.
-        unchanged_seconds: For how long this operator has seen the same version of the Lease. The times in it are by the clock
-            of another machine.
+        unchanged_seconds: For how long this operator has read the same version of the Lease. The times in the Lease come from
+            the clock of another machine.
     """
     holder = holder_of(lease)
     if holder == own:
@@ -38,7 +38,7 @@ def turn(lease: Mapping[str, Any], own: str, unchanged_seconds: float) -> Turn:
 
 
 def held_since(lease: Mapping[str, Any], own: str, now: datetime) -> dict[str, Any]:
-    """The spec of the Lease that this operator renews or takes."""
+    """The spec that renews the Lease or takes it."""
     time = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = lease.get("spec") or {}
     if holder_of(lease) == own:

@@ -1,4 +1,4 @@
-"""Which VacuumPolicy decides for a Dataset: the most specific; among equals the oldest, and both say so. Pure."""
+"""Which VacuumPolicy applies to a Dataset: the most specific, among equally specific ones the oldest. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,16 +8,15 @@ from lethe_operator.resources.vacuum_policy import Requirement, Selector, Vacuum
 
 @dataclass(frozen=True)
 class Match:
-    """`decides` is None when no policy selects the Dataset; `tied` are as specific as it and younger, `outranked` less
-    specific."""
+    """The policies that select a Dataset."""
 
-    decides: VacuumPolicy | None = None
-    tied: tuple[VacuumPolicy, ...] = ()
-    outranked: tuple[VacuumPolicy, ...] = ()
+    decides: VacuumPolicy | None = None  # the one that applies; None: no policy selects the Dataset
+    tied: tuple[VacuumPolicy, ...] = ()  # equally specific and younger
+    outranked: tuple[VacuumPolicy, ...] = ()  # less specific
 
 
 def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
-    """As everywhere in Kubernetes: all requirements must be met; no requirement selects everything."""
+    """Whether the labels meet all requirements. As everywhere in Kubernetes, an empty selector selects everything."""
     return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
         _met(r, labels) for r in selector.match_expressions
     )

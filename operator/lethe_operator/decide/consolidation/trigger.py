@@ -241,8 +241,10 @@ def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:
 
 
 def pause(runs: Sequence[Run], run_id: str, latest_verdict: Verdict | None, settings: Settings) -> datetime | None:
-    """When a new intent may start: at once, unless a run of it failed permanently or ended without settling its batches. None: not
-    before something changes."""
+    """When a new intent may start: at once, unless a run of it failed permanently or ended without settling its batches.
+
+    Returns: None, if it may not start before something changes.
+    """
     same = next((r for r in runs if r.run_id == run_id), None)
     if isinstance(latest_verdict, GivenUp):
         if latest_verdict.attempt.run_id == run_id:

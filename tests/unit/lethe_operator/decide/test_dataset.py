@@ -269,7 +269,7 @@ def test_the_next_attempt_does_not_hide_why_it_is_one() -> None:
     status = decided(a_world(A, runs=(a_run(spec, killed, an_attempt(spec, number=2)),))).dataset_status
 
     assert condition(status, "Ready") == ("False", "OOMKilled")
-    assert "Attempt 2 is under way" in message(status, "Ready")
+    assert "Attempt 2 is running" in message(status, "Ready")
 
 
 def test_a_run_under_way_shows_its_progress() -> None:

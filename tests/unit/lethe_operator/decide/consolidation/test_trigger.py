@@ -63,7 +63,7 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
         ({"minBytes": 31}, "Later BelowTriggers 3 of 100 batches, 30 of 31; due by age at 2026-03-01T12:09:30Z."),
         (
             {"maxAgeSeconds": 30},
-            "Due OldEnough The oldest batch waits since 2026-03-01T11:59:30Z, maxAgeSeconds is 30.",
+            "Due OldEnough The oldest batch has waited since 2026-03-01T11:59:30Z, maxAgeSeconds is 30.",
         ),
         (
             {"maxAgeSeconds": 31},
@@ -141,7 +141,7 @@ def test_a_burst_after_a_silence_is_taken_in_runs_of_the_oldest() -> None:
     assert said(decided(a_world(buffer=after_both), dataset)) == (
         "Later",
         "BufferBeingListed",
-        "3000 batches wait; the next listing tells which go first.",
+        "3000 batches wait. The next listing finds the oldest of them.",
         None,
     )
 
@@ -177,12 +177,12 @@ def test_the_decision_is_said_also_when_it_is_to_wait() -> None:
         (
             {"buffer": NotListed()},
             {},
-            ("Later", "BufferBeingListed", "The buffer is being listed for the first time."),
+            ("Later", "BufferBeingListed", "Waiting for the first listing of the buffer to finish."),
         ),
         (
             {"buffer": Unavailable("StorageUnavailable", "away")},
             {},
-            ("Later", "StorageUnavailable", "The buffer cannot be listed; the condition Ready says why."),
+            ("Later", "StorageUnavailable", "The buffer cannot be listed: see the condition Ready."),
         ),
         (
             {},
@@ -215,17 +215,17 @@ def test_runs_show_in_the_decision() -> None:
     assert after(tried) == ("Due", "RunFailed", f"{tried.job} {again}", ago(seconds=-5))
     assert after(ended)[1:] == (
         "PauseAfterRun",
-        "The last run ended without settling these batches; they are tried again after a pause.",
+        "The last run ended without promoting or refusing these batches. They are retried after a pause.",
         ago(seconds=-1),
     )
     assert after(lost) == (
         "Later",
         "RunFailed",
-        "The run over these batches failed for good; it is tried again when the Dataset or its batches change.",
+        "The run for these batches failed permanently. It is retried when the Dataset or its batches change.",
         None,
     )
     assert after(lost, A, B)[2:] == (
-        "The last run failed for good; other batches are tried after a pause.",
+        "The last run failed permanently. A run for other batches starts after a pause.",
         ago(seconds=-330),
     )
 
