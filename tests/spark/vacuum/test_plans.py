@@ -12,7 +12,7 @@ from lethe_spark.jobs.vacuum import purge_step
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, local, of_batches
-from tests.spark.test_vacuum_steps import in_files, tombstones
+from tests.spark.vacuum.test_steps import in_files, tombstones
 from tests.support.lake import Lake
 
 

@@ -11,7 +11,7 @@ import lethe
 import pytest
 from lethe_spark.run.context import KILLED
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run(example: str, home: Path, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support.driver import CONFS, Driver
 from tests.spark.support.story import Story, of_batches
-from tests.spark.test_vacuum_steps import commits_of, in_files, in_steps, tombstones
+from tests.spark.vacuum.test_steps import commits_of, in_files, in_steps, tombstones
 from tests.support.lake import Lake
 
 TINY = "5m"  # libraries unpack some megabytes of native code there; the rows to be sorted take more than is left
@@ -74,7 +74,7 @@ def on_a_tiny_disk(driver: Driver, spec: RunSpec, folder: Path) -> tuple[int, Ru
         env={
             **os.environ,
             **driver.lake.environment,
-            "PYTHONPATH": str(Path(__file__).parents[2] / "spark_apps"),
+            "PYTHONPATH": str(Path(__file__).parents[3] / "spark_apps"),
             "SPARK_LOCAL_DIRS": str(folder),
             "LETHE_TERMINATION_LOG": str(folder / "none"),
         },

@@ -7,8 +7,8 @@ import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.sdk.test_increments import by_spark, check_every_range, compact
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
-from tests.spark.test_since import by_spark, check_every_range, compact
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 

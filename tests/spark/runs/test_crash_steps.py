@@ -24,7 +24,7 @@ from tests.support.builders import a_request
 from tests.support.lake import CATALOG, ROWS, Lake
 from tests.support.steps import Killed, die
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 REPLAY = ["after-write", "before-commit", "after-commit"]
 GROUP = ["after-list", "after-write", "before-commit", "after-commit"]

@@ -21,7 +21,7 @@ from bench import (
     vacuum_report,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def measured(name: str, home: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, avro, of_batches
-from tests.spark.test_vacuum_steps import in_steps, tombstones
+from tests.spark.vacuum.test_steps import in_steps, tombstones
 from tests.support.lake import Lake
 
 

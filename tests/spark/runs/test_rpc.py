@@ -56,7 +56,7 @@ def scaled() -> Iterator[Scaled]:
     confs |= {"spark.master": "local[1]", "spark.driver.memory": "512m"}
     process = subprocess.Popen(
         [sys.executable, "-c", DRIVER, json.dumps(confs)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "spark_apps")},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "spark_apps")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -10,10 +10,10 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
+from tests.spark.erasure.test_races import left_by
 from tests.spark.support.changes import SOME, Changing, changed, delete, upsert
 from tests.spark.support.erases import row
 from tests.spark.support.story import Story, of_arrow, of_batches
-from tests.spark.test_races_erase import left_by
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
