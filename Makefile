@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/spark_apps
 
 # The tests have a cluster of their own, so that they and the demo do not trip over each other.
 TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
-TESTS ?= tests/unit tests/spark tests/cluster
+TESTS ?= tests/unit tests/services tests/spark tests/cluster
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
 .PHONY: help
@@ -67,7 +67,7 @@ jars: venv
 	@$(BIN)/python spark_apps/archive_classes.py
 
 ##@ Check it
-.PHONY: lint test test-fast test-spark test-cluster test-model test-all test-up format docs
+.PHONY: lint test test-fast test-services test-spark test-cluster test-model test-all test-up format docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
 format: venv ## write the formatting that lint asks for
@@ -78,6 +78,8 @@ test-all: ## lint, then all tests
 	@dev/test.sh '' $(TESTS)
 test-fast: ## tests without Spark or a cluster, no lint: while you work
 	@LINT=0 dev/test.sh 'not long' tests/unit
+test-services: ## tests on real servers without Spark: S3, PostgreSQL, queues, REST catalogs
+	@LINT=0 dev/test.sh 'not long' tests/services
 test-spark: ## tests of the Spark applications on local files
 	@LINT=0 dev/test.sh 'not long' tests/spark
 test-cluster: ## tests on a cluster

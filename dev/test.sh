@@ -11,9 +11,9 @@ shift
 BIN=$LETHE_CACHE/venv/bin
 
 "$ROOT/dev/venv.sh"
-if [[ " $*" == *" tests/spark"* ]]; then
+if [[ " $*" == *" tests/s"* ]]; then # tests/services and tests/spark
   "$ROOT/dev/packages.sh" java postgres
-  "$ROOT/dev/tools.sh" versitygw # their S3 server
+  "$ROOT/dev/tools.sh" versitygw # the S3 server of both
   export LETHE_JARS=$LETHE_CACHE/jars
   "$BIN/python" spark_apps/fetch_jars.py "$LETHE_JARS" --scope test
   progress "archiving the classes of a driver" "$BIN/python" spark_apps/archive_classes.py

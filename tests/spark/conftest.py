@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lethe_spark.apps.session import make_session
@@ -11,8 +10,11 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support.driver import Driver
 from tests.spark.support.flights import Flights
-from tests.support.lake import CATALOG, BufferFolder, Lake
+from tests.support.fixtures import buffer, lake, s3
+from tests.support.lake import CATALOG, Lake
 from tests.support.servers import faults, postgres, rest_catalog
+
+__all__ = ["buffer", "lake", "s3"]
 
 # No secret and no server: what the whole session needs must be in place before the JVM starts.
 SPARK_CONFS = {
@@ -21,18 +23,6 @@ SPARK_CONFS = {
     "spark.driver.memory": "1g",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
-
-
-@pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    made = Lake.make(tmp_path_factory.mktemp("lake"))
-    before = os.environ.get("PYICEBERG_HOME")
-    os.environ.update(made.environment)
-    yield made
-    if before is None:
-        del os.environ["PYICEBERG_HOME"]
-    else:
-        os.environ["PYICEBERG_HOME"] = before
 
 
 @pytest.fixture(scope="session")
@@ -54,13 +44,6 @@ def flights(spark: SparkSession, lake: Lake) -> Flights:
 @pytest.fixture
 def make_flights(spark: SparkSession, lake: Lake) -> Callable[..., Flights]:
     return lambda **changes: Flights.make(spark, lake, **changes)
-
-
-@pytest.fixture
-def buffer(lake: Lake, request: pytest.FixtureRequest) -> BufferFolder:
-    """A buffer of this test's own."""
-    node: Any = request.node
-    return lake.buffer(node.name)
 
 
 @pytest.fixture

@@ -12,13 +12,10 @@ import pytest
 from lethe.base.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
-from lethe_spark.ingest import buffer_store
 from lethe_spark.ingest import ingest as ingest_module
-from lethe_spark.ingest.buffer_store import BufferAway, FileTask, Watched
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 
 from tests.spark.support.flights import Flights
-from tests.support.buffer_formats import read_tasks
 from tests.support.lake import SCHEMA, BufferFolder
 
 DAY = pa.array([1], pa.int32())
@@ -278,38 +275,3 @@ def test_a_table_without_partitions_gets_one_sorted_file(buffer: BufferFolder, r
     (file,) = ingest.files
     assert table_of(ingest)["batch_id"].to_pylist() == [id for id in "ABC" for _ in range(30)]
     assert (file.lower, file.upper) == ("A", "C")
-
-
-def read_by_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
-    """As a worker reads a file that is too large to be fetched whole: its rows, and the reasons to refuse it."""
-    monkeypatch.setattr(buffer_store, "WHOLE_FILE_BYTES", 0)
-    task = FileTask("A", f"file://{file}", file.stat().st_size)
-    found, refused = read_tasks([task])
-    return len(found), [reason for reason, _ in refused]
-
-
-def test_a_large_file_is_read_by_pieces_and_damage_in_it_found(
-    buffer: BufferFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = buffer.put("A", [{"v": n * 7919, "day": n % 31} for n in range(200_000)]) / "part-0.parquet"
-
-    assert read_by_pieces(file, monkeypatch) == (200_000, [])
-
-    content = bytearray(file.read_bytes())
-    content[200:4000] = b"\xff" * 3800
-    file.write_bytes(content)
-    assert read_by_pieces(file, monkeypatch) == (0, ["UnreadableFile"])
-
-
-def test_a_store_that_fails_within_a_large_file_is_not_taken_for_damage(
-    buffer: BufferFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PyArrow reports both as OSError."""
-    file = buffer.put("A", [{"v": n * 7919, "day": n % 31} for n in range(200_000)]) / "part-0.parquet"
-
-    def reset(_: Watched, _size: int = -1) -> bytes:
-        raise OSError("connection reset")
-
-    monkeypatch.setattr(Watched, "_fetch", reset)
-    with pytest.raises(BufferAway, match="connection reset"):
-        read_by_pieces(file, monkeypatch)

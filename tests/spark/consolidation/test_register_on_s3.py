@@ -1,12 +1,10 @@
 """Registered objects of a bucket, on a real S3 server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from lethe.base import names
 from lethe.base.ids import batch_folder
 from lethe.contract.run import BufferRef
@@ -18,13 +16,7 @@ from tests.spark.support.registering import Registering, a_file
 from tests.spark.support.story import ALL_GONE
 from tests.support.builders import a_request
 from tests.support.lake import Lake
-from tests.support.servers.s3 import S3, running
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
+from tests.support.servers.s3 import S3
 
 
 def test_objects_of_a_bucket_are_registered_read_and_gone_with_their_last_snapshot(

@@ -3,7 +3,7 @@
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,10 @@ from tests.spark.support.every_object import of_bucket, of_folder, telling
 from tests.spark.support.story import Row, Story, of_spark, some_rows
 from tests.support.builders import a_request
 from tests.support.lake import Lake
-from tests.support.servers.s3 import S3, running
+from tests.support.servers.s3 import S3
 
 _NUMBERS = itertools.count(1)
 Make = Callable[..., Names]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,9 @@ from tests.spark.support.erasures import DAY, DUE, blockers, check_evidence, loo
 from tests.spark.support.story import ALL_GONE, Story
 from tests.support.builders import a_request
 from tests.support.lake import Lake
-from tests.support.servers.s3 import S3, running
+from tests.support.servers.s3 import S3
 
 _NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,20 +1,15 @@
 """Restatements whose batch ids lie in a file that the run reads."""
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
-from lethe_spark.commit.id_lists import with_ids
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, of_batches, told
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
-from tests.support.servers.s3 import OWNER, READER, S3, running
 
 
 @pytest.fixture
@@ -131,35 +126,3 @@ def test_as_many_ids_as_a_list_may_have_are_one_commit(story: Story, ids: Path) 
     assert (result.tombstones_added, result.unknown_batch_ids_count) == (LISTED_IDS_AT_MOST, LISTED_IDS_AT_MOST - 1)
     assert len(story.snapshots()) == before + 1
     assert story.rows_at() == of_batches("B", "C")
-
-
-# --- on S3 ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
-
-
-def read(s3: S3, uri: str, user: tuple[str, str] = OWNER) -> RestatementRequest | RequestResult:
-    request = a_request("r", batch_ids=(), batch_ids_uri=uri)
-    ((found,), aside) = with_ids([request], s3.properties(user), "s3://lake/t")
-    return aside.get(request.key, found)
-
-
-def test_a_list_on_s3_is_read_and_one_that_cannot_be_had_is_waited_for(s3: S3) -> None:
-    bucket = s3.bucket(f"lists-{uuid.uuid4().hex[:8]}")
-    s3.put(bucket, "ids", "a\n航班".encode())
-
-    found = read(s3, f"s3://{bucket}/ids")
-    away = [
-        read(s3, f"s3://{bucket}/missing"),
-        read(s3, f"s3://{bucket}/ids", READER),
-        read(s3, "s3://no-such-bucket/ids"),
-    ]
-
-    assert isinstance(found, RestatementRequest)
-    assert found.batch_ids == ("a", "航班")
-    told = [(r.reason, r.again) for r in away if isinstance(r, RequestResult)]
-    assert told == [("ListNotFound", True), ("AccessDenied", True), ("ListNotFound", True)]

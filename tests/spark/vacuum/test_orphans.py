@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import lethe
@@ -19,7 +18,7 @@ from tests.spark.support.maintenance import below, grow_old, maintain, maintaini
 from tests.spark.support.story import ALL_GONE, Story, local, of_batches
 from tests.support.builders import RUN
 from tests.support.lake import Lake
-from tests.support.servers.s3 import S3, running
+from tests.support.servers.s3 import S3
 from tests.support.steps import Killed, die
 
 LITTER = (f"data/{RUN}/day=1/00000-1-a.parquet", "data/day=2/b.parquet", "metadata/snap-1-1-a.avro", "metadata/a.stats")
@@ -238,12 +237,6 @@ def test_a_sweep_that_dies_is_finished_by_the_next(story: Story, step: str) -> N
 
     assert not set(LITTER) & set(below(story))
     story.check_reads(of_batches("B"))
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
 
 
 def test_a_bucket_is_swept_as_a_folder_is(spark: SparkSession, lake: Lake, s3: S3, tmp_path: Path) -> None:

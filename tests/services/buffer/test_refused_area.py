@@ -4,7 +4,7 @@ wherever it stops. Without Spark: what a run does once its refusal is committed.
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from lethe_spark.run.progress import Reporter
 
 from tests.support.builders import RUN, a_run
 from tests.support.lake import Recorder
-from tests.support.servers.s3 import S3, running
+from tests.support.servers.s3 import S3
 from tests.support.steps import Killed, SteppedContext, die
 
 STEPS = ["refused-copied", "refused-told", "refused-unmarked"]
@@ -61,12 +61,6 @@ def refused(uri: str, properties: dict[str, str], put: Callable[[str, bytes], ob
     now = datetime.now(UTC) + timedelta(seconds=1)
     entry = BatchEntry("A", BatchState.REFUSED, RUN, now, refusal="UnreadableFile: p2: why", objects=tuple(objects))
     return Buffer(uri, properties, entry, put)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture(params=["files", "s3"])

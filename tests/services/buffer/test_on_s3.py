@@ -1,7 +1,6 @@
 """Files of a buffer on a real S3 server, read as a run's workers read them: what is not there, not ours, not the same."""
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from lethe.base.errors import TransientError
@@ -16,16 +15,10 @@ from lethe_spark.run.progress import Reporter
 from tests.support.buffers import batches_in, listing_of
 from tests.support.builders import a_run
 from tests.support.lake import Recorder
-from tests.support.servers.s3 import OWNER, READER, S3, running
+from tests.support.servers.s3 import OWNER, READER, S3
 
 ID = "é /%2F"
 KEY = "buffer/batch_id=%C3%A9%20%2F%252F/part 0%2F.parquet"
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture

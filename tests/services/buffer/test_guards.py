@@ -1,0 +1,87 @@
+"""The guards of buffers on a real S3 server: tables around a URI, claims, and files of a table that were moved."""
+
+import shlex
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from lethe.cli import moved_files
+from lethe.guards.claim import Claim, Owner
+from lethe.storage import exclusive_folder as folders
+from lethe.storage.surroundings import read_claim, tables_around, take_claim
+
+from tests.support.servers.s3 import S3
+
+A, B = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in ("a", "b"))
+TABLE = (
+    "metadata/00000-1b671a64-40d5-491e-99b0-da01ff1f3341.metadata.json",
+    "metadata/snap-1-1-x.avro",
+    "data/f.parquet",
+)
+
+
+@pytest.fixture
+def bucket(s3: S3) -> str:
+    """A lake with one table in it."""
+    name = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+    for key in TABLE:
+        s3.put(name, f"warehouse/sales/orders/{key}", b"content")
+    return name
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://{b}/warehouse/sales/orders",
+        "s3://{b}/warehouse/sales/orders/",
+        "s3a://{b}/warehouse/sales/orders/data",
+        "s3n://{b}/warehouse/sales/orders/metadata/",
+        "s3://{b}//warehouse//sales/orders/data",
+        "s3://{b}/warehouse/sales/other/../orders/data",
+        "s3://{b}/warehouse/sales%2Forders/data",
+        "s3://{b}/warehouse/sales/orders/data#x",
+    ],
+)
+def test_a_table_on_s3_is_seen_from_inside_in_every_spelling(s3: S3, bucket: str, place: str) -> None:
+    assert tables_around(place.format(b=bucket), s3.properties())
+    assert tables_around(f"s3://{bucket}/buffer/flights", s3.properties()) == ()
+
+
+def test_of_two_datasets_that_race_for_a_buffer_on_s3_one_gets_it(
+    s3: S3, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have looked and found no claim before either writes."""
+    uri, both_looked = f"s3://{bucket}/buffer", threading.Barrier(2, timeout=20)
+    create = folders.S3Folder.create
+
+    def at_once(folder: folders.S3Folder, name: str, content: bytes) -> bool:
+        both_looked.wait()
+        return create(folder, name, content)
+
+    monkeypatch.setattr(folders.S3Folder, "create", at_once)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda owner: take_claim(uri, s3.properties(), owner, "Directory"), (A, B))
+
+    assert first == second == read_claim(uri, s3.properties())
+    assert first in (Claim(A), Claim(B))
+
+
+def test_table_files_on_s3_that_an_earlier_version_set_aside_are_found_and_can_be_copied_back(
+    s3: S3, bucket: str
+) -> None:
+    before = s3.keys(bucket)
+    location = "warehouse/sales/orders"
+    for key in [k for k in before if k.endswith(".metadata.json")]:
+        name = key.rpartition("/")[2]
+        s3.put(bucket, f"{location}/metadata/_refused/{name}/0123456789ab/{name}", b"content")
+        s3.client.delete_object(Bucket=bucket, Key=key)
+
+    moved = moved_files.find(f"s3://{bucket}/{location}", s3.properties())
+
+    for one in moved:
+        program, _, _, source, target = shlex.split(one.command)
+        assert program == "aws"
+        (_, _, from_bucket, from_key), (_, _, to_bucket, to_key) = source.split("/", 3), target.split("/", 3)
+        s3.client.copy_object(Bucket=to_bucket, Key=to_key, CopySource={"Bucket": from_bucket, "Key": from_key})
+    assert before == [k for k in s3.keys(bucket) if "/_refused/" not in k]

@@ -1,0 +1,95 @@
+"""The reports of the benchmarks, made of given measurements."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import (
+    consolidation_report,
+    deletes_kinds,
+    deletes_report,
+    ledger_report,
+    page,
+    rivals,
+    vacuum_report,
+)
+
+
+def test_a_second_report_replaces_the_first_and_leaves_the_prose(tmp_path: Path) -> None:
+    file = tmp_path / "benchmarks.md"
+    begin, end = page.begin("ledger"), page.end("ledger")
+    file.write_text(f"# Benchmarks\n\nBefore.\n\n{begin}\nold\n{end}\n\nAfter.\n")
+
+    page.insert(file, "ledger", "first\n")
+    page.insert(file, "ledger", "second\n")
+
+    text = file.read_text()
+    assert "old" not in text
+    assert "first" not in text
+    assert text.startswith("# Benchmarks\n\nBefore.\n")
+    assert text.endswith("After.\n")
+    assert "second" in text
+
+
+def test_a_goal_that_was_not_measured_is_not_met() -> None:
+    failed = {"kind": rivals.LEDGER, "batches": 1, "error": "ValueError: no", "seconds": {"median": 0.1}}
+    vectors = {"kind": rivals.DELETION_VECTORS, "batches": 1, "seconds": {"median": 0.9}}
+
+    found = ledger_report.goals({"reverts-full": {"results": [failed, vectors]}})
+
+    assert {(g["measured"], g["met"]) for g in found} == {(None, page.UNKNOWN)}
+
+
+def test_a_table_that_a_reader_refuses_is_told_as_that_and_not_as_a_failure() -> None:
+    """PyIceberg reads no equality deletes: that is what a user has to know."""
+    labels = {"kind": "EqualityDeletes", "reader": deletes_kinds.ARROW, "rows": 90}
+    part = {
+        "table": {"rows": 100, "batches": 10, "files": 1},
+        "deleted": 1,
+        "results": [{**labels, "refused": "Because"}],
+    }
+    machine = dict.fromkeys(("commit", "cores", "processor", "memory_gib", "master", "driver_memory", "catalog"), "")
+    document = {
+        "command": "x",
+        "scale": "tiny",
+        "machine": {**machine, "versions": {}, "load_before": [0]},
+        "took_seconds": 0,
+        "parts": {"reads": part},
+    }
+
+    text = deletes_report.section(document, {}, "benchmarks")
+
+    assert "| lethe.scan | EqualityDeletes | 90 | refuses | Because |" in text
+
+
+def test_growth_is_told_by_the_pace_of_the_machine_where_that_is_known() -> None:
+    """Commits that take twice as long while all else does so as well have not become slower."""
+    windows = [
+        {"commits": n, "seconds": {"median": seconds}, "pace_seconds": pace}
+        for n, seconds, pace in ((10, 0.2, 0.01), (20, 0.3, 0.02), (30, 0.44, 0.02))
+    ]
+    unknown = [{k: v for k, v in w.items() if k != "pace_seconds"} for w in windows]
+
+    assert consolidation_report.growth({"results": windows}) == pytest.approx(1.1)
+    assert consolidation_report.growth({"results": unknown}) == pytest.approx(2.2)
+
+
+def test_a_vacuum_that_rewrites_more_than_it_has_to_misses_its_goal() -> None:
+    def purged(deleted: int, rewritten: int, held: int = 1000) -> dict[str, Any]:
+        spread = dict.fromkeys(("min", "median", "max"), rewritten)
+        return {"way": "vacuum", "deleted": deleted, "sorted": True, "bytes": spread, "held_bytes": held}
+
+    slow = {"files": 9, "tombstones": 9, "sorted": True, "seconds": dict.fromkeys(("min", "median", "max"), 11.0)}
+    fast = {**slow, "tombstones": 3, "seconds": dict.fromkeys(("min", "median", "max"), 1.0)}
+    purges = [purged(1, 1000), purged(2, 1100), purged(3, 0), {"way": "vacuum", "deleted": 4, "error": "no"}]
+
+    found = vacuum_report.goals({"purges-sorted": {"results": purges}, "scan": {"results": [slow, fast]}})
+
+    assert [(g["measured"], g["met"]) for g in found] == [
+        (1.0, page.YES),
+        (1.1, page.NO),
+        (0.0, page.YES),
+        (None, page.UNKNOWN),
+        (11.0, page.NO),
+    ]

@@ -1,0 +1,43 @@
+"""Buffered files that are too large to be fetched whole, read as a worker of Spark reads them."""
+
+from pathlib import Path
+
+import pytest
+from lethe_spark.ingest import buffer_store
+from lethe_spark.ingest.buffer_store import BufferAway, FileTask, Watched
+
+from tests.support.buffer_formats import read_tasks
+from tests.support.lake import BufferFolder
+
+
+def read_by_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
+    """As a worker reads a file that is too large to be fetched whole: its rows, and the reasons to refuse it."""
+    monkeypatch.setattr(buffer_store, "WHOLE_FILE_BYTES", 0)
+    task = FileTask("A", f"file://{file}", file.stat().st_size)
+    found, refused = read_tasks([task])
+    return len(found), [reason for reason, _ in refused]
+
+
+def test_a_large_file_is_read_by_pieces_and_damage_in_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = BufferFolder(tmp_path).put("A", [{"v": n * 7919, "day": n % 31} for n in range(200_000)]) / "part-0.parquet"
+
+    assert read_by_pieces(file, monkeypatch) == (200_000, [])
+
+    content = bytearray(file.read_bytes())
+    content[200:4000] = b"\xff" * 3800
+    file.write_bytes(content)
+    assert read_by_pieces(file, monkeypatch) == (0, ["UnreadableFile"])
+
+
+def test_a_store_that_fails_within_a_large_file_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyArrow reports both as OSError."""
+    file = BufferFolder(tmp_path).put("A", [{"v": n * 7919, "day": n % 31} for n in range(200_000)]) / "part-0.parquet"
+
+    def reset(_: Watched, _size: int = -1) -> bytes:
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(Watched, "_fetch", reset)
+    with pytest.raises(BufferAway, match="connection reset"):
+        read_by_pieces(file, monkeypatch)
