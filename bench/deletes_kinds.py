@@ -12,7 +12,7 @@ from typing import Final
 import lethe
 import lethe_spark
 from lethe.base.errors import InputError
-from lethe.contract.result import RunResult
+from lethe.contract.result import VacuumResult
 from lethe.contract.run import Deletes, RunKind, VacuumSpec
 from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jvm.spark_table import SparkTable
@@ -58,7 +58,7 @@ class Subject:
     def vacuum(self) -> Sample:
         """Purge all that is deleted. `bytes`: of the data files that it has to write anew. Raises: RuntimeError."""
         spec = VacuumSpec(policy="bench/vacuum", expire_snapshots=False)
-        done: list[RunResult] = []
+        done: list[VacuumResult] = []
         with self.lake.context(RunKind.VACUUM, self.table.name, vacuum=spec) as context:
             seconds = seconds_of(lambda: done.append(vacuum.run(context)))
         (result,) = done

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lethe.contract.kind import RunFamily
-from lethe.contract.result import RunResult
+from lethe.contract.result import ConsolidationResult
 from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunSpec, TableRef
 
 from bench.lake import CATALOG, DATASET
@@ -33,7 +33,7 @@ class Measured:
     stages: Mapping[str, int]
     cpu_seconds: Mapping[str, float]
     peak_bytes: int
-    result: RunResult
+    result: ConsolidationResult
 
 
 def consolidation(
@@ -66,12 +66,16 @@ def carry_out(home: Path, spec: RunSpec, memory: str) -> Measured:
             out, _ = process.communicate()
     seconds = time.monotonic() - since
     text = log.read_text()
-    if process.returncode or RunResult.model_validate_json(out).outcome != "Committed":
+    if process.returncode or ConsolidationResult.model_validate_json(out).outcome != "Committed":
         raise RuntimeError(f"the run ended with {process.returncode}: {out[-500:]}{text[-2000:]}")
     for file in (run_file, log):
         file.unlink()
     return Measured(
-        round(seconds, 2), _stages(text), watch.cpu_seconds, watch.peak_bytes, RunResult.model_validate_json(out)
+        round(seconds, 2),
+        _stages(text),
+        watch.cpu_seconds,
+        watch.peak_bytes,
+        ConsolidationResult.model_validate_json(out),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from lethe.contract.result import RunResult
+from lethe.contract.result import VacuumResult
 from lethe.contract.run import RunKind, VacuumSpec
 from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jvm.gateway import each
@@ -128,7 +128,7 @@ def purge(lake: Lake, name: str, size: Size, way: str, doomed: Sequence[int]) ->
 
 
 def _by_vacuum(subject: Ledger, deleted: int) -> Purged:
-    done: list[RunResult] = []
+    done: list[VacuumResult] = []
     seconds = seconds_of(lambda: done.append(vacuumed(subject.lake, subject.table)))
     check(subject.read(), subject.size, deleted)
     return Purged(seconds, done[0].bytes_rewritten, done[0].files_rewritten, done[0].files_deleted, 0)
@@ -147,7 +147,7 @@ def _by_rewriting(lake: Lake, rival: SparkSql) -> Purged:
     return Purged(seconds, rows[0]["rewritten_bytes_count"], rows[0]["rewritten_data_files_count"], 0, left)
 
 
-def vacuumed(lake: Lake, table: SparkTable) -> RunResult:
+def vacuumed(lake: Lake, table: SparkTable) -> VacuumResult:
     """The vacuum as a run carries it out once its session is up. Raises: RuntimeError, unless it purges."""
     spec = VacuumSpec(policy="bench/vacuum", expire_snapshots=False)
     with lake.context(RunKind.VACUUM, table.name, vacuum=spec) as context:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.base import names
 from lethe.buffer.batch import ListedObject
-from lethe.contract.result import RequestResult
+from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
     ConsolidationSpec,
@@ -197,6 +197,22 @@ def a_replay(name: str = "replay-a", by: str = "A2", **changes: Any) -> Restatem
     """A request to replace batch A (or `batch_ids`) by the batch `by`."""
     uri: str = changes.pop("uri", f"s3://lake/restated/{by}/")
     return a_request(name, "Replay", replacement=Replacement(batch_id=by, uri=uri), **changes)
+
+
+def a_run_result(kind: RunKind, outcome: str = "Committed", **changes: Any) -> AnyRunResult:
+    """The result of a run of this kind; every field must be one of its model."""
+    model = result_model(kind)
+    assert changes.keys() <= model.model_fields.keys(), (
+        f"{model.__name__} has no {changes.keys() - model.model_fields.keys()}"
+    )
+    known: dict[str, Any] = {"run_id": RUN, "family": kind.family, "finished_time": NOW}
+    return model(outcome=RunOutcome(outcome), **{**known, **changes})
+
+
+def read_result(text: str) -> AnyRunResult:
+    """A result without the knowledge of its run: as the kind of its family that has the most fields."""
+    by_family = {kind.family: kind for kind in (RunKind.CONSOLIDATION, RunKind.RESTATEMENT, RunKind.VACUUM)}
+    return parse_result(text, by_family[RunResult.model_validate_json(text).family])
 
 
 def a_run(

@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.digest import BufferDigest, digest
-from lethe.contract.result import RequestResult, RunResult
+from lethe.contract.result import AnyRunResult, RequestResult
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import BufferedObject, Ledger
 from lethe.ledger.lineage import Snapshot
@@ -19,7 +19,7 @@ from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
 
-from tests.support.builders import NOW, a_ledger, ago
+from tests.support.builders import NOW, a_ledger, a_run_result, ago
 from tests.support.documents import dataset_spec
 
 SETTINGS = Settings()
@@ -182,15 +182,11 @@ def a_vacuum(key: str = "7423456789012345678", policy: str = "ns/air", **spec: A
 
 def a_result(
     spec: RunSpec, outcome: str = "Committed", requests: Collection[RequestResult] = (), **changes: Any
-) -> RunResult:
-    return RunResult(
-        run_id=spec.run_id,
-        family=spec.family,
-        outcome=outcome,
-        finished_time=ago(seconds=30),
-        requests=tuple(requests),
-        **changes,
-    )
+) -> AnyRunResult:
+    if requests:
+        changes["requests"] = tuple(requests)
+    known = {"run_id": spec.run_id, "finished_time": ago(seconds=30)}
+    return a_run_result(spec.kind, outcome, **{**known, **changes})
 
 
 def condition(status: Any, type: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
 from lethe.contract.kind import RunFamily, RunKind
-from lethe.contract.result import FAILED, Progress, RunResult
+from lethe.contract.result import AnyRunResult, Progress, RunOutcome, result_model
 from lethe.contract.run import Document as RunDocument
 from lethe.contract.run import ResultPointer, RunPointer, RunSpec, is_pointer
 from pydantic import ValidationError
@@ -120,15 +120,16 @@ def attempt_of(
     metadata, status = job["metadata"], job.get("status") or {}
     labels, annotations = metadata["labels"], metadata.get("annotations") or {}
     number, for_uid = int(labels.get(LABEL_ATTEMPT, 1)), annotations.get(ANNOTATION_FOR_UID, "")
+    kind = kind_of(RunFamily(labels[LABEL_KIND]), for_uid)
     state, ended, reason, message = state_of(status)
     terminated = _terminated(pod)
-    progress, result = _told(data, labels[LABEL_RUN_ID], number, documents)
+    progress, result = _told(data, labels[LABEL_RUN_ID], kind, number, documents)
     if result is None:
-        result = _document(RunResult, terminated.get("message"))
+        result = _document(result_model(kind), terminated.get("message"))
     return Attempt(
         job=metadata["name"],
         run_id=labels[LABEL_RUN_ID],
-        kind=kind_of(RunFamily(labels[LABEL_KIND]), for_uid),
+        kind=kind,
         number=number,
         state=state,
         created=time_of(metadata["creationTimestamp"]),
@@ -164,7 +165,7 @@ def part_of(
     """
     metadata = job["metadata"]
     state, ended, reason, message = state_of(job.get("status") or {})
-    progress, result = _told(data, member.run_id, member.attempt, documents)
+    progress, result = _told(data, member.run_id, RunKind.CONSOLIDATION, member.attempt, documents)
     part = Attempt(
         job=metadata["name"],
         run_id=member.run_id,
@@ -199,12 +200,13 @@ def dispatched(
     Args:
         is_past: There is a later attempt.
     """
-    progress, result = _told(data, dispatch.run_id, dispatch.attempt, documents)
+    kind = kind_of(dispatch.family, dispatch.for_uid)
+    progress, result = _told(data, dispatch.run_id, kind, dispatch.attempt, documents)
     waits = committer is not None and (committer.alive or key.removesuffix(DISPATCH_KEY) in committer.mailbox)
     asked = Attempt(
         job=dispatch.name,
         run_id=dispatch.run_id,
-        kind=kind_of(dispatch.family, dispatch.for_uid),
+        kind=kind,
         number=dispatch.attempt,
         state=AttemptState.ACTIVE if waits and not is_past else AttemptState.FAILED,
         created=dispatch.created_time,
@@ -217,13 +219,13 @@ def dispatched(
     return asked if result is None else _ended_as(asked, result)
 
 
-def _ended_as(attempt: Attempt, result: RunResult) -> Attempt:
+def _ended_as(attempt: Attempt, result: AnyRunResult) -> Attempt:
     """An attempt that has ended with its result, whatever becomes of the process that carried it out."""
     failed = EXIT_INPUT if result.permanent else EXIT_TRANSIENT
     return replace(
         attempt,
-        state=AttemptState.FAILED if result.outcome == FAILED else AttemptState.SUCCEEDED,
-        exit_code=failed if result.outcome == FAILED else EXIT_DONE,
+        state=AttemptState.FAILED if result.outcome is RunOutcome.FAILED else AttemptState.SUCCEEDED,
+        exit_code=failed if result.outcome is RunOutcome.FAILED else EXIT_DONE,
         finished=result.finished_time,
         oom=False,
         waiting="",
@@ -238,12 +240,12 @@ def _dispatch(text: str) -> Dispatch | None:
 
 
 def _told(
-    data: Mapping[str, str], run_id: str, number: int, documents: Documents
-) -> tuple[Progress | None, RunResult | None]:
+    data: Mapping[str, str], run_id: str, kind: RunKind, number: int, documents: Documents
+) -> tuple[Progress | None, AnyRunResult | None]:
     """What an attempt has written into the ConfigMap; what another one of the same run left there does not count."""
     prefix = run_id[:KEY_PREFIX_LENGTH]
     progress = _document(Progress, data.get(prefix + PROGRESS_KEY))
-    result = _inline_or(ResultPointer, RunResult, data.get(prefix + RESULT_KEY), documents, number)
+    result = _inline_or(ResultPointer, result_model(kind), data.get(prefix + RESULT_KEY), documents, number)
     return (
         progress if progress is not None and progress.attempt == number else None,
         result if result is not None and result.attempt == number else None,

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.result import RunOutcome
 from lethe.contract.run import RunKind
 
 from lethe_operator.build import names
@@ -176,7 +177,7 @@ def call_for_listing(
 def _did_all(attempt: Attempt) -> bool:
     """Whether a consolidation settled all its batches: of any that it did not, its result has a message."""
     result = attempt.result
-    committed = result is not None and result.outcome == "Committed" and not result.message
+    committed = result is not None and result.outcome is RunOutcome.COMMITTED and not result.message
     match attempt.kind:
         case RunKind.CONSOLIDATION | RunKind.REANCHORING:
             return committed

@@ -10,7 +10,7 @@ from typing import Any, Final, assert_never
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
 from lethe.contract.kind import RunFamily, RunKind
-from lethe.contract.result import Progress, RunResult
+from lethe.contract.result import AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import EMPTY, Ledger
@@ -222,7 +222,7 @@ class Attempt:
     by_committer: bool = False
     failures_before: Failures = NO_FAILURES
     progress: Progress | None = None
-    result: RunResult | None = None
+    result: AnyRunResult | None = None
 
     @property
     def shared(self) -> bool:

@@ -5,15 +5,15 @@ Pure values, as those of `lethe.contract.run`.
 
 from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar, TypeAlias, assert_never
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from lethe.contract.kind import RunFamily
+from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import RecordedOperation
 from lethe.contract.run import CONTRACT_VERSION, Document, Provenance
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
-FAILED = "Failed"  # the outcome of a run that ended with an error
 LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
 
 
@@ -155,20 +155,57 @@ class VacuumPlanned(Document):
     next_evict_by: datetime | None = None
 
 
+class RunOutcome(StrEnum):
+    """How a run ended."""
+
+    COMMITTED = "Committed"
+    NOTHING_TO_DO = "NothingToDo"
+    ALREADY_COMMITTED = "AlreadyCommitted"  # by an earlier attempt, or by another run
+    PLANNED = "Planned"  # a dry run, or a vacuum that waits for an approval
+    FAILED = "Failed"
+
+
 class RunResult(Document):
-    """The end of a run: in the ConfigMap beside the progress, and in the termination message (compact)."""
+    """The end of a run, as far as it is the same for all kinds: in the ConfigMap beside the progress, and in the termination
+    message (compact). Each kind has a model of its own; a run that failed needs no more than this.
+
+    Fields that a model does not have are ignored: earlier versions wrote the fields of all kinds.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+    LISTS: ClassVar[tuple[str, ...]] = ()  # fields that may be long
 
     api_version: str = CONTRACT_VERSION
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int = 1
-    outcome: str  # Committed | NothingToDo | AlreadyCommitted | Planned | Failed
+    outcome: RunOutcome
     reason: str = ""  # of a failure
-    permanent: bool = False  # of a failure: the same once more would not help
+    permanent: bool = False  # of a failure: another attempt would fail the same way
     message: str = ""
-    snapshot_id: int | None = None
+    snapshot_id: int | None = None  # of the last commit; None: nothing was committed
     finished_time: datetime
-    # Consolidation
+    snapshots_expired: int = 0
+    ledger_files_removed: int = 0
+    not_tracked: str = ""  # why the table of batches does not show this run; "": it does, or none is kept
+
+    def compact(self) -> str:
+        """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts
+        stay."""
+        whole = self.to_json()
+        if len(whole.encode()) <= TERMINATION_MESSAGE_BYTES:
+            return whole
+        small = self.model_copy(update=dict.fromkeys(self.LISTS, ()))
+        length = min(len(self.message), TERMINATION_MESSAGE_BYTES)
+        while len(small.to_json().encode()) > TERMINATION_MESSAGE_BYTES and length:
+            length = length * 3 // 4
+            small = small.model_copy(update={"message": self.message[:length]})
+        return small.to_json()
+
+
+class ConsolidationResult(RunResult):
+    LISTS: ClassVar[tuple[str, ...]] = ("refused",)
+
     batches_promoted: int = 0
     batches_withheld: int = 0  # reverted or replaced before they came
     refused_count: int = 0
@@ -176,11 +213,33 @@ class RunResult(Document):
     rows_added: int = 0
     files_added: int = 0
     bytes_added: int = 0
-    # Restatement
+
+
+class ReanchoringResult(RunResult):
+    pass
+
+
+class RestatementGroupResult(RunResult):
+    LISTS: ClassVar[tuple[str, ...]] = ("requests",)
+
+    rows_added: int = 0
     requests: tuple[RequestResult, ...] = ()
-    # Vacuum
+
+
+class ErasureCheckResult(RunResult):
+    LISTS: ClassVar[tuple[str, ...]] = ("erasures",)
+
+    expiry_seconds: float = 0.0
+    erasures: tuple[ErasureOutcome, ...] = ()
+    erasures_open: int = 0
+
+
+class VacuumResult(RunResult):
+    LISTS: ClassVar[tuple[str, ...]] = ("erasures", "orphan_files")
+
     files_rewritten: int = 0
     files_deleted: int = 0
+    files_added: int = 0
     tombstones_purged: int = 0
     rows_purged: int = 0
     bytes_rewritten: int = 0
@@ -200,20 +259,30 @@ class RunResult(Document):
     small_files_compacted: int = 0
     erasures: tuple[ErasureOutcome, ...] = ()
     erasures_open: int = 0
-    # Any kind
-    snapshots_expired: int = 0
-    ledger_files_removed: int = 0
-    not_tracked: str = ""  # why the table of batches does not show this run
 
-    def compact(self) -> str:
-        """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts
-        stay."""
-        whole = self.to_json()
-        if len(whole.encode()) <= TERMINATION_MESSAGE_BYTES:
-            return whole
-        small = self.model_copy(update={"refused": (), "requests": (), "erasures": (), "orphan_files": ()})
-        length = min(len(self.message), TERMINATION_MESSAGE_BYTES)
-        while len(small.to_json().encode()) > TERMINATION_MESSAGE_BYTES and length:
-            length = length * 3 // 4
-            small = small.model_copy(update={"message": self.message[:length]})
-        return small.to_json()
+
+AnyRunResult: TypeAlias = (
+    ConsolidationResult | ReanchoringResult | RestatementGroupResult | VacuumResult | ErasureCheckResult
+)
+
+
+def result_model(kind: RunKind) -> type[AnyRunResult]:
+    """The model of the results of a kind of runs."""
+    match kind:
+        case RunKind.CONSOLIDATION:
+            return ConsolidationResult
+        case RunKind.REANCHORING:
+            return ReanchoringResult
+        case RunKind.RESTATEMENT:
+            return RestatementGroupResult
+        case RunKind.VACUUM:
+            return VacuumResult
+        case RunKind.ERASURE_CHECK:
+            return ErasureCheckResult
+        case _:
+            assert_never(kind)
+
+
+def parse_result(text: str, kind: RunKind) -> AnyRunResult:
+    """Parse a `result.json` or a termination message of a run of this kind. Raises: pydantic.ValidationError."""
+    return result_model(kind).model_validate_json(text)

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
-from lethe.contract.result import RequestResult, RunResult
+from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.files.native_deletes import LEDGER, with_purged
 from lethe.ledger.ledger import Delta, Ledger
@@ -270,7 +270,9 @@ def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list
     return [i for i in wanted if i not in known]
 
 
-def result_of(spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]) -> RunResult:
+def result_of(
+    spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]
+) -> RestatementGroupResult:
     """What a run tells of its group. Pure but for the time and the log.
 
     Raises: TransientError, if none of the requests can be carried out just now.
@@ -281,11 +283,14 @@ def result_of(spec: RunSpec, requests: Sequence[RestatementRequest], done: Commi
     refused = [r for r in results if not r.succeeded]
     for r in refused:
         log.info("%s is %s: %s", r.name, "kept out for now" if r.again else "refused", r.reason)
-    return RunResult(
+    outcome = RunOutcome.FAILED if refused else RunOutcome.ALREADY_COMMITTED
+    if done.snapshot_id:
+        outcome = RunOutcome.COMMITTED
+    return RestatementGroupResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="Committed" if done.snapshot_id else "Failed" if refused else "AlreadyCommitted",
+        outcome=outcome,
         reason=refused[0].reason if refused and not done.snapshot_id else "",
         message=refused[0].message if refused and not done.snapshot_id else "",
         snapshot_id=done.snapshot_id,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from lethe.base.errors import InputError, LetheError
-from lethe.contract.result import FAILED, Phase, Progress, RunResult
+from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import Deletes, MailboxEntry, RestatementRequest, RunKind, RunSpec
 from lethe.files.native_deletes import plan_masking
 from lethe.guards.boundary import require_run_within
@@ -140,7 +140,7 @@ class Worker:
                     raise JvmGone from e
                 done = result.failed(spec, _known(spec, e))
             crash_point("before-result", spec.run_id)
-            last = reports.ended(Phase.FAILED if done.outcome == FAILED else Phase.SUCCEEDED, done.message)
+            last = reports.ended(Phase.FAILED if done.outcome is RunOutcome.FAILED else Phase.SUCCEEDED, done.message)
             result.put(place, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
         return left
@@ -152,6 +152,7 @@ class Worker:
         context = Run(spec, reports, properties, self.hurry)
         table = self.tables.open(context)
         context.step("after-start")
+        done: RunResult
         match spec.kind:
             case RunKind.REANCHORING:
                 done = anchored(context, reanchor(context, table))

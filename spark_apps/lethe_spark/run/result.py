@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from lethe.base.errors import EXIT_INPUT, LetheError
 from lethe.contract.kind import RunFamily
-from lethe.contract.result import FAILED, LISTED_AT_MOST, RunResult
+from lethe.contract.result import RestatementGroupResult, RunOutcome, RunResult
 from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, TableRef
 from lethe.iceberg import catalogs, run_documents
 
@@ -41,7 +41,7 @@ def failed(asked: Asked, error: LetheError) -> RunResult:
         run_id=asked.run_id,
         family=asked.family,
         attempt=asked.attempt,
-        outcome=FAILED,
+        outcome=RunOutcome.FAILED,
         reason=error.reason,
         permanent=error.exit_code == EXIT_INPUT,
         message=error.message[:2000],
@@ -111,10 +111,11 @@ def bounded(result: RunResult) -> str:
     whole = result.to_json()
     if len(whole.encode()) <= LARGEST:
         return whole
+    if not isinstance(result, RestatementGroupResult):
+        return result.compact()
     refused = tuple(r for r in result.requests if not r.succeeded)
     while True:
-        cut = result.model_copy(update={"requests": refused, "refused": result.refused[:LISTED_AT_MOST]})
-        document = cut.to_json()
+        document = result.model_copy(update={"requests": refused}).to_json()
         if len(document.encode()) <= LARGEST:
             return document
         if not refused:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support import changes as change_support
 from tests.spark.support import erases as erase_support
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
-from tests.support.builders import a_request
+from tests.support.builders import a_request, read_result
 from tests.support.lake import CATALOG, ROWS, Lake
 from tests.support.steps import Killed, die
 
@@ -278,7 +278,7 @@ def application(story: Story, spec: RunSpec, run_file: Path, crash_at: str = "")
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return done.returncode, RunResult.model_validate(json.loads(lines[-1])) if lines else None
+    return done.returncode, read_result(lines[-1]) if lines else None
 
 
 def test_a_process_killed_before_its_commit_leaves_nothing_in_sight_and_its_successor_finishes(

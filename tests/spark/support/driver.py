@@ -9,6 +9,7 @@ from pathlib import Path
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 
+from tests.support.builders import read_result
 from tests.support.lake import Lake
 
 SOURCES = Path(__file__).parents[3] / "spark_apps"
@@ -79,7 +80,7 @@ class Driver:
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(f"the driver did not end within {within_seconds} s:\n{self.log()[-3000:]}") from None
-        results = tuple(RunResult.model_validate_json(line) for line in out.splitlines() if line.strip())
+        results = tuple(read_result(line) for line in out.splitlines() if line.strip())
         return Ended(process.returncode, results, self.log())
 
     def log(self) -> str:

@@ -16,6 +16,7 @@ from lethe.contract.run import MailboxEntry, ResultPointer, RunSpec
 from lethe.iceberg import run_documents
 
 from tests.support.api_server import CONFIG_MAPS, LEASES, ApiServer
+from tests.support.builders import read_result
 from tests.support.lake import Lake
 
 SOURCES = Path(__file__).parents[3] / "spark_apps"
@@ -73,7 +74,7 @@ class Namespace:
         assert text is not None, "no result was told"
         if '"uri"' in text and '"kind"' not in text:
             text = (run_documents.read(ResultPointer.model_validate_json(text)) or b"").decode()
-        told = RunResult.model_validate_json(text)
+        told = read_result(text)
         assert (told.run_id, told.attempt) == (spec.run_id, spec.attempt)
         return told
 

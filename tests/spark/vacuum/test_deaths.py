@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support.driver import CONFS, Driver
 from tests.spark.support.story import Story, of_batches
 from tests.spark.vacuum.test_steps import commits_of, in_files, in_steps, tombstones
+from tests.support.builders import read_result
 from tests.support.lake import Lake
 
 TINY = "5m"  # libraries unpack some megabytes of native code there; the rows to be sorted take more than is left
@@ -85,7 +86,7 @@ def on_a_tiny_disk(driver: Driver, spec: RunSpec, folder: Path) -> tuple[int, Ru
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stderr[-3000:]
-    return done.returncode, RunResult.model_validate_json(lines[-1])
+    return done.returncode, read_result(lines[-1])
 
 
 @pytest.mark.skipif(not can_mount(), reason="a process may not mount a disk of its own here")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from lethe.contract.result import RunResult, VacuumPlanned
+from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import Ledger
 from lethe_operator.decide.actions import Event
@@ -15,7 +15,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
-from tests.support.builders import NOW, a_ledger
+from tests.support.builders import NOW, a_ledger, a_run_result
 from tests.support.resources import SETTINGS, a_dataset, a_run, a_table, a_world, an_attempt
 
 GIB = 1024**3
@@ -114,7 +114,7 @@ class VacuumStory:
             self.committed.add(run.run_id)
             self.commit(ledger if ledger is not None else a_ledger())
             result = {"tombstones_purged": 4, "files_rewritten": 1, **result}
-        answer = RunResult(run_id=run.run_id, family=run.kind.family, outcome=outcome, finished_time=self.now, **result)
+        answer = a_run_result(run.kind, outcome, run_id=run.run_id, finished_time=self.now, **result)
         self._end(run, attempt, AttemptState.SUCCEEDED, result=answer)
 
     def end_silently(self) -> None:

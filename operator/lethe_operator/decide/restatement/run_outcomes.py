@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lethe.contract.result import RequestResult
+from lethe.contract.result import RequestResult, RestatementGroupResult
 from lethe.contract.run import RestatementRequest, RunKind
 
 from lethe_operator.decide.restatement.bisection import FAILURES_ALONE, at_most
@@ -96,7 +96,7 @@ class Trials:
             return Trial(Fresh(latest.last.number + 1 if latest.last else 1))
         verdict = judge(latest, generation, self._settings, uid)
         result = latest.last.result if latest.last is not None else None
-        answers = {r.key: r for r in result.requests} if result is not None else {}
+        answers = {r.key: r for r in result.requests} if isinstance(result, RestatementGroupResult) else {}
         tries = sum(r.last.number for r in runs if r.last is not None)
         failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
         found = Trial(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)

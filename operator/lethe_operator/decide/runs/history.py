@@ -3,10 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from lethe.contract.kind import RunFamily, RunKind
-from lethe.contract.result import Phase, RequestResult, RunResult
+from lethe.contract.result import (
+    AnyRunResult,
+    ConsolidationResult,
+    ErasureCheckResult,
+    Phase,
+    ReanchoringResult,
+    RequestResult,
+    RestatementGroupResult,
+    RunOutcome,
+    VacuumResult,
+)
 
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import timestamp
@@ -100,55 +110,91 @@ def _phase_under_way(attempt: Attempt) -> str:
     return ENDING if attempt.progress.phase.value in _ENDS else attempt.progress.phase.value
 
 
-def outcome(result: RunResult | None) -> str:
+def outcome(result: AnyRunResult | None) -> str:
     """What a run did, in one line."""
     if result is None:
         return "Ended well."
-    if result.outcome == "NothingToDo":
-        return _idle(result)
-    if result.outcome == "Planned" and result.family is RunFamily.VACUUM:
-        return _planned(result)
-    if result.outcome == "Planned":
-        refused = sum(not r.succeeded for r in result.requests)
-        return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
-    done = {
-        RunFamily.CONSOLIDATION: f"{result.batches_promoted} batches promoted, {result.rows_added} rows in "
-        f"{result.files_added} files, {result.refused_count} batches refused, {result.batches_withheld} withheld",
-        RunFamily.RESTATEMENT: _of_group(result.requests),
-        RunFamily.VACUUM: _of_vacuum(result),
-    }[result.family]
-    if result.family is RunFamily.VACUUM and result.message:
-        done += f". {result.message.removesuffix('.')}"
-    return f"{done}." if result.outcome != "AlreadyCommitted" else f"Committed by an earlier attempt: {done}."
+    match result.outcome:
+        case RunOutcome.NOTHING_TO_DO:
+            return _idle(result)
+        case RunOutcome.PLANNED:
+            return _planned(result)
+        case RunOutcome.ALREADY_COMMITTED:
+            return f"Committed by an earlier attempt: {_done(result)}."
+        case RunOutcome.COMMITTED | RunOutcome.FAILED:
+            return f"{_done(result)}."
+        case _:
+            assert_never(result.outcome)
 
 
-def _idle(result: RunResult) -> str:
+def _done(result: AnyRunResult) -> str:
+    match result:
+        case ConsolidationResult():
+            return (
+                f"{result.batches_promoted} batches promoted, {result.rows_added} rows in {result.files_added} files, "
+                f"{result.refused_count} batches refused, {result.batches_withheld} withheld"
+            )
+        case ReanchoringResult():
+            return "The head, another writer's commit, has a ledger of its own again"
+        case RestatementGroupResult():
+            return _of_group(result.requests)
+        case VacuumResult() | ErasureCheckResult():
+            done = ", ".join([*_purged(result), f"{result.snapshots_expired} snapshots expired", *_besides(result)])
+            return f"{done}. {result.message.removesuffix('.')}" if result.message else done
+        case _:
+            assert_never(result)
+
+
+def _idle(result: AnyRunResult) -> str:
     """A vacuum that commits nothing may still have removed what no snapshot names."""
-    besides = _besides(result)
-    if result.family is not RunFamily.VACUUM or not (besides or result.snapshots_expired):
-        return result.message or "There was nothing to do."
-    done = ", ".join([f"{result.snapshots_expired} snapshots expired", *besides])
-    return f"There was nothing to purge: {done}. {result.message}".strip()
+    match result:
+        case ConsolidationResult() | ReanchoringResult() | RestatementGroupResult():
+            return result.message or "There was nothing to do."
+        case VacuumResult() | ErasureCheckResult():
+            besides = _besides(result)
+            if not besides and not result.snapshots_expired:
+                return result.message or "There was nothing to do."
+            done = ", ".join([f"{result.snapshots_expired} snapshots expired", *besides])
+            return f"There was nothing to purge: {done}. {result.message}".strip()
+        case _:
+            assert_never(result)
 
 
-def _planned(result: RunResult) -> str:
-    plan = result.plan
-    if plan is None:
-        return "Planned. Nothing was changed."
-    orphans = f", {result.orphan_files_found} orphan files to remove" if result.orphan_files_found else ""
-    return f"Planned: {plan.files} files to rewrite, {plan.bytes} bytes{orphans}. Nothing was changed."
+def _planned(result: AnyRunResult) -> str:
+    match result:
+        case RestatementGroupResult():
+            refused = sum(not r.succeeded for r in result.requests)
+            return f"Restatements planned: {len(result.requests) - refused}, refused: {refused}. Nothing was changed."
+        case VacuumResult() if result.plan is not None:
+            plan, orphans = result.plan, f", {result.orphan_files_found} orphan files to remove"
+            text = f"Planned: {plan.files} files to rewrite, {plan.bytes} bytes{orphans if result.orphan_files_found else ''}"
+            return f"{text}. Nothing was changed."
+        case VacuumResult() | ConsolidationResult() | ReanchoringResult() | ErasureCheckResult():
+            return "Planned. Nothing was changed."
+        case _:
+            assert_never(result)
 
 
-def _of_vacuum(result: RunResult) -> str:
-    done = (
-        f"{result.tombstones_purged} tombstones purged, {result.files_rewritten} files rewritten, "
-        f"{result.files_deleted} files deleted, {result.snapshots_expired} snapshots expired"
-    )
-    return ", ".join([done, *_besides(result)])
+def _purged(result: VacuumResult | ErasureCheckResult) -> list[str]:
+    if isinstance(result, ErasureCheckResult):
+        return []
+    return [
+        f"{result.tombstones_purged} tombstones purged",
+        f"{result.files_rewritten} files rewritten",
+        f"{result.files_deleted} files deleted",
+    ]
 
 
-def _besides(result: RunResult) -> list[str]:
+def _besides(result: VacuumResult | ErasureCheckResult) -> list[str]:
     """What a vacuum left, and what else it did; of that only what there was to do."""
+    found = _maintained(result) if isinstance(result, VacuumResult) else []
+    if result.erasures or result.erasures_open:
+        verified = sum(e.verified_time is not None for e in result.erasures)
+        found.append(f"{verified} erasures verified, {result.erasures_open} open")
+    return found
+
+
+def _maintained(result: VacuumResult) -> list[str]:
     found = []
     if result.files_left:
         found.append(f"{result.files_left} files left{f' ({result.stopped})' if result.stopped else ''}")
@@ -159,9 +205,6 @@ def _besides(result: RunResult) -> list[str]:
     if result.orphan_files_found:
         of = f" of {result.orphan_files_found}" if result.orphan_files_found > result.orphan_files_removed else ""
         found.append(f"{result.orphan_files_removed}{of} orphan files removed")
-    if result.erasures or result.erasures_open:
-        verified = sum(e.verified_time is not None for e in result.erasures)
-        found.append(f"{verified} erasures verified, {result.erasures_open} open")
     return found
 
 

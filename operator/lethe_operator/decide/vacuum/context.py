@@ -5,11 +5,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from lethe.contract.result import RunOutcome
 from lethe.contract.run import Maintenance, VacuumSpec
 
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.vacuum.deadline import Deadline, deadline, first_evict_by
-from lethe_operator.decide.vacuum.history import PLANNED, VacuumHistory, state_of
+from lethe_operator.decide.vacuum.history import VacuumHistory, state_of
 from lethe_operator.decide.vacuum.triggers import NotYet, fired
 from lethe_operator.decide.vacuum.window import Hours, hours
 from lethe_operator.reasons import Reason
@@ -247,7 +248,7 @@ def is_cut_short(run: Run, view: TableView) -> bool:
     """Whether a run ended incomplete and is not retried: it had committed a part, or its plan differed from the approved one."""
     last = run.attempts[-1]
     if last.state is AttemptState.SUCCEEDED:
-        return last.result is not None and last.result.outcome == PLANNED
+        return last.result is not None and last.result.outcome is RunOutcome.PLANNED
     return last.state is AttemptState.FAILED and run.run_id in view.run_ids
 
 

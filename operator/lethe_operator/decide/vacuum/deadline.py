@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any, Final
 
-from lethe.contract.result import RunResult
+from lethe.contract.result import VacuumResult
 from lethe.ledger.ledger import Ledger
 
 from lethe_operator.decide.actions import earliest
@@ -38,7 +38,7 @@ class Measured:
     def bytes_per_second(self) -> float:
         return self.bytes / self.seconds if self.bytes and self.seconds else float(BYTES_PER_SECOND)
 
-    def after(self, job: str, result: RunResult) -> "Measured":
+    def after(self, job: str, result: VacuumResult) -> "Measured":
         """The measurements including those of a run; unchanged if they already include it."""
         if job == self.run:
             return self

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lethe.contract.result import RunResult, VacuumPlanned
+from lethe.contract.result import RunOutcome, VacuumPlanned, VacuumResult
 from lethe.contract.run import VacuumSpec
 from lethe.ledger.ledger import Ledger
 
@@ -15,7 +15,6 @@ from lethe_operator.decide.runs.history import MESSAGE_AT_MOST, outcome
 from lethe_operator.decide.vacuum.deadline import UNMEASURED, Measured
 from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
 
-PLANNED: Final = "Planned"
 # The pause after a vacuum that purged nothing; it doubles with each further one. A trigger may keep firing although no vacuum
 # can do anything about it.
 REST_SECONDS: Final = 3600.0
@@ -98,7 +97,8 @@ def history_of(status: Mapping[str, Any], runs: Iterable[Run], view: TableView |
 
 
 def _after(known: VacuumHistory, run: Run, attempt: Attempt, view: TableView) -> VacuumHistory:
-    result, spec = attempt.result, run.intent.vacuum if run.intent else None
+    spec = run.intent.vacuum if run.intent else None
+    result = attempt.result if isinstance(attempt.result, VacuumResult) else None
     assert attempt.finished is not None
     if result is not None and result.plan is not None and _is_another_plan(result, spec):
         state = state_of(view.ledger, spec.batch_ids, spec.max_bytes) if spec is not None else ""
@@ -121,13 +121,13 @@ def _after(known: VacuumHistory, run: Run, attempt: Attempt, view: TableView) ->
     return replace(known, last=last, plan=None, measured=measured)
 
 
-def _is_another_plan(result: RunResult, spec: VacuumSpec | None) -> bool:
+def _is_another_plan(result: VacuumResult, spec: VacuumSpec | None) -> bool:
     """Whether the run ended with a plan to approve. A plan that is already approved is none: the loop would not end."""
     approved = spec.approved_plan if spec is not None else ""
-    return result.outcome == PLANNED and result.plan is not None and result.plan.digest != approved
+    return result.outcome is RunOutcome.PLANNED and result.plan is not None and result.plan.digest != approved
 
 
-def _purged(result: RunResult) -> bool:
+def _purged(result: VacuumResult) -> bool:
     return bool(result.tombstones_purged or result.rows_purged or result.files_rewritten or result.files_deleted)
 
 

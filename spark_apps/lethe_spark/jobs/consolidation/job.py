@@ -16,7 +16,14 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.promotion import Publish, WrittenBatch, plan_promotion, plan_publication
-from lethe.contract.result import LISTED_AT_MOST, Phase, RefusedBatch, RunResult
+from lethe.contract.result import (
+    LISTED_AT_MOST,
+    ConsolidationResult,
+    Phase,
+    ReanchoringResult,
+    RefusedBatch,
+    RunOutcome,
+)
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from pyiceberg.io import FileIO
@@ -45,7 +52,7 @@ WRITES = 4
 Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], Written]
 
 
-def run(context: RunContext) -> RunResult:
+def run(context: RunContext) -> ConsolidationResult:
     """Promote the batches that `run.json` names. Raises: InputError, TransientError, ConflictError."""
     spec = context.spec.consolidation
     assert spec is not None
@@ -55,7 +62,7 @@ def run(context: RunContext) -> RunResult:
     return finished(context, table, *_promote(context, table, spec.batch_ids))
 
 
-def run_reanchoring(context: RunContext) -> RunResult:
+def run_reanchoring(context: RunContext) -> ReanchoringResult:
     """Give a head of another writer a ledger, and keep the history short. Raises: InputError, TransientError, ConflictError."""
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
@@ -64,7 +71,7 @@ def run_reanchoring(context: RunContext) -> RunResult:
 
 def _promote(
     context: RunContext, table: SparkTable, wanted: tuple[str, ...]
-) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
+) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """The result, and what is left waiting in the buffer, None if that was not listed."""
     spec = context.spec.consolidation
     write = register if spec is not None and spec.mode == "Register" else _write
@@ -74,7 +81,7 @@ def _promote(
 
 def _promoted(
     context: RunContext, table: SparkTable, wanted: tuple[str, ...], write: Write
-) -> tuple[RunResult, tuple[BatchRow, ...] | None]:
+) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     staged: Written | None = _staged(context, table)
     waiting: tuple[BatchRow, ...] | None = None
     for _ in range(WRITES):
@@ -232,13 +239,13 @@ def _staged(context: RunContext, table: SparkTable) -> Written | None:
     return Written(found.files, batches, refused, found.snapshot_id, document["missing"])
 
 
-def _nothing(context: RunContext, withheld: int) -> RunResult:
+def _nothing(context: RunContext, withheld: int) -> ConsolidationResult:
     spec = context.spec
-    return RunResult(
+    return ConsolidationResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="AlreadyCommitted",
+        outcome=RunOutcome.ALREADY_COMMITTED,
         message="every batch of this run is in the table, or was taken back before it came",
         batches_withheld=withheld,
         finished_time=datetime.now(UTC),
@@ -247,13 +254,13 @@ def _nothing(context: RunContext, withheld: int) -> RunResult:
 
 def _result(
     context: RunContext, written: Written, snapshot_id: int | None, withheld: int, message: str = ""
-) -> RunResult:
+) -> ConsolidationResult:
     spec = context.spec
-    return RunResult(
+    return ConsolidationResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="Committed" if snapshot_id is not None else "NothingToDo",
+        outcome=RunOutcome.COMMITTED if snapshot_id is not None else RunOutcome.NOTHING_TO_DO,
         message=message,
         snapshot_id=snapshot_id,
         batches_promoted=len(written.batches) if snapshot_id is not None else 0,

@@ -8,10 +8,10 @@ what is done, and closes an erasure only once its record is written.
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from lethe.base.errors import ConflictError
-from lethe.contract.result import Phase, RunResult
+from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import RunKind, SnapshotLimits
 from lethe.erasure.holders import holders, losing_ledger, snapshot_blockers, to_expire
 from lethe.erasure.progress import claims
@@ -40,10 +40,11 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
+V = TypeVar("V", VacuumResult, ErasureCheckResult)
 LOOKS: Final = 3  # while others add snapshots that no look has seen
 
 
-def run(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
+def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> ErasureCheckResult:
     """A run that does nothing else: what limits let go is expired first, if the policy wants that. Raises as `settle` does."""
     spec = context.spec.vacuum
     assert spec is not None
@@ -52,7 +53,7 @@ def run(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
     return settle(context, table, result)
 
 
-def settled(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
+def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumResult:
     """The result of a vacuum that has done its own work, after the erasures were looked at. Never raises: what was committed
     stays committed, and the next look finds what this one has left."""
     spec = context.spec.vacuum
@@ -65,7 +66,7 @@ def settled(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
         return result
 
 
-def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
+def settle(context: Run, table: IcebergTable, result: V) -> V:
     """As `settled`. Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; what the storage raises."""
     ledger = observe_base(context, table).ledger
     count = len(ledger.open_erasures)
@@ -105,7 +106,7 @@ def settle(context: Run, table: IcebergTable, result: RunResult) -> RunResult:
             "erasures": outcomes,
             "erasures_open": len(still_open),
             "snapshots_expired": result.snapshots_expired + len(due),
-            **({"snapshot_id": own, "outcome": "Committed"} if own is not None else {}),
+            **({"snapshot_id": own, "outcome": RunOutcome.COMMITTED} if own is not None else {}),
         }
     )
 

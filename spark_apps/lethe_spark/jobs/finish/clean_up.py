@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.buffer.batch import ListedObject
 from lethe.buffer.batch_rows import BatchRow
-from lethe.contract.result import Phase, RunResult
+from lethe.contract.result import ErasureCheckResult, Phase, RunResult, VacuumResult
 from lethe.contract.run import SnapshotLimits
 from lethe.iceberg.history import Manifests
 from lethe.iceberg.tenants import other_ledger
@@ -36,6 +37,8 @@ from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
 READ_AT_ONCE = 8
+R = TypeVar("R", bound=RunResult)
+V = TypeVar("V", VacuumResult, ErasureCheckResult)
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,7 @@ class Tidied:
     removed: int = 0
 
 
-def finished(
-    context: Run, table: IcebergTable, result: RunResult, waiting: Sequence[BatchRow] | None = None
-) -> RunResult:
+def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[BatchRow] | None = None) -> R:
     """The result of a run whose own work is done, after tidying up. Never raises: what was committed stays committed,
     and the next run tidies up as well.
 
@@ -111,7 +112,7 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
     return expire(table, ids) if ids else 0
 
 
-def expired(context: Run, table: IcebergTable, result: RunResult, limits: SnapshotLimits) -> RunResult:
+def expired(context: Run, table: IcebergTable, result: V, limits: SnapshotLimits) -> V:
     """The result of a run that was asked to expire what the limits let go, by their age as well, after it has."""
     began = time.monotonic()
     count = expire_down(context, table, limits, by_age=True)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from lethe.base.ids import run_id
 from lethe.contract.kind import RunFamily
-from lethe.contract.result import RunResult
+from lethe.contract.result import ReanchoringResult, RunOutcome
 from lethe.ledger.ledger import Delta
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
@@ -33,18 +33,18 @@ def reanchor(context: Run, table: IcebergTable) -> int | None:
     return commit_on_ledger(context, table, plan).snapshot_id
 
 
-def anchored(context: Run, snapshot_id: int | None) -> RunResult:
+def anchored(context: Run, snapshot_id: int | None) -> ReanchoringResult:
     """The result of a run that does nothing else. Pure but for the time.
 
     Args:
         snapshot_id: As `reanchor` returns it.
     """
     spec = context.spec
-    return RunResult(
+    return ReanchoringResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="Committed" if snapshot_id is not None else "NothingToDo",
+        outcome=RunOutcome.COMMITTED if snapshot_id is not None else RunOutcome.NOTHING_TO_DO,
         snapshot_id=snapshot_id,
         finished_time=datetime.now(UTC),
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lethe.base.errors import InputError, TransientError
-from lethe.contract.result import Phase, RequestResult, RunResult
+from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import IdIndex
 from lethe.files.native_deletes import LEDGER
@@ -30,7 +30,7 @@ from lethe_spark.run.value_digests import with_digests
 from lethe_spark.sql.frames import named, semi_join
 
 
-def run(context: RunContext) -> RunResult:
+def run(context: RunContext) -> RestatementGroupResult:
     """Carry out the requests of `run.json` in one commit. One that is refused does not hold back the others.
 
     Raises: InputError, ConflictError; TransientError, also if none of the requests can be carried out just now.
@@ -67,7 +67,7 @@ def run(context: RunContext) -> RunResult:
     return finished(context, table, result_of(spec, requests, done))
 
 
-def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> RunResult:
+def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> RestatementGroupResult:
     """What each of the requests would do by itself. The table is left as it is."""
     table = open_table(context, prepare=False)
     base = observe_base(context, table)
@@ -87,11 +87,11 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Run
     in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
     files, now = base.files(), datetime.now(UTC)
     spec = context.spec
-    return RunResult(
+    return RestatementGroupResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="Planned",
+        outcome=RunOutcome.PLANNED,
         finished_time=now,
         requests=tuple(
             aside.get(r.key)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lethe.contract.result import Phase, RunResult
+from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
 from lethe.vacuum.plan import out_of_time
 
@@ -24,7 +24,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 
-def run(context: RunContext) -> RunResult:
+def run(context: RunContext) -> VacuumResult:
     """Purge rows that are tombstoned now: all, or as many as was asked for; or only say what that would be.
 
     Raises: InputError, ConflictError (`DataMoved`), TransientError.
@@ -49,23 +49,30 @@ def run(context: RunContext) -> RunResult:
     return finished(context, table, erasure.settled(context, table, result))
 
 
-def run_erasure_check(context: RunContext) -> RunResult:
+def run_erasure_check(context: RunContext) -> ErasureCheckResult:
     """See how far the erasures have come. Raises: InputError, ConflictError, TransientError."""
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    return finished(context, table, erasure.run(context, table, _result(context, None)))
+    nothing = ErasureCheckResult(
+        run_id=context.spec.run_id,
+        family=context.spec.family,
+        attempt=context.spec.attempt,
+        outcome=RunOutcome.NOTHING_TO_DO,
+        finished_time=datetime.now(UTC),
+    )
+    return finished(context, table, erasure.run(context, table, nothing))
 
 
 @dataclass(frozen=True)
 class NotApproved:
     """The plan is another one than was approved; `told`: the result that says so."""
 
-    told: RunResult
+    told: VacuumResult
 
 
 def _purged(
     context: RunContext, table: SparkTable, spec: VacuumSpec, time_is_up: Callable[[], str]
-) -> RunResult | NotApproved:
+) -> VacuumResult | NotApproved:
     """What was purged, and compacted: all that writes rows of the table anew."""
     for _ in range(PLANS):
         context.reporter.phase(Phase.SCAN)
@@ -86,29 +93,29 @@ def _limited(spec: VacuumSpec) -> Callable[[], str]:
     return lambda: out_of_time(spec, timedelta(seconds=time.monotonic() - began), datetime.now(UTC))
 
 
-def _only_planned(context: RunContext, found: Survey | None) -> RunResult:
+def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
     """Nothing is changed, not even the history that the end of any other run looks after."""
     spec = context.spec
     assert spec.vacuum is not None
     other = "" if spec.vacuum.plan_only else f"the plan is not the approved {spec.vacuum.approved_plan} any more"
-    return RunResult(
+    return VacuumResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="Planned" if found is not None else "NothingToDo",
+        outcome=RunOutcome.PLANNED if found is not None else RunOutcome.NOTHING_TO_DO,
         message=f"{spec.table.name}: {other}; nothing was changed." if other else "",
         plan=found.planned if found is not None else None,
         finished_time=datetime.now(UTC),
     )
 
 
-def _result(context: RunContext, purging: Purging | None) -> RunResult:
+def _result(context: RunContext, purging: Purging | None) -> VacuumResult:
     spec = context.spec
-    outcome = RunResult(
+    outcome = VacuumResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome="NothingToDo",
+        outcome=RunOutcome.NOTHING_TO_DO,
         finished_time=datetime.now(UTC),
     )
     if purging is None:
@@ -116,7 +123,7 @@ def _result(context: RunContext, purging: Purging | None) -> RunResult:
     tally = purging.tally
     return outcome.model_copy(
         update={
-            "outcome": "Committed" if tally.snapshot_id is not None else "NothingToDo",
+            "outcome": RunOutcome.COMMITTED if tally.snapshot_id is not None else RunOutcome.NOTHING_TO_DO,
             "message": purging.message,
             "snapshot_id": tally.snapshot_id,
             "files_rewritten": tally.files_rewritten,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from lethe.contract.result import RunResult
+from lethe.contract.result import RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
 
 from lethe_spark.commit.tracking import said
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 def before_expiry(
-    context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]
-) -> RunResult:
+    context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
     """The result after the steps that commit. They come before old snapshots expire, so that what they replace can go with these.
 
     Args:
@@ -44,12 +44,16 @@ def before_expiry(
     return result
 
 
-def planned(context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]) -> RunResult:
+def planned(
+    context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
     """The result of a run that only plans, with the orphan files that another one would remove. Raises: Cancelled."""
     return after_expiry(context, table, result, time_is_up) if _spec(context).plan_only else result
 
 
-def after_expiry(context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]) -> RunResult:
+def after_expiry(
+    context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
     """The result after orphan files were removed, those that the expiry itself left behind included. Raises: Cancelled."""
     spec = _spec(context)
     if not spec.maintenance.remove_orphan_files:
@@ -58,8 +62,8 @@ def after_expiry(context: RunContext, table: SparkTable, result: RunResult, time
 
 
 def _step(
-    what: str, result: RunResult, time_is_up: Callable[[], str], act: Callable[[RunResult], RunResult]
-) -> RunResult:
+    what: str, result: VacuumResult, time_is_up: Callable[[], str], act: Callable[[VacuumResult], VacuumResult]
+) -> VacuumResult:
     """The result after a step or, if there was no time for it or it failed, with that."""
     if why := time_is_up():
         return result.model_copy(update={"stopped": result.stopped or why})
@@ -72,8 +76,8 @@ def _step(
 
 
 def _compact(
-    context: RunContext, table: SparkTable, max_bytes: int | None, result: RunResult, time_is_up: Callable[[], str]
-) -> RunResult:
+    context: RunContext, table: SparkTable, max_bytes: int | None, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
     done = compact_small_files(context, table, max_bytes, time_is_up)
     result = _committed(result, done.snapshot_id, small_files_compacted=done.merged)
     if done.stopped:
@@ -81,12 +85,12 @@ def _compact(
     return _noted(result, f"not all small files were compacted: {done.why}") if done.why else result
 
 
-def _manifests(context: RunContext, table: SparkTable, result: RunResult) -> RunResult:
+def _manifests(context: RunContext, table: SparkTable, result: VacuumResult) -> VacuumResult:
     done = rewrite_manifests(context, table)
     return _committed(result, done.snapshot_id, manifests_rewritten=done.outcome)
 
 
-def _sweep(context: RunContext, table: SparkTable, result: RunResult, time_is_up: Callable[[], str]) -> RunResult:
+def _sweep(context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]) -> VacuumResult:
     spec = _spec(context)
     older_than = timedelta(seconds=spec.maintenance.orphan_files_older_than_seconds)
     swept = remove_orphan_files(context, table, older_than, spec.plan_only, time_is_up)
@@ -106,12 +110,12 @@ def _spec(context: RunContext) -> VacuumSpec:
     return context.spec.vacuum
 
 
-def _noted(result: RunResult, why: str) -> RunResult:
+def _noted(result: VacuumResult, why: str) -> VacuumResult:
     log.warning("%s", why)
     return result.model_copy(update={"message": f"{result.message}; {why}" if result.message else why})
 
 
-def _committed(result: RunResult, snapshot_id: int | None, **counts: int) -> RunResult:
+def _committed(result: VacuumResult, snapshot_id: int | None, **counts: int) -> VacuumResult:
     if snapshot_id is None or result.snapshot_id is not None:
         return result.model_copy(update=counts)
-    return result.model_copy(update={**counts, "outcome": "Committed", "snapshot_id": snapshot_id})
+    return result.model_copy(update={**counts, "outcome": RunOutcome.COMMITTED, "snapshot_id": snapshot_id})

@@ -1,17 +1,30 @@
 """Both sides of the run contract read what the other wrote, and the end of a run always fits where it is told."""
 
 import json
+from typing import assert_never
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe.contract.kind import RunFamily
-from lethe.contract.result import LISTED_AT_MOST, Phase, Progress, RefusedBatch, RequestResult, RunResult
+from lethe.contract.result import (
+    LISTED_AT_MOST,
+    AnyRunResult,
+    ConsolidationResult,
+    ErasureCheckResult,
+    Phase,
+    Progress,
+    ReanchoringResult,
+    RefusedBatch,
+    RestatementGroupResult,
+    RunOutcome,
+    VacuumResult,
+    parse_result,
+)
 from lethe.contract.run import RunKind, RunPointer, is_pointer, parse_run
 from pydantic import ValidationError
 
-from tests.support.builders import NOW, RUN, a_replay, a_request, a_run
+from tests.support.builders import NOW, RUN, a_replay, a_request, a_run, a_run_result
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts here
 
@@ -51,14 +64,73 @@ def test_progress_comes_back() -> None:
     assert Progress.model_validate_json(progress.to_json()) == progress
 
 
-def a_result(**changes: object) -> RunResult:
-    return RunResult(run_id=RUN, family=RunFamily.CONSOLIDATION, outcome="Committed", finished_time=NOW, **changes)  # type: ignore[arg-type]
+def a_result(kind: RunKind = RunKind.CONSOLIDATION, **changes: object) -> AnyRunResult:
+    return a_run_result(kind, **changes)
+
+
+@pytest.mark.parametrize("kind", RunKind, ids=lambda kind: kind.name)
+def test_a_result_comes_back_as_the_model_of_its_kind(kind: RunKind) -> None:
+    result = a_result(kind, snapshot_id=7, message="done")
+
+    assert parse_result(result.to_json(), kind) == result
+    assert json.loads(result.to_json())["kind"] == kind.family.value
+
+
+# What version 0.1 wrote for every kind: the fields of all of them, those without a value included.
+OLD_RESULT = {
+    "apiVersion": "lethe.dev/run/v1",
+    "runId": RUN,
+    "attempt": 2,
+    "outcome": "Committed",
+    "reason": "",
+    "permanent": False,
+    "message": "",
+    "snapshotId": 7,
+    "finishedTime": NOW.isoformat(),
+    "batchesPromoted": 3,
+    "batchesWithheld": 0,
+    "refusedCount": 1,
+    "refused": [{"batchId": "A", "reason": "CorruptFile", "message": "x.parquet"}],
+    "rowsAdded": 5,
+    "filesAdded": 1,
+    "bytesAdded": 9,
+    "requests": [{"key": "ns/a/0", "name": "ns/a", "succeeded": True, "again": False, "operation": ""}],
+    "filesRewritten": 4,
+    "tombstonesPurged": 2,
+    "erasures": [{"restatement": "ns/e/0", "blockedByCount": 0}],
+    "erasuresOpen": 1,
+    "orphanFiles": [],
+    "snapshotsExpired": 6,
+    "ledgerFilesRemoved": 0,
+    "notTracked": "",
+}
+
+
+@pytest.mark.parametrize("kind", RunKind, ids=lambda kind: kind.name)
+def test_a_result_of_an_earlier_version_is_read_as_its_kind(kind: RunKind) -> None:
+    read = parse_result(json.dumps({**OLD_RESULT, "kind": kind.family.value}), kind)
+
+    assert (read.family, read.attempt, read.outcome, read.snapshot_id) == (kind.family, 2, RunOutcome.COMMITTED, 7)
+    assert read.snapshots_expired == 6
+    match read:
+        case ConsolidationResult():
+            assert (read.batches_promoted, read.refused[0].batch_id, read.rows_added) == (3, "A", 5)
+        case RestatementGroupResult():
+            assert (read.requests[0].key, read.requests[0].operation) == ("ns/a/0", None)
+        case VacuumResult():
+            assert (read.files_rewritten, read.tombstones_purged, read.erasures_open) == (4, 2, 1)
+        case ErasureCheckResult():
+            assert (read.erasures[0].restatement, read.erasures_open) == ("ns/e/0", 1)
+        case ReanchoringResult():
+            pass
+        case _:
+            assert_never(read)
 
 
 def test_a_small_result_is_told_whole() -> None:
     result = a_result(refused=(RefusedBatch(batch_id="A", reason="CorruptFile", message="x.parquet"),))
 
-    assert RunResult.model_validate_json(result.compact()) == result
+    assert parse_result(result.compact(), RunKind.CONSOLIDATION) == result
 
 
 anything = st.text(st.characters(exclude_categories=["Cs"]))
@@ -66,24 +138,20 @@ long = st.builds(lambda piece, times: piece * times, anything.filter(bool), st.i
 ids = st.lists(long.map(lambda t: t[:MAX_BATCH_ID_LENGTH]), max_size=LISTED_AT_MOST)
 
 
-@given(reason=long, message=long, refused=ids, unknown=ids)
-def test_the_end_of_a_run_always_fits_the_termination_message(
-    reason: str, message: str, refused: list[str], unknown: list[str]
-) -> None:
+@given(reason=long, message=long, refused=ids)
+def test_the_end_of_a_run_always_fits_the_termination_message(reason: str, message: str, refused: list[str]) -> None:
     """Cut by Kubernetes, it would be no JSON; the counts are what the operator cannot do without."""
     result = a_result(
         reason=reason[:60],
         message=message,
         refused=tuple(RefusedBatch(batch_id=i, reason="CorruptFile", message=message) for i in refused),
         refused_count=len(refused),
-        requests=(RequestResult(key="k", name="n", succeeded=True, unknown_batch_ids=tuple(unknown)),),
-        orphan_files=tuple(unknown),
         rows_added=9**9,
     )
 
     compact = result.compact()
 
     assert len(compact.encode()) <= TERMINATION_MESSAGE_BYTES
-    read = RunResult.model_validate_json(compact)
+    read = parse_result(compact, RunKind.CONSOLIDATION)
     assert (read.run_id, read.outcome, read.refused_count, read.rows_added) == (RUN, "Committed", len(refused), 9**9)
     assert message.startswith(read.message)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import ConflictError, InputError, LetheError
-from lethe.contract.result import RequestResult, RunResult
+from lethe.contract.result import RefusedBatch, RequestResult, RestatementGroupResult
 from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, RunMember, RunPointer, TableRef
 from lethe.iceberg import run_documents
 from lethe_spark.run import arguments, result
@@ -17,7 +17,7 @@ from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 
-from tests.support.builders import a_run
+from tests.support.builders import a_run, a_run_result, read_result
 
 
 @pytest.fixture
@@ -144,11 +144,11 @@ def test_secrets_are_blotted_out_of_the_log_in_every_spelling() -> None:
 
 def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
     _ = run_file
-    error = InputError("TableNotFound", "there is none")
-    long = result.failed(a_run(), error).model_copy(update={"refused": tuple(refused(n) for n in range(3000))})
+    refused = tuple(RefusedBatch(batch_id=f"b{n}", reason="UnreadableFile", message="m" * 9000) for n in range(20))
+    long = a_run_result(RunKind.CONSOLIDATION, refused=refused, refused_count=20)
 
-    small = RunResult.model_validate_json(result.bounded(long))
-    assert (len(small.refused), small.reason) == (20, "TableNotFound")
+    small = read_result(result.bounded(long))
+    assert small == long.model_copy(update={"refused": ()})
     assert len(result.bounded(long).encode()) <= result.LARGEST
 
 
@@ -162,10 +162,11 @@ def test_of_a_long_group_the_requests_are_told_that_were_not_carried_out(run_fil
         )
         for n in range(6000)
     ]
-    long = result.failed(a_run(), InputError("R", "m")).model_copy(update={"requests": tuple(requests)})
+    long = a_run_result(RunKind.RESTATEMENT, "Failed", requests=tuple(requests))
 
-    small = RunResult.model_validate_json(result.bounded(long))
+    small = read_result(result.bounded(long))
 
+    assert isinstance(small, RestatementGroupResult)
     assert small.requests == tuple(requests[:told])
     assert len(result.bounded(long).encode()) <= result.LARGEST
 
@@ -186,21 +187,16 @@ def test_a_large_result_lies_beside_the_table_with_the_answer_to_each_request(
         RequestResult(key=f"k{n}", name=f"ns/r{n}", succeeded=False, reason="AlreadyReplaced") for n in range(3000)
     ]
     run = a_run(RunKind.RESTATEMENT)
-    large = result.failed(run, InputError("X", "x")).model_copy(update={"requests": tuple(answers)})
+    large = a_run_result(run.kind, "Failed", requests=tuple(answers))
 
     told = ResultPointer.model_validate_json(result.for_config_map(large, TableRef(catalog="lite", name="air.flights")))
-    cut = RunResult.model_validate_json(result.for_config_map(large, TableRef(catalog="lite", name="air.gone")))
+    cut = read_result(result.for_config_map(large, TableRef(catalog="lite", name="air.gone")))
 
     assert (told.uri, told.run_id, told.attempt) == (f"{location}/_runs/{run.run_id}-result-1.json", run.run_id, 1)
-    assert RunResult.model_validate_json(run_documents.read(told) or b"") == large
+    assert read_result((run_documents.read(told) or b"").decode()) == large
+    assert isinstance(cut, RestatementGroupResult)
     kept = len(cut.requests)
     twice = large.model_copy(update={"requests": tuple(answers[: 2 * kept + 1])})
     assert cut.requests == tuple(answers[:kept])
     assert kept > 0
     assert len(twice.to_json().encode()) > INLINE_BYTES_AT_MOST
-
-
-def refused(n: int) -> object:
-    from lethe.contract.result import RefusedBatch
-
-    return RefusedBatch(batch_id=f"b{n}", reason="UnreadableFile", message="m" * 200)

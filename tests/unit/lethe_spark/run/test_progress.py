@@ -1,18 +1,18 @@
 """Progress and results reach a real HTTPS server, in order, and a server that is away does no harm."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from lethe.contract.result import Phase, Progress, RunResult
+from lethe.contract.result import AnyRunResult, Phase, Progress
+from lethe.contract.run import RunKind
 from lethe_spark.run import result
 from lethe_spark.run.kube import Api, StatusConfigMap
 from lethe_spark.run.progress import Reporter, sink_of
 
 from tests.support import api_server
 from tests.support.api_server import ApiServer
-from tests.support.builders import a_run
+from tests.support.builders import a_run, a_run_result, read_result
 
 NAME = "flights-runs"
 
@@ -85,8 +85,8 @@ def test_a_result_is_sent_again_until_the_api_server_takes_it(api: ApiServer) ->
 
     result.deliver(a_result(), {**api.environment, **status, "LETHE_TERMINATION_LOG": str(log_file)})
 
-    assert a_result() == RunResult.model_validate_json(api.data(NAME)["0123456789ab.result.json"])
-    assert a_result() == RunResult.model_validate_json(log_file.read_text())
+    assert a_result() == read_result(api.data(NAME)["0123456789ab.result.json"])
+    assert a_result() == read_result(log_file.read_text())
 
 
 def test_from_a_shell_the_result_goes_to_stdout_and_progress_to_a_file(
@@ -96,14 +96,11 @@ def test_from_a_shell_the_result_goes_to_stdout_and_progress_to_a_file(
     reporter = Reporter(a_run(), sink_of({"LETHE_PROGRESS_FILE": str(tmp_path / "progress.json")}))
     reporter.close(Phase.FAILED, "why")
 
-    assert a_result() == RunResult.model_validate_json(capsys.readouterr().out)
+    assert a_result() == read_result(capsys.readouterr().out)
     told = Progress.model_validate_json((tmp_path / "progress.json").read_text())
     assert (told.phase, told.message) == ("Failed", "why")
     assert [p.name for p in tmp_path.iterdir()] == ["progress.json"]
 
 
-def a_result() -> RunResult:
-    run = a_run()
-    return RunResult(
-        run_id=run.run_id, family=run.family, outcome="Committed", finished_time=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+def a_result() -> AnyRunResult:
+    return a_run_result(RunKind.CONSOLIDATION)

@@ -1,6 +1,7 @@
 """Runs that commit do not follow on each other's heels, since other writers of the table want to commit as well."""
 
 import pytest
+from lethe.contract.kind import RunKind
 from lethe.contract.run import RunSpec
 from lethe_operator.decide.actions import Actions
 from lethe_operator.resources.observed import AttemptState
@@ -44,7 +45,7 @@ def test_between_two_runs_that_commit_other_writers_get_a_turn(
     early, in_time = after(4), after(5)
 
     assert (kinds(early), ago(seconds=-1)) == ([], early.look_again)
-    assert kinds(in_time) == ["Restatement" if waiting else "Consolidation"]
+    assert kinds(in_time) == [RunKind.RESTATEMENT if waiting else RunKind.CONSOLIDATION]
     told = early.dataset_status["consolidation"]  # type: ignore[index]
     assert (told["decision"], told["reason"], told["nextTime"]) == (
         "Due",
@@ -58,5 +59,5 @@ def test_a_vacuum_and_what_has_nothing_to_do_know_no_pause() -> None:
     done = a_run(spec, an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=1))
     table = a_table(a_ledger(*"ABCD", batches=[a_batch("Z")]))
 
-    assert kinds(decided(a_world(runs=(done,), table=table, policies=(a_policy(),)))) == ["Vacuum"]
+    assert kinds(decided(a_world(runs=(done,), table=table, policies=(a_policy(),)))) == [RunKind.VACUUM]
     assert decided(a_world(runs=(done,), table=table)).look_again is None

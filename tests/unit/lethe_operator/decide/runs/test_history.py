@@ -3,20 +3,21 @@
 from typing import Any
 
 import pytest
-from lethe.contract.result import ErasureOutcome, RunResult, VacuumPlanned
+from lethe.contract.kind import RunKind
+from lethe.contract.result import AnyRunResult, ErasureOutcome, VacuumPlanned
 from lethe_operator.decide.runs.history import outcome
 
-from tests.support.builders import NOW
+from tests.support.builders import NOW, a_run_result
 from tests.support.resources import a_result, a_vacuum
 
 PURGED = "2 tombstones purged, 1 files rewritten, 0 files deleted, 3 snapshots expired"
 
 
-def a_vacuums_result(outcome: str = "Committed", **changes: Any) -> RunResult:
+def a_vacuums_result(outcome: str = "Committed", **changes: Any) -> AnyRunResult:
     return a_result(a_vacuum(), outcome, **changes)
 
 
-def purged(**changes: Any) -> RunResult:
+def purged(**changes: Any) -> AnyRunResult:
     return a_vacuums_result(tombstones_purged=2, files_rewritten=1, snapshots_expired=3, **changes)
 
 
@@ -67,3 +68,16 @@ def test_a_plan_tells_of_orphan_files_that_the_next_run_would_remove() -> None:
 
 def an_outcome() -> ErasureOutcome:
     return ErasureOutcome(restatement="ns/fix/1", verified_time=NOW, record="s3://l/r.json", record_sha256="0" * 64)
+
+
+def test_an_erasure_check_tells_nothing_of_a_purge() -> None:
+    checked = a_run_result(RunKind.ERASURE_CHECK, snapshots_expired=3, erasures=(an_outcome(),), erasures_open=1)
+
+    assert outcome(checked) == "3 snapshots expired, 1 erasures verified, 1 open."
+
+
+def test_a_reanchoring_tells_of_the_head() -> None:
+    text = "The head, another writer's commit, has a ledger of its own again."
+
+    assert outcome(a_run_result(RunKind.REANCHORING)) == text
+    assert outcome(a_run_result(RunKind.REANCHORING, "NothingToDo")) == "There was nothing to do."

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.kind import RunFamily
-from lethe.contract.result import RunResult
+from lethe.contract.result import VacuumResult
 from lethe.ledger.ledger import Erasure, Ledger
 from lethe_operator.decide.vacuum.deadline import Measured, deadline
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -23,8 +23,8 @@ def due_in(time: timedelta) -> Ledger:
     return a_ledger(a_tombstone("A", evict_by=NOW + time))
 
 
-def a_result(**changes: Any) -> RunResult:
-    return RunResult(run_id="r", family=RunFamily.VACUUM, outcome="Committed", finished_time=NOW, **changes)
+def a_result(**changes: Any) -> VacuumResult:
+    return VacuumResult(run_id="r", family=RunFamily.VACUUM, outcome="Committed", finished_time=NOW, **changes)
 
 
 def starts(measured: Measured, bytes: int, lead: int = 0, **limits: Any) -> timedelta:
