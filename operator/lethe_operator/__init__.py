@@ -1,1 +1,1 @@
-"""The operator: watches the resources of `lethe.dev`, decides, launches runs, mirrors what became of them. No Spark."""
+"""The operator: watches the resources of `lethe.dev`, decides, launches runs, and writes their outcomes to statuses. No Spark."""

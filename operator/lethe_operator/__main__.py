@@ -1,4 +1,4 @@
-"""`python -m lethe_operator`: in a cluster, or beside one with a kubeconfig."""
+"""`python -m lethe_operator`: in a pod of the cluster, or outside with a kubeconfig."""
 
 import sys
 

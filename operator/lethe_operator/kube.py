@@ -1,6 +1,6 @@
 """The Kubernetes API as plain documents: one request, one answer, every error mapped once. I/O.
 
-Documents and not the client's models: a status must keep 64-bit numbers and fields that a client does not know.
+It uses documents, not the client's models: a status must keep 64-bit numbers and fields that a client does not know.
 """
 
 import json
@@ -22,12 +22,12 @@ CONNECT_SECONDS: Final = 5
 READ_SECONDS: Final = 30
 PAGE: Final = 500
 MERGE_PATCH: Final = "application/merge-patch+json"
-# What names of objects are made of. Anything else, such as a slash, would make a path of another object.
+# The characters of object names. Others, such as a slash, would make a path of another object.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class KubeError(Exception):
-    """The API server refused a request, or did not answer (`status` 0)."""
+    """The API server rejected a request, or did not answer (`status` 0)."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -37,42 +37,42 @@ class KubeError(Exception):
 
 
 class NotFound(KubeError):
-    """For a delete this means done."""
+    """The object does not exist. A delete treats this as success."""
 
 
 class AlreadyExists(KubeError):
-    """Look what is there: it may be our own, from before a crash."""
+    """An object of this name exists. Read it: this operator may have created it before a crash."""
 
 
 class Conflict(KubeError):
-    """The object changed since it was read: read again."""
+    """The object has changed since it was read. Read it again."""
 
 
 class Refused(KubeError):
-    """Rights, quota, admission or validation: trying the same again does not help soon."""
+    """Rights, quota, admission or validation forbid the request. An immediate retry does not help."""
 
 
 class Away(KubeError):
-    """No answer, or one that asks for patience."""
+    """No answer, or one that asks to retry later."""
 
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """Where objects of a kind live."""
+    """A kind and the API paths of its objects."""
 
     api: str  # "/api/v1" or "/apis/<group>/<version>"
     plural: str
     name: str
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        """Args: namespace: "" for a kind that has none."""
+        """The path of objects; `namespace` is "" for a kind without namespaces."""
         parts = [self.api, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
         return "/".join(p for p in parts if p)
 
     def object_path(self, namespace: str, name: str, subresource: str = "") -> str:
-        """Of one object, whose name may come from a user's reference. Raises: NotFound, for a name that no object can have."""
+        """The path of one object, whose name may come from a user. Raises: NotFound, if no object can have this name."""
         if _NAME.fullmatch(name) is None:
-            raise NotFound(404, "NotFound", f"{self.name} {name[:100]!r}: this is no name of an object.")
+            raise NotFound(404, "NotFound", f"{self.name} {name[:100]!r}: this is not a valid object name.")
         return self.path(namespace, name, subresource)
 
 
@@ -94,13 +94,11 @@ Document = dict[str, Any]
 
 
 class Kube:
-    """Synchronous; call it from a thread. Safe to share between threads.
-
-    `counted` hears of each request: its method, the plural of the kind, and the answer's status, 0 for none.
-    """
+    """A synchronous client: call it from a thread. Threads may share it."""
 
     def __init__(self, configuration: Any) -> None:
-        self.counted: Callable[[str, str, int], None] = lambda _method, _plural, _status: None
+        # Called with each request's method, the plural of the kind, and the answer's status (0: no answer).
+        self.on_request: Callable[[str, str, int], None] = lambda _method, _plural, _status: None
         self._configuration = configuration
         self._pool = urllib3.PoolManager(
             num_pools=4,
@@ -118,11 +116,11 @@ class Kube:
         return self._request("GET", kind, kind.object_path(namespace, name))
 
     def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[Document]:
-        """Every object of a kind. Raises: Refused, Away."""
+        """All objects of a kind. Raises: Refused, Away."""
         return [item for page in self.pages(kind, namespace, labels) for item in page]
 
     def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
-        """The same for more than one wants to hold at once. Raises: Refused, Away, at any page."""
+        """All objects of a kind, page by page, when they are too many for the memory. Raises: Refused, Away, at any page."""
         query = {"limit": str(PAGE), **({"labelSelector": labels} if labels else {})}
         while True:
             page = self._request("GET", kind, kind.path(namespace), query)
@@ -145,7 +143,8 @@ class Kube:
         )
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, policy: str = "Background", uid: str = "") -> None:
-        """Gone already is gone. With `uid`, only that very object goes. Raises: Conflict, Refused, Away."""
+        """Delete an object; a missing object is no error. With `uid`, delete only that object. Raises: Conflict, Refused,
+        Away."""
         options: Document = {"propagationPolicy": policy}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -174,15 +173,18 @@ class Kube:
         try:
             response = self._pool.request(method, url, body=content, headers=headers)
         except urllib3.exceptions.HTTPError as e:
-            self.counted(method, kind.plural, 0)
+            self.on_request(method, kind.plural, 0)
             raise Away(0, "NoAnswer", f"{method} {path}: {type(e).__name__}") from None
-        self.counted(method, kind.plural, response.status)
+        self.on_request(method, kind.plural, response.status)
         if response.status >= 300:
             raise error_of(response.status, response.data, f"{method} {path}")
         return json.loads(response.data) if response.data else {}
 
     def _token(self) -> str:
-        for key in ("BearerToken", "authorization"):  # the client renamed it; asking also refreshes the token
+        for key in (
+            "BearerToken",
+            "authorization",
+        ):  # the name depends on the client's version; the call refreshes the token
             found = self._configuration.get_api_key_with_prefix(key)
             if found:
                 return str(found) if " " in str(found) else f"Bearer {found}"
@@ -190,7 +192,7 @@ class Kube:
 
 
 def error_of(status: int, content: bytes, request: str) -> KubeError:
-    """One of our errors from an answer that is no success."""
+    """The error for an answer with a status of 300 or more."""
     try:
         document = json.loads(content)
     except ValueError:
@@ -209,7 +211,7 @@ def error_of(status: int, content: bytes, request: str) -> KubeError:
 
 
 def connect() -> Kube:
-    """From within the cluster, else from the kubeconfig. Raises: ConfigException."""
+    """Connect with the pod's ServiceAccount, else with the kubeconfig. Raises: ConfigException."""
     try:
         kubernetes.config.load_incluster_config()
     except ConfigException:

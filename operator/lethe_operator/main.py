@@ -1,7 +1,7 @@
-"""kopf: registrations and life cycle, nothing else.
+"""The process: settings, kopf's handlers, start and stop.
 
-kopf watches and probes. It stores nothing: no handler needs a finalizer or an annotation, so that deleting a resource
-never waits for this operator.
+kopf only watches and answers probes. It stores nothing: no handler needs a finalizer or an annotation, so the deletion of a
+resource never waits for this operator.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ WATCH_SECONDS: Final = 300
 
 @dataclass
 class Runtime:
-    """What lives as long as the operator."""
+    """The objects that live as long as the process."""
 
     settings: Settings
     kube: kubernetes.Kube
@@ -46,13 +46,13 @@ class Runtime:
     tables: TableReader
     offers: Offers
     restatements: RestatementCache
-    leases: Leases | None  # None: this operator is the only one, and takes none
-    started: float
+    leases: Leases | None  # None: this operator is the only one and needs no Leases
+    started: float  # by time.monotonic
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 def registry() -> kopf.OperatorRegistry:
-    """Every handler there is."""
+    """All handlers."""
     found = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=found)
@@ -62,10 +62,10 @@ def registry() -> kopf.OperatorRegistry:
         if runtime.leases is not None:
             await asyncio.to_thread(runtime.leases.renew)
         add = runtime.queue.from_threads()
-        runtime.offers.told = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
+        runtime.offers.on_offer = lambda namespace: add(Key(SHARED_RUNS, namespace, ""))
         for source in (runtime.tables.listings, runtime.tables.events):
-            source.told = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
-        pulse = resync(
+            source.on_change = lambda dataset: add(Key("Dataset", dataset.namespace, dataset.name))
+        resyncs = resync(
             runtime.queue,
             runtime.health,
             runtime.kube,
@@ -73,7 +73,7 @@ def registry() -> kopf.OperatorRegistry:
             settings.watch_namespaces,
             settings.resync_seconds,
         )
-        runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(pulse)]
+        runtime.tasks = [asyncio.create_task(runtime.queue.run()), asyncio.create_task(resyncs)]
         if runtime.leases is not None:
             runtime.tasks.append(asyncio.create_task(runtime.leases.keep()))
 
@@ -93,11 +93,11 @@ def registry() -> kopf.OperatorRegistry:
     async def healthy(memo: Any, **_: Any) -> str:
         runtime: Runtime = memo.runtime
         dead = next((t for t in runtime.tasks if t.done()), None)
-        trouble = "The queue, the resync or the renewal of Leases has ended." if dead else None
+        trouble = "The work queue, the resync or the renewal of Leases has stopped." if dead else None
         trouble = trouble or runtime.health.trouble(runtime.queue.longest_running_seconds(), runtime.started)
         if trouble:
             raise kopf.PermanentError(trouble)  # kopf answers 500
-        return "well"
+        return "ok"
 
     @kopf.on.event(GROUP, VERSION, "datasets", registry=found)
     async def on_dataset(body: kopf.Body, memo: Any, **_: Any) -> None:
@@ -115,16 +115,16 @@ def registry() -> kopf.OperatorRegistry:
     @kopf.on.event("batch", "v1", "jobs", registry=found)
     @kopf.on.event("", "v1", "pods", registry=found)
     @kopf.on.event("", "v1", "configmaps", registry=found)
-    async def on_part_of_a_run(body: kopf.Body, memo: Any, **_: Any) -> None:
-        runs.part_of_a_run(memo.runtime.queue, body)
+    async def on_run_object(body: kopf.Body, memo: Any, **_: Any) -> None:
+        runs.run_object(memo.runtime.queue, body)
 
     return found
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Explicit time-outs, nothing posted or stored by kopf, only our own objects watched."""
+    """Explicit time-outs; kopf posts and stores nothing, and watches only Lethe's objects."""
     settings = kopf.OperatorSettings()
-    settings.scanning.disabled = True  # else rights on all namespaces and CRDs would be needed
+    settings.scanning.disabled = True  # otherwise kopf needs rights on all namespaces and CRDs
     settings.posting.enabled = False
     settings.watching.server_timeout = WATCH_SECONDS
     settings.watching.client_timeout = WATCH_SECONDS + 10
@@ -141,15 +141,15 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 def runtime_of(settings: Settings) -> Runtime:
-    """Connects to the cluster and opens the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
+    """Connect to the cluster and open the port for metrics. Raises: kubernetes.config.ConfigException, OSError."""
     kube = kubernetes.connect()
     settings = replace(settings, cluster=cluster_id(kube))
     metrics = Metrics()
-    kube.counted = metrics.api_request
+    kube.on_request = metrics.api_request
     if settings.metrics_port is not None:
         metrics.serve(settings.metrics_port)
     tables = TableReader()
-    tables.events.counted = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
+    tables.events.on_messages = lambda of, outcome, number: metrics.messages(of.namespace, of.name, outcome, number)
     offers = Offers()
     restatements = RestatementCache()
     leases = Leases(kube, settings.watch_namespaces, settings.operator, metrics.acts_in) if settings.operator else None
@@ -164,8 +164,8 @@ def runtime_of(settings: Settings) -> Runtime:
 def main() -> None:
     settings = with_files(from_environment())
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp"):
+        logging.getLogger(verbose).setLevel(logging.WARNING)
     log.info("watching %s", ", ".join(settings.watch_namespaces))
     kopf.run(
         registry=registry(),

@@ -1,6 +1,6 @@
-"""What Prometheus may scrape: numbers of each Dataset as its status shows them, and counts of runs and reconciles. I/O: a port.
+"""Prometheus metrics: numbers of each Dataset as its status shows them, and counts of runs and reconciles. I/O: a port.
 
-All of it could be read from the resources, but for counts and durations; like these, it begins anew with the operator.
+They start again at zero when the operator restarts. Only counts and durations are not in the resources too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,31 +18,31 @@ OF_DATASET: Final = ("namespace", "dataset")
 GAUGES: Final[Mapping[str, str]] = {
     "lethe_buffer_batches": "Complete batches in the buffer that wait for promotion.",
     "lethe_buffer_bytes": "Bytes of the batches that wait for promotion.",
-    "lethe_buffer_oldest_batch_age_seconds": "How long the oldest of them has been waiting, 0 when none waits.",
+    "lethe_buffer_oldest_batch_age_seconds": "How long the oldest of these batches has waited; 0 if none waits.",
     "lethe_active_tombstones": "Tombstones in the ledger of the table's head.",
-    "lethe_tombstoned_rows": "Rows of the batches that active tombstones hide, as far as the ledger knows.",
-    "lethe_evict_by_seconds": "Seconds until the first evictBy of what a vacuum has yet to purge, negative once it has passed.",
-    "lethe_evict_by_slack_seconds": "Seconds until a vacuum has to start for it at the latest, by what earlier ones took.",
-    "lethe_eviction_on_time": "1 while the condition EvictionOnTime is True, 0 while it is False; not there without an evictBy.",
-    "lethe_open_erasures": "Restatements whose rows are to be gone and are not yet seen to be.",
-    "lethe_overdue_erasures": "Those of them whose time is over.",
+    "lethe_tombstoned_rows": "Rows of the batches that active tombstones hide, if the ledger knows their number.",
+    "lethe_evict_by_seconds": "Seconds until the first evictBy of rows that are not purged yet; negative once it has passed.",
+    "lethe_evict_by_slack_seconds": "Seconds until the latest possible start of a vacuum for it, based on previous vacuums.",
+    "lethe_eviction_on_time": "1 while the condition EvictionOnTime is True, 0 while it is False; missing without an evictBy.",
+    "lethe_open_erasures": "Restatements whose rows must be gone, and for which this is not verified yet.",
+    "lethe_overdue_erasures": "Open erasures whose deadline has passed.",
     "lethe_promoted_batches": "Batches in the ledger that are part of the table.",
     "lethe_listing_duration_seconds": "How long the last listing of the buffer took.",
-    "lethe_listing_objects": "How many objects the last listing of the buffer found.",
+    "lethe_listing_objects": "Objects that the last listing of the buffer found.",
     "lethe_batches_behind": "Commits of the ledger that the table of batches does not show yet.",
     "lethe_events_in_flight": "Messages of the queue that were received and wait for a commit.",
-    "lethe_events_oldest_age_seconds": "How long ago the oldest of them was sent, 0 when there is none.",
+    "lethe_events_oldest_age_seconds": "How long ago the oldest of these messages was sent; 0 if there is none.",
 }
 OF_STATE: Final = (*OF_DATASET, "state")
 STATE_GAUGES: Final[Mapping[str, str]] = {
     "lethe_batches": "Batches in each state, as the table of batches shows them.",
-    "lethe_batches_rows": "Rows of the batches in each state, as far as they are known.",
-    "lethe_batches_bytes": "Bytes, in the buffer, of the batches in each state, as far as they are known.",
+    "lethe_batches_rows": "Known rows of the batches in each state.",
+    "lethe_batches_bytes": "Known bytes in the buffer of the batches in each state.",
 }
 
 
 class Metrics:
-    """One per operator. Numbers that are not known are not there, rather than 0."""
+    """One per operator. An unknown number is missing, not 0."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -53,13 +53,13 @@ class Metrics:
         }
         self._decision = Gauge(
             "lethe_consolidation_decision",
-            "1 for what was decided about the buffer last: Due, Later or Running, and the reason.",
+            "1 for the last decision about consolidation (Due, Later or Running) and its reason.",
             (*OF_DATASET, "decision", "reason"),
             registry=self.registry,
         )
         self._vacuum = Gauge(
             "lethe_vacuum_decision",
-            "1 for what was decided about a vacuum last: Due, Later, Running or NeedsApproval, and the reason.",
+            "1 for the last decision about a vacuum (Due, Later, Running or NeedsApproval) and its reason.",
             (*OF_DATASET, "decision", "reason"),
             registry=self.registry,
         )
@@ -71,13 +71,13 @@ class Metrics:
         )
         self._messages = Counter(
             "lethe_events_total",
-            "Messages of the queue of a buffer's events: Received, Acknowledged, and of those received Unreadable, Elsewhere.",
+            "Messages of a buffer's queue by outcome: Received, Acknowledged; and among the received Unreadable, Elsewhere.",
             (*OF_DATASET, "outcome"),
             registry=self.registry,
         )
         self._requests = Counter(
             "lethe_api_requests_total",
-            "Requests to the API server by method, resource and the answer's status (0: none); watches are not counted.",
+            "Requests to the API server by method, resource and status of the answer (0: no answer), without watches.",
             ("method", "resource", "status"),
             registry=self.registry,
         )
@@ -86,28 +86,28 @@ class Metrics:
         )
         self._acts = Gauge(
             "lethe_namespace_held",
-            "1 while this operator acts in a namespace that it watches, 0 while another one does.",
+            "1 while this operator acts in a namespace that it watches, 0 while another operator does.",
             ("namespace",),
             registry=self.registry,
         )
         self._failures = Counter(
             "lethe_reconcile_failures_total",
-            "Reconciles that ended with an error and are repeated after a pause.",
+            "Reconciles that failed and are repeated after a pause.",
             ("kind",),
             registry=self.registry,
         )
 
     def acts_in(self, namespace: str, acts: bool) -> None:
-        """Whether this operator acts in a namespace."""
+        """Show whether this operator acts in a namespace."""
         self._acts.labels(namespace).set(1 if acts else 0)
 
     def serve(self, port: int) -> None:
-        """Answer scrapes at `/metrics` of a port, in a thread. Raises: OSError, when the port is taken."""
+        """Serve `/metrics` on a port, in a thread. Raises: OSError, if the port is in use."""
         start_http_server(port, registry=self.registry)
 
     @contextmanager
     def reconcile(self, kind: str) -> Iterator[None]:
-        """Count one, and whether it raises."""
+        """Count a reconcile, and whether it raises."""
         self._reconciles.labels(kind).inc()
         with self._failures.labels(kind).count_exceptions():
             yield
@@ -120,8 +120,12 @@ class Metrics:
         numbers: Mapping[str, float],
         batches: Totals | None = None,
     ) -> None:
-        """What is known of a Dataset: its status, the gauges by name that `numbers_of` made of it, and what the table of
-        batches counts; None: there is none."""
+        """Show a Dataset.
+
+        Args:
+            numbers: Values of gauges by name, see `numbers_of`.
+            batches: Totals of the table of batches; None: there is no such table.
+        """
         for gauge in self._by_state.values():
             gauge.remove_by_labels({"namespace": namespace, "dataset": dataset})
         for state in STATES if batches is not None else ():
@@ -149,7 +153,7 @@ class Metrics:
         self._messages.labels(namespace, dataset, outcome).inc(number)
 
     def forget(self, namespace: str, dataset: str) -> None:
-        """A Dataset is gone, and with it its numbers."""
+        """Remove the numbers of a deleted Dataset."""
         kept = (self._decision, self._vacuum, self._runs, self._messages)
         for metric in (*self._gauges.values(), *self._by_state.values(), *kept):
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
@@ -163,14 +167,14 @@ def numbers_of(
     now: datetime,
     behind: int | None = None,
 ) -> dict[str, float]:
-    """The gauges of a Dataset as far as they are known.
+    """The known gauges of a Dataset, by name.
 
     Args:
         status: Of the Dataset.
-        oldest: Since when the oldest batch waits.
-        listing: Seconds and objects of the last one.
-        events: How its notifications are read.
-        behind: How many commits the table of batches is behind the ledger.
+        oldest: Since when the oldest batch waits; None: none waits.
+        listing: Seconds and objects of the last listing; None: there was none.
+        events: None: the Dataset has no queue.
+        behind: How many commits the table of batches is behind the ledger; None: unknown.
     """
     buffer = status.get("buffer") or {}
     found = {

@@ -10,7 +10,7 @@ from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 
 from lethe_operator.apply import events, status
-from lethe_operator.apply.carry_out import carry_out, delete_restatement, to_delete, write_statuses
+from lethe_operator.apply.carry_out import Effects, carry_out, delete_restatement, to_delete, write_statuses
 from lethe_operator.apply.launch import delete_shared
 from lethe_operator.apply.offers import Offers
 from lethe_operator.apply.places import Places
@@ -36,7 +36,7 @@ from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.shared import shared_jobs
 from lethe_operator.observe.tables import TableReader
 from lethe_operator.observe.vacuums import vacuum_jobs
-from lethe_operator.observe.world import Observed, observe
+from lethe_operator.observe.world import Observed, Sources, observe
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec, parse_meta
 from lethe_operator.resources.dataset import Dataset
@@ -51,7 +51,7 @@ _KINDS: dict[str, ResourceKind] = {k.name: k for k in (DATASETS, RESTATEMENTS, V
 
 
 def always(_namespace: str) -> bool:
-    """What an operator that is the only one says of each namespace."""
+    """An operator without Leases acts in every namespace."""
     return True
 
 
@@ -61,7 +61,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Nothing is remembered between two calls but what saves reading: a restarted operator goes on as if it had not."""
+    """Reconciles one key after another. It keeps only caches between calls, so a restart loses nothing."""
 
     kube: Kube
     tables: TableReader
@@ -72,10 +72,14 @@ class Reconciler:
     lists: IdLists = field(default_factory=IdLists)
     places: Places = field(default_factory=lambda: Places(vacuum_jobs))
     clock: Callable[[], datetime] = utc_now
-    acts_in: Callable[[str], bool] = always  # whether this operator may act in a namespace, and no other one does
+    acts_in: Callable[[str], bool] = always  # whether this operator, and no other one, may act in a namespace
 
     def __call__(self, key: Key) -> datetime | None:
-        """Reconcile; returns when to look again. Raises: KubeError and others, for the queue to pause and repeat."""
+        """Reconcile a key.
+
+        Returns: When to reconcile it again; None: when something changes.
+        Raises: KubeError and others; the queue then repeats the key after a pause.
+        """
         if not self.acts_in(key.namespace):
             self._leave(key)
             return None
@@ -88,7 +92,7 @@ class Reconciler:
                 return self.dataset(key)
 
     def _leave(self, key: Key) -> None:
-        """To another operator: let go of the Dataset's queue and listings, and show no old numbers."""
+        """Another operator acts in the namespace: stop reading the Dataset's queue and buffer, and remove its metrics."""
         if key.kind == "Dataset":
             self.offers.withdraw(key.namespace, key.name)
             self.tables.forget(f"{key.namespace}/{key.name}")
@@ -96,7 +100,7 @@ class Reconciler:
             self.metrics.forget(key.namespace, key.name)
 
     def shared_runs(self, key: Key) -> datetime | None:
-        """Of a namespace: start what has gathered, and delete the Jobs that nobody has need of."""
+        """Start the offered runs of a namespace, and delete shared Jobs that no Dataset needs."""
         jobs = shared_jobs(self.kube, key.namespace)
         if any(j.over for j in jobs):
             uids = {d["metadata"]["uid"] for d in self.kube.list(DATASETS, key.namespace)}
@@ -105,59 +109,42 @@ class Reconciler:
         return start_gathered(self.kube, key.namespace, self.offers, jobs, self.clock(), self.settings)
 
     def dataset(self, key: Key) -> datetime | None:
-        """With the Dataset in one hand, see `Offers.reconciling`."""
-        found = observe(
-            self.kube,
-            self.tables,
-            self.restatements,
-            self.lists,
-            key.namespace,
-            key.name,
-            self.clock(),
-            self.settings,
-        )
+        """Reconcile a Dataset and its Restatements; the caller holds it, see `Offers.reconciling`."""
+        sources = Sources(self.kube, self.tables, self.restatements, self.lists, self.settings)
+        found = observe(sources, key.namespace, key.name, self.clock())
         now = self.clock()
         for invalid in found.invalid:
-            self._say_invalid(key.namespace, invalid, now)
+            self._report_invalid(key.namespace, invalid, now)
         if found.dataset is None:
             return self._without_dataset(key, found, now)
         actions = decide(found.dataset, found.world, now, self.settings)
         status_now = actions.dataset_status or {}
         buffer = found.world.buffer
         oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
-        listing = self.tables.listings.taken(found.dataset.meta.full_name)
+        listing = self.tables.listings.last_duration(found.dataset.meta.full_name)
         batches, behind = self._batches(found.dataset, found.world.table)
         numbers = numbers_of(status_now, oldest, listing, found.world.events, now, behind)
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
-        again = carry_out(
-            self.kube,
-            found.dataset,
-            found.world,
-            actions,
-            self.settings,
-            self.offers,
-            self.places,
-            now,
-            self.restatements.wrote,
-        )
+        effects = Effects(self.kube, self.settings, self.offers, self.places, self.restatements.record_write)
+        again = carry_out(effects, found.dataset, found.world, actions, now)
         for kind, outcome in run_history.ended(found.dataset.status.get("runs") or (), status_now.get("runs") or ()):
             self.metrics.run_ended(key.namespace, key.name, kind, outcome)
         return earliest(actions.look_again, again)
 
     def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
-        """What the table of batches counts, and how many commits it is behind."""
+        """The totals of the table of batches, and how many commits it is behind; None: unknown, or there is no such table."""
         if not isinstance(table, TableView) or not dataset.spec.batch_tracking.enabled:
             return None, None
         if table.claim != dataset.claim:
-            return None, None  # another Dataset's to tell
+            return None, None  # another Dataset reports them
         shown = self.tables.batches(dataset, table)
         if shown is None or shown.table_uuid != table.uuid:
             return None, table.ledger.version
         return shown.totals, max(0, table.ledger.version - shown.version)
 
     def policy(self, key: Key) -> datetime | None:
-        """The conditions of a VacuumPolicy, when its window opens next, and no entry of a Dataset that is gone or no longer
-        selected."""
+        """Write the conditions of a VacuumPolicy and when its window opens next, and remove the entries of Datasets that do not
+        exist or are no longer selected."""
         try:
             body = self.kube.get(VACUUM_POLICIES, key.namespace, key.name)
             policy = parse_vacuum_policy(body)
@@ -165,7 +152,7 @@ class Reconciler:
             return None
         except InvalidSpec as e:
             invalid = Invalid("VacuumPolicy", parse_meta(body), body.get("status") or {}, str(e))
-            self._say_invalid(key.namespace, invalid, self.clock())
+            self._report_invalid(key.namespace, invalid, self.clock())
             return None
         datasets = map(parse_meta, self.kube.list(DATASETS, key.namespace))
         selected = {d.name for d in datasets if selects(policy.spec.dataset_selector, d.labels)}
@@ -180,8 +167,8 @@ class Reconciler:
         was = conditions.find(policy.status, conditions.READY)
         ready = policy_status.policy_conditions(policy, now)[0]
         if (was.get("status"), was.get("reason")) != (ready.status, ready.reason):
-            told = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
-            events.post(self.kube, key.namespace, (told,), {("VacuumPolicy", key.name): policy.meta.uid})
+            event = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
+            events.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
         return opens
 
     def _without_dataset(self, key: Key, found: Observed, now: datetime) -> datetime | None:
@@ -190,7 +177,7 @@ class Reconciler:
         self.lists.forget(key.namespace, key.name)
         self.metrics.forget(key.namespace, key.name)
         actions = without_dataset(key.name, found.restatements, now)
-        failed = write_statuses(self.kube, key.namespace, found.restatements, actions, self.restatements.wrote)
+        failed = write_statuses(self.kube, key.namespace, found.restatements, actions, self.restatements.record_write)
         if failed is not None:
             raise failed
         for restatement in to_delete(found.restatements, actions):
@@ -199,15 +186,15 @@ class Reconciler:
         events.post(self.kube, key.namespace, actions.events, uids)
         return actions.look_again
 
-    def _say_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
+    def _report_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
         generation = invalid.meta.generation
-        said = conditions.stalled(Reason.INVALID_SPEC, invalid.message)
+        stalled = conditions.stalled(Reason.INVALID_SPEC, invalid.message)
         document = {
             **invalid.status,
             "observedGeneration": generation,
-            "conditions": conditions.as_status(invalid.status.get("conditions") or (), said, generation, now),
+            "conditions": conditions.as_status(invalid.status.get("conditions") or (), stalled, generation, now),
         }
         kind = _KINDS[invalid.kind]
         body = status.write(self.kube, kind, namespace, invalid.meta.name, invalid.status, document)
         if body is not None and kind is RESTATEMENTS:
-            self.restatements.wrote(body)
+            self.restatements.record_write(body)

@@ -1,7 +1,4 @@
-"""The operator's settings: environment -> frozen Settings. Constructing them reads nothing else.
-
-Pure, but for default arguments and `with_files`.
-"""
+"""The operator's settings, from environment variables and files. Pure, apart from default arguments and `with_files`."""
 
 import json
 import os
@@ -24,36 +21,35 @@ S = TypeVar("S", bound=Spec)
 
 
 class InvalidSettings(ValueError):
-    """An environment variable cannot be used; the message names it."""
+    """An environment variable has an invalid value; the message names it."""
 
 
 class SharedRuns(Spec):
     """When small Datasets share a driver."""
 
     enabled: bool = False
-    gather_seconds: float = Field(default=5, gt=0)  # how long the first that is due waits for others
-    max_datasets: int = Field(default=20, ge=2, le=100)
-    max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)  # a run that reads more gets a driver of its own
+    gather_seconds: float = Field(default=5, gt=0)  # how long the first due run waits for others
+    max_datasets: int = Field(default=20, ge=2, le=100)  # of one driver
+    max_bytes_per_dataset: Bytes = Field(default=64 * MIB, gt=0)  # a run that reads more gets its own driver
 
 
 class CommitterSettings(Spec):
-    """The process of each watched namespace that carries out what changes metadata alone. `name`: of its ServiceAccount, its
-    Lease and the ConfigMap through which it is asked."""
+    """The committer of each watched namespace, which carries out runs that change only metadata."""
 
     enabled: bool = False
-    name: str = "lethe-committer"
+    name: str = "lethe-committer"  # of its ServiceAccount, its Lease and its mailbox ConfigMap
 
 
 class RunLimits(Spec):
-    """What a pod of a run may use at most, beside its memory."""
+    """The limits of a run's pods, apart from memory."""
 
-    cpu_factor: float = Field(default=4, ge=0)  # times the CPUs that it asks for; 0: no limit
+    cpu_factor: float = Field(default=4, ge=0)  # CPU limit divided by CPU request; 0: no limit
     scratch: Bytes = Field(default=64 * GIB, gt=0)  # bytes on the node's disk, where the run template sets no scratch
 
 
 class PodTemplateAllowed(Spec):
-    """What spec.runTemplate.podTemplate of a Dataset may name. Entries are patterns, in which * stands for any characters; an
-    empty list allows nothing."""
+    """What spec.runTemplate.podTemplate of a Dataset may name. Entries are patterns, in which * matches any characters. An empty
+    list allows nothing."""
 
     env: tuple[str, ...] = ("APP_*",)  # names of environment variables
     labels: tuple[str, ...] = ()  # keys
@@ -68,65 +64,75 @@ class PodTemplateAllowed(Spec):
 
 @dataclass(frozen=True)
 class BackOff:
-    """The pause after a first failure, and the longest."""
-
-    base_seconds: float
-    max_seconds: float
+    base_seconds: float  # the pause after a first failure
+    max_seconds: float  # the longest pause
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`allowed_secrets`: names of Secrets that a Dataset's pod template may refer to; `pod_template`: what else it may name;
-    `erase_secrets`: patterns of the names of those that a Restatement may; `boundaries`: what each namespace may touch;
-    `metrics_port`: None for no metrics;
-    `retry`: after a run that failed by itself, `infrastructure_retry`: after one that failed for what lies outside of it."""
-
     watch_namespaces: tuple[str, ...] = ("default",)
+    # Of drivers and executors.
     spark_image: str = "lethe-spark:dev"
     image_pull_policy: str = "IfNotPresent"
+    # Name of the Secret with `.pyiceberg.yaml`, unless the boundary of the namespace names another.
     catalogs_secret: str = "lethe-catalogs"
+    # Defaults for spec.runTemplate of Datasets.
     run_template: RunTemplate = field(default_factory=RunTemplate)
     run_limits: RunLimits = field(default_factory=RunLimits)
     shared_runs: SharedRuns = field(default_factory=SharedRuns)
     committer: CommitterSettings = field(default_factory=CommitterSettings)
+    # Names of the Secrets that a Dataset's pod template may refer to.
     allowed_secrets: tuple[str, ...] = ()
+    # What else a Dataset's pod template may name.
     pod_template: PodTemplateAllowed = field(default_factory=PodTemplateAllowed)
+    # Patterns for the names of the Secrets that a Restatement may refer to.
     erase_secrets: tuple[str, ...] = ("erase-*",)
+    # What each namespace may use.
     boundaries: Boundaries = UNLIMITED
-    digest_key_secret: str = "lethe-digest-key"  # whose key `key` digests the values of Erases
-    record_retention: Retention | None = None  # of erasure records, by S3's object lock; None: no lock
-    signer: Signer | None = None  # of erasure records; None: they are not signed
+    # Name of the Secret with the key `key` for digests of erased values.
+    digest_key_secret: str = "lethe-digest-key"
+    # Object lock of erasure records in S3; None: no lock.
+    record_retention: Retention | None = None
+    # Signs erasure records; None: they are not signed.
+    signer: Signer | None = None
+    # The interval at which everything is listed and reconciled.
     resync_seconds: float = 15
+    # Pauses after a run that failed by itself.
     retry: BackOff = BackOff(10, 360)
+    # Pauses after a run that failed because of its infrastructure, such as a lost node.
     infrastructure_retry: BackOff = BackOff(5, 120)
+    # Kubernetes stops a run after this time.
     max_run_seconds: int = 6 * 3600
+    # Where drivers reach the API server.
     api_server: str = "https://kubernetes.default.svc:443"
+    # Where the operator answers liveness probes; "": nowhere.
     liveness_endpoint: str = "http://0.0.0.0:8080/healthz"
+    # None: no metrics.
     metrics_port: int | None = None
     log_level: str = "INFO"
-    operator: str = (
-        ""  # its name in the Lease of each watched namespace, the same for each of its pods; "": it takes no Lease
-    )
-    cluster: str = ""  # an id of the cluster, by which a buffer's claim names it; "": not known
+    # The operator's name in the Lease of each watched namespace, the same for all its pods; "": it uses no Leases.
+    operator: str = ""
+    # Identifies the cluster in the claim of a buffer; "": unknown.
+    cluster: str = ""
 
 
 def pod_template_of(settings: Settings, namespace: str) -> PodTemplateAllowed:
-    """What the podTemplates of a namespace may name: a list of its boundary replaces the chart's."""
+    """What the pod templates of a namespace may name. Lists of its boundary replace the chart's."""
     lists = settings.boundaries.of(namespace).pod_template.model_dump(exclude_none=True)
     return settings.pod_template.model_copy(update=lists)
 
 
 def catalogs_secret_of(settings: Settings, namespace: str) -> str:
-    """The Secret of the namespace that holds the catalogs of its runs."""
+    """The name of the Secret with the catalogs for the runs of a namespace."""
     return settings.boundaries.of(namespace).catalogs_secret or settings.catalogs_secret
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
-    """All settings but those of files. Raises: InvalidSettings."""
+    """All settings that environment variables contain. Raises: InvalidSettings."""
     namespaces = _names(env.get("LETHE_WATCH_NAMESPACES", "default"))
     if not namespaces or "*" in namespaces:
         raise InvalidSettings(
-            "LETHE_WATCH_NAMESPACES must name at least one namespace, separated by commas, found none"
+            "LETHE_WATCH_NAMESPACES must be a comma-separated list of at least one namespace, without '*'"
         )
     template = _document(RunTemplate, env, "LETHE_RUN_TEMPLATE", "a Dataset's spec.runTemplate")
     limits = _document(RunLimits, env, "LETHE_RUN_LIMITS", "the chart's value runLimits")
@@ -161,9 +167,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
 
 
 def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Settings:
-    """With the boundaries of namespaces, which lie in the file that LETHE_BOUNDARIES_FILE names, and with the signing key of the
-    file that LETHE_SIGNING_KEY_FILE names; without the first there are no boundaries, and without the second nothing is signed.
-    I/O: reads the files. Raises: InvalidSettings, InvalidBoundaries."""
+    """Add the boundaries from LETHE_BOUNDARIES_FILE and the signing key from LETHE_SIGNING_KEY_FILE. Without the first variable,
+    there are no boundaries; without the second, nothing is signed. I/O. Raises: InvalidSettings, InvalidBoundaries."""
     key = env.get("LETHE_SIGNING_KEY_FILE")
     if key:
         settings = replace(settings, signer=_signer(key))
@@ -174,8 +179,8 @@ def with_files(settings: Settings, env: Mapping[str, str] = os.environ) -> Setti
         text = Path(path).read_text()
     except OSError as e:
         raise InvalidSettings(
-            f"LETHE_BOUNDARIES_FILE names {path}, which cannot be read ({e.strerror}). No operator works without the boundaries "
-            "that it was given: let the chart make the ConfigMap again."
+            f"LETHE_BOUNDARIES_FILE names {path}, which cannot be read ({e.strerror}). The operator does not start without its "
+            "configured boundaries. Run helm upgrade to restore their ConfigMap."
         ) from None
     return replace(settings, boundaries=parse_boundaries(text, path))
 
@@ -229,5 +234,5 @@ def _port(env: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise InvalidSettings(f"{name} must be the number of a port, or empty for none, found {text!r}")
+        raise InvalidSettings(f"{name} must be a port number, or empty for no port, found {text!r}")
     return int(text)

@@ -1,7 +1,7 @@
-"""A queue of keys: one reconcile of a key at a time, from any cause, with a pause after errors and timers to look again.
+"""A queue of keys to reconcile: one reconcile of a key at a time, with a pause after errors and timers for the next one.
 
-Asyncio on the outside, threads within: a reconcile blocks. A key that comes while it is being reconciled runs once more
-afterwards; a burst of causes is one reconcile.
+The interface is asyncio; reconciles run in threads, because they block. A key that is added while it is being reconciled is
+reconciled again afterwards. A burst of additions leads to one reconcile.
 """
 
 import asyncio
@@ -17,18 +17,19 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 WORKERS: Final = 8
-# Causes come in bursts (a Job, its pod, a ConfigMap, a status); the first waits this long for the others.
+# Watch events come in bursts (a Job, its pod, a ConfigMap, a status). The first waits this long for the others.
 GATHER_SECONDS: Final = 0.3
-# One that takes longer than this is not repeated at once: while causes keep coming it is at work half of the time.
+# After a reconcile that took longer than this, the key rests for as long as it took: with continuous events it is reconciled half
+# of the time.
 LONG_SECONDS: Final = 1.0
 REST_AT_MOST_SECONDS: Final = 5.0
-# The kind of a key that stands for no resource but for all runs of a namespace that wait for company; its name is empty.
+# The kind of a key for all offered runs of a namespace. Its name is empty.
 SHARED_RUNS: Final = "SharedRuns"
 
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What is reconciled."""
+    """What is reconciled: a resource, or the offered runs of a namespace."""
 
     kind: str
     namespace: str
@@ -40,26 +41,29 @@ class Key:
 
 @dataclass
 class _Entry:
-    due: float | None = None
-    running_since: float | None = None
-    failures: int = 0
+    """Times are those of time.monotonic."""
+
+    due: float | None = None  # None: not requested
+    running_since: float | None = None  # None: not running
+    failures: int = 0  # in a row
     rests_until: float = 0.0
 
     @property
     def starts(self) -> float | None:
-        """When it may start; None: nobody asked for it, or it is under way."""
+        """When the reconcile may start; None: it is not requested, or it is running."""
         return None if self.due is None or self.running_since is not None else max(self.due, self.rests_until)
 
 
 @dataclass
 class WorkQueue:
-    """`reconcile(key)` returns when to look again, None for whenever something happens."""
-
+    # Returns when to reconcile the key again; None: when it is added again.
     reconcile: Callable[[Key], datetime | None]
+    # The pause after a first error, and the longest.
     base_seconds: float = 1.0
     max_seconds: float = 60.0
     gather_seconds: float = GATHER_SECONDS
     long_seconds: float = LONG_SECONDS
+    # Number of threads.
     workers: int = WORKERS
     _entries: dict[Key, _Entry] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,7 +71,7 @@ class WorkQueue:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def add(self, key: Key, delay: float | None = None) -> None:
-        """Reconcile `key` soon, or after `delay` seconds, whichever was asked for first. Call it on the loop's thread."""
+        """Reconcile `key` soon, or after `delay` seconds; the earliest request counts. Call it on the loop's thread."""
         entry = self._entries.setdefault(key, _Entry())
         due = time.monotonic() + (self.gather_seconds if delay is None else max(delay, 0.0))
         if entry.due is None or due < entry.due:
@@ -75,17 +79,17 @@ class WorkQueue:
             self._changed.set()
 
     def from_threads(self) -> Callable[[Key], None]:
-        """`add` for other threads. Call it on the loop's thread."""
+        """A version of `add` for other threads. Call this method on the loop's thread."""
         loop = asyncio.get_running_loop()
 
         def add(key: Key) -> None:
-            with suppress(RuntimeError):  # the loop is closed: the operator ends
+            with suppress(RuntimeError):  # the loop is closed: the operator stops
                 loop.call_soon_threadsafe(self.add, key)
 
         return add
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="reconcile")
         try:
             while True:
@@ -101,7 +105,7 @@ class WorkQueue:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def longest_running_seconds(self) -> float:
-        """Of the reconciles under way; one that never ends is a reason to start anew."""
+        """How long the longest running reconcile has taken. One that never ends is a reason to restart the operator."""
         now = time.monotonic()
         return max((now - e.running_since for e in self._entries.values() if e.running_since is not None), default=0.0)
 
@@ -130,7 +134,7 @@ class WorkQueue:
         except Exception as e:
             entry.failures += 1
             pause = min(self.max_seconds, self.base_seconds * 2 ** min(entry.failures - 1, 10))
-            log.warning("%s: %s: %s; again in %g s", key, type(e).__name__, e, pause, exc_info=_unexpected(e))
+            log.warning("%s: %s: %s; retry in %g s", key, type(e).__name__, e, pause, exc_info=_unexpected(e))
             entry.running_since = None
             self.add(key, pause)
         else:
@@ -145,7 +149,7 @@ class WorkQueue:
             took = time.monotonic() - began
             rest = min(took, REST_AT_MOST_SECONDS) if took > self.long_seconds else 0.0
             entry.rests_until = time.monotonic() + rest
-            # Before the loop is woken, or it would still count this one and go back to sleep.
+            # Before the loop wakes up; otherwise it still counts this task and sleeps again.
             task = asyncio.current_task()
             assert task is not None
             self._tasks.discard(task)
@@ -153,5 +157,5 @@ class WorkQueue:
 
 
 def _unexpected(error: Exception) -> bool:
-    """Whether the log should show where it came from."""
+    """Whether the log shows the stack trace."""
     return not hasattr(error, "reason")

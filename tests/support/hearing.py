@@ -61,7 +61,7 @@ class Air:
         """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""
         tables = TableReader()
         self.operators.append(tables)
-        tables.events.counted = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
+        tables.events.on_messages = lambda of, outcome, n: self.metrics.messages(of.namespace, of.name, outcome, n)
         reconcile = Reconciler(self.cluster, tables, Settings(), self.metrics)  # type: ignore[arg-type]
         return lambda: reconcile(FLIGHTS) and None
 
@@ -96,7 +96,7 @@ class Air:
 
     def listed(self) -> int | None:
         """How many objects the newest operator's last whole listing has found."""
-        taken = self.operators[-1].listings.taken("ns/flights")
+        taken = self.operators[-1].listings.last_duration("ns/flights")
         return taken[1] if taken else None
 
     def count(self, outcome: str) -> int:

@@ -1,7 +1,8 @@
-"""Actions -> the world. I/O. One act that fails does not keep the others from being done."""
+"""Carries out the actions that were decided for a Dataset. I/O. If one fails, the others are still carried out."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -21,7 +22,6 @@ from lethe_operator.apply.launch import NameTaken, launch, prepare
 from lethe_operator.apply.offers import Offer, Offers
 from lethe_operator.apply.places import Places
 from lethe_operator.apply.signatures import sign
-from lethe_operator.apply.status_pool import write_all
 from lethe_operator.build import names
 from lethe_operator.build.sharing import company
 from lethe_operator.decide.actions import Actions, Event, Launch
@@ -46,31 +46,41 @@ from lethe_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# After somebody else took the last place; by then its Job is seen.
+# After another Dataset took the last place; by then its Job is visible.
 SOON = timedelta(seconds=1)
 
 
-def carry_out(
-    kube: Kube,
-    dataset: Dataset,
-    world: World,
-    actions: Actions,
-    settings: Settings,
-    offers: Offers,
-    places: Places,
-    now: datetime,
-    written: Callable[[Document], None],
-) -> datetime | None:
-    """Do everything that was decided for a Dataset. What starts does not wait for the statuses of Restatements, of which there
-    may be thousands; a Job is cleaned up only after its outcome is shown.
+@dataclass(frozen=True)
+class Effects:
+    """The means to carry out actions. One per operator."""
 
-    Args:
-        offers: Where a run that may share a driver waits for company.
-        places: Where a vacuum takes one.
-        written: Hears of each Restatement whose status was written, as it is then.
-    Returns: When to decide anew, since somebody else was faster; None: whenever something happens.
-    Raises: the first KubeError, after all else was tried, so that the reconcile is repeated with a pause.
+    kube: Kube
+    settings: Settings
+    # Where a run waits for others to share a driver with.
+    offers: Offers
+    # Where a vacuum reserves its place.
+    places: Places
+    # Called with each Restatement whose status was written.
+    on_restatement_written: Callable[[Document], None]
+
+
+@dataclass
+class _Started:
+    """The outcome of starting runs."""
+
+    events: list[Event] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    again: datetime | None = None  # when to decide again, because another Dataset was faster; None: it was not
+
+
+def carry_out(effects: Effects, dataset: Dataset, world: World, actions: Actions, now: datetime) -> datetime | None:
+    """Carry out everything that was decided for a Dataset. Runs start before the statuses of Restatements are written, because
+    there may be thousands. A Job is deleted only after its outcome is shown.
+
+    Returns: When to decide again, because another Dataset was faster; None: when something changes.
+    Raises: the first KubeError, after everything else was tried, so that the reconcile is repeated after a pause.
     """
+    kube, settings = effects.kube, effects.settings
     unshown: list[Exception] = []
     namespace, name = dataset.meta.namespace, dataset.meta.name
     uids = {("Dataset", name): dataset.meta.uid}
@@ -89,16 +99,17 @@ def carry_out(
     for policy, entry in actions.policy_entries.items():
         attempt(lambda p=policy, e=entry: _set_entry(kube, namespace, p, e), unshown)  # type: ignore[misc]
     attempt(lambda: withdraw(kube, namespace, actions.withdraw, settings), unshown)
-    started, failures, again = _start(kube, dataset, world, actions.launches, settings, offers, places, now)
+    started = _start(effects, dataset, world, actions.launches, now)
+    failures = started.failures
     ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
     attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
     signed = sign(dataset, world, actions, settings)
     actions, failures = signed.actions, [*failures, *signed.failures]
-    failed = write_statuses(kube, namespace, world.restatements, actions, written)
+    failed = write_statuses(kube, namespace, world.restatements, actions, effects.on_restatement_written)
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
-    events.post(kube, namespace, (*actions.events, *started, *signed.events), uids)
+    events.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
     if actions.sweep and actions.owner is not None:
         _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
     if not unshown:
@@ -110,62 +121,54 @@ def carry_out(
             attempt(lambda r=restatement: delete_restatement(kube, r), failures)  # type: ignore[misc]
     for failure in (*unshown, *failures):
         raise failure
-    return again
+    return started.again
 
 
-def _start(
-    kube: Kube,
-    dataset: Dataset,
-    world: World,
-    launches: Iterable[Launch],
-    settings: Settings,
-    offers: Offers,
-    places: Places,
-    now: datetime,
-) -> tuple[list[Event], list[Exception], datetime | None]:
-    """Start runs, or offer them to company; what is to be told of it, what went wrong, and when to decide anew."""
+def _start(effects: Effects, dataset: Dataset, world: World, launches: Iterable[Launch], now: datetime) -> _Started:
+    """Start runs, or offer them to share a driver."""
+    kube, settings = effects.kube, effects.settings
     namespace, name = dataset.meta.namespace, dataset.meta.name
-    told: list[Event] = []
-    failures: list[Exception] = []
+    outcome = _Started()
     offered = False
-    again: datetime | None = None
     for wanted in launches:
         try:
             if wanted.by_committer:
                 asked = dispatch(kube, wanted, world.table, now, settings)
-                told.append(
+                outcome.events.append(
                     Event(
                         "Dataset", name, Reason.RUN_STARTED, f"{wanted.run.family} {asked.job} started: {wanted.why}."
                     )
                 )
                 continue
-            with places.taking(kube, namespace, wanted.place, dataset.meta.uid) as free:
+            with effects.places.taking(kube, namespace, wanted.place, dataset.meta.uid) as free:
                 if not free:
-                    again = now + SOON
+                    outcome.again = now + SOON
                     continue
                 prepared = prepare(kube, dataset, wanted, world.table, settings)
                 with_whom = company(
                     wanted.run, wanted.bytes, prepared.size, prepared.template, world.runs, settings.shared_runs
                 )
                 if with_whom is not None:
-                    offers.put(namespace, Offer(prepared, with_whom, now))
+                    effects.offers.put(namespace, Offer(prepared, with_whom, now))
                     offered = True
                     continue
                 launched = launch(kube, prepared, settings)
             if launched.created:
                 text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
-                told.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+                outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
         except (NameTaken, NoPlaceForRun) as e:
-            told.append(Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True))
-            failures.append(e)
+            outcome.events.append(
+                Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True)
+            )
+            outcome.failures.append(e)
         except KubeError as e:
-            told.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
-            failures.append(e)
-        except Exception as e:  # the storage, say: what is known of others is told all the same
-            failures.append(e)
+            outcome.events.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
+            outcome.failures.append(e)
+        except Exception as e:  # for example of the storage: the other runs still start
+            outcome.failures.append(e)
     if not offered:
-        offers.withdraw(namespace, name)
-    return told, failures, again
+        effects.offers.withdraw(namespace, name)
+    return outcome
 
 
 def write_statuses(
@@ -175,7 +178,12 @@ def write_statuses(
     actions: Actions,
     written: Callable[[Document], None],
 ) -> KubeError | None:
-    """The statuses of Restatements; the first error, after the others were tried."""
+    """Write the statuses of Restatements.
+
+    Args:
+        written: Called with each Restatement whose status was written.
+    Returns: The first error, after all others were tried; None: there was none.
+    """
     old = {r.meta.name: r.status for r in restatements}
 
     def write(name: str, new: Mapping[str, Any]) -> None:
@@ -183,17 +191,17 @@ def write_statuses(
         if body is not None:
             written(body)
 
-    return write_all([partial(write, name, new) for name, new in actions.restatement_statuses.items()])
+    return status.write_all([partial(write, name, new) for name, new in actions.restatement_statuses.items()])
 
 
 def to_delete(restatements: Iterable[Restatement], actions: Actions) -> tuple[Restatement, ...]:
-    """Those whose time to live is over."""
+    """The Restatements whose ttlSecondsAfterFinished has passed."""
     wanted = set(actions.delete_restatements)
     return tuple(r for r in restatements if r.meta.name in wanted)
 
 
 def delete_restatement(kube: Kube, restatement: Restatement) -> None:
-    """By UID: one of the same name that was created meanwhile is another request."""
+    """Delete by UID: a Restatement of the same name that was created meanwhile is another request."""
     meta = restatement.meta
     kube.delete(RESTATEMENTS, meta.namespace, meta.name, uid=meta.uid)
 
@@ -203,9 +211,9 @@ def _set_entry(kube: Kube, namespace: str, policy: str, entry: Mapping[str, Any]
 
 
 def _delete_job(kube: Kube, dataset: Dataset, job: str, shared: bool) -> None:
-    """One that is shared goes when none of its Datasets finds it any more; this one leaves it."""
+    """Delete a Job. From a shared Job, remove only this Dataset's label; the Job is deleted when it has no such label left."""
     if not shared:
-        # In the foreground: the Job stays in view until its driver is really gone.
+        # In the foreground: the Job stays visible until its driver has terminated.
         kube.delete(JOBS, dataset.meta.namespace, job, policy="Foreground")
         return
     try:
@@ -225,13 +233,14 @@ def _drop_keys(kube: Kube, dataset: Dataset, keys: tuple[str, ...]) -> None:
 
 
 def _adopted(world: World) -> Adopted:
-    """What lies in the buffer beside batches: a buffer that may not be claimed so is never swept."""
+    """The objects in the buffer that are not batches. If they forbid a claim, the buffer is never swept."""
     found = world.buffer
     return Adopted(found.unrelated, found.unrelated_names) if isinstance(found, BufferDigest) else Adopted()
 
 
 def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:
-    """Delete what was promoted long ago, from a buffer that is the Dataset's own. What is left is found again next time."""
+    """Delete promoted batches after their retention, from a buffer that the Dataset has claimed. The next listing finds the
+    rest."""
     try:
         properties = catalogs.properties(dataset.spec.table.catalog)
         spec = dataset.spec
@@ -241,6 +250,6 @@ def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, 
             return
         buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
         gone = buffer.delete(objects)
-        log.info("%s: %d of %d objects deleted from the buffer", dataset.meta.full_name, gone, len(objects))
+        log.info("%s: deleted %d of %d objects from the buffer", dataset.meta.full_name, gone, len(objects))
     except Exception as e:
-        log.warning("%s: the buffer could not be cleaned up: %s", dataset.meta.full_name, type(e).__name__)
+        log.warning("%s: cleaning up the buffer failed: %s", dataset.meta.full_name, type(e).__name__)

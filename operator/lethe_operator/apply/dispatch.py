@@ -1,4 +1,4 @@
-"""Asking the committer of a namespace for runs; each step may be repeated. I/O."""
+"""Hands runs to the committer of a namespace. Each step may be repeated. I/O."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def dispatch(
     kube: Kube, wanted: Launch, table: TableView | NoTable | Unavailable, now: datetime, settings: Settings
 ) -> Launched:
-    """Store what is asked for, and that it is; then tell the committer. After a crash in between, `remind` does the rest.
+    """Store the run and the note that the committer has it, then write the mailbox. After a crash in between, `remind` writes it.
 
     Raises: NameTaken, NoPlaceForRun, KubeError.
     """
@@ -34,23 +34,23 @@ def dispatch(
     data[prefix + DISPATCH_KEY] = asked.model_dump_json(by_alias=True)
     kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
     entry = mailbox.entry(run.dataset, run.run_id, run.family, run.attempt, now)
-    _tell(kube, run.dataset.namespace, {prefix: entry}, settings)
+    _write_mailbox(kube, run.dataset.namespace, {prefix: entry}, settings)
     log.info("%s: %s by the committer: %s", run.dataset.claim, asked.name, wanted.why)
     return Launched(asked.name, created=True)
 
 
 def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:
-    """Put into the mailbox once more what a crash may have kept out. Raises: KubeError."""
+    """Write mailbox entries again that a crash may have prevented. Raises: KubeError."""
     found = (mailbox.entry(dataset, a.run_id, a.kind.family, a.number, a.created) for a in attempts)
-    _tell(kube, dataset.namespace, {e.prefix: e for e in found}, settings)
+    _write_mailbox(kube, dataset.namespace, {e.prefix: e for e in found}, settings)
 
 
 def withdraw(kube: Kube, namespace: str, keys: Iterable[str], settings: Settings) -> None:
-    """Take out of the mailbox what nobody is there to do. Raises: KubeError."""
-    _tell(kube, namespace, dict.fromkeys(keys), settings)
+    """Remove mailbox entries that no committer will carry out. Raises: KubeError."""
+    _write_mailbox(kube, namespace, dict.fromkeys(keys), settings)
 
 
-def _tell(kube: Kube, namespace: str, entries: Mapping[str, MailboxEntry | None], settings: Settings) -> None:
+def _write_mailbox(kube: Kube, namespace: str, entries: Mapping[str, MailboxEntry | None], settings: Settings) -> None:
     if entries:
         data = {key: None if entry is None else entry.to_json() for key, entry in entries.items()}
         kube.patch(CONFIG_MAPS, namespace, settings.committer.name, {"data": data})

@@ -1,4 +1,4 @@
-"""Kubernetes Events about our resources. I/O. An event that cannot be posted is logged and nothing else."""
+"""Posts Kubernetes Events about Lethe's resources. I/O. A failure to post is only logged."""
 
 import logging
 import os
@@ -19,7 +19,11 @@ CONTROLLER: Final = "lethe.dev/operator"
 
 
 def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[str, str], str]) -> None:
-    """Post events. `uids`: of the resources by kind and name, so that `kubectl describe` finds them."""
+    """Post events.
+
+    Args:
+        uids: Of the resources, by kind and name; `kubectl describe` finds events by them.
+    """
     instance = os.environ.get("POD_NAME") or socket.gethostname()
     for event in events:
         document = {
@@ -53,4 +57,4 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
         try:
             kube.create(EVENTS, namespace, document)
         except KubeError as e:
-            log.warning("an event could not be posted: %s", e)
+            log.warning("posting an event failed: %s", e)

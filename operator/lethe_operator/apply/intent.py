@@ -1,4 +1,4 @@
-"""What a run is to do, stored before its Job exists. I/O."""
+"""Stores the document of a run before its Job exists. I/O."""
 
 from lethe.contract.run import INLINE_BYTES_AT_MOST, RunPointer, RunSpec
 from lethe.iceberg import run_documents
@@ -7,11 +7,11 @@ from lethe_operator.resources.observed import NoTable, TableView, Unavailable
 
 
 class NoPlaceForRun(Exception):
-    """A large run.json has to lie beside the table, and nobody knows where that is."""
+    """A large run.json must be stored beside the table, and no location for it is known."""
 
 
 def document(run: RunSpec, table: TableView | NoTable | Unavailable) -> str:
-    """The run.json for the ConfigMap; what is too large for it is written beside the table, and a pointer returned.
+    """The run.json for the ConfigMap. If it is too large, it is written beside the table, and a pointer is returned.
 
     Raises: NoPlaceForRun; whatever the store raises.
     """
@@ -23,7 +23,7 @@ def document(run: RunSpec, table: TableView | NoTable | Unavailable) -> str:
 
 
 def place(run: RunSpec, table: TableView | NoTable | Unavailable) -> str:
-    """`<table location>/_runs/<run id>.json`, or a folder of the warehouse while there is no table."""
+    """`<table location>/_runs/<run id>.json`, or a folder of the warehouse while the table does not exist."""
     match table:
         case TableView(location=location):
             return f"{run_documents.folder(location)}/{run.run_id}.json"
@@ -31,5 +31,5 @@ def place(run: RunSpec, table: TableView | NoTable | Unavailable) -> str:
             return f"{run_documents.folder(warehouse)}/{run.dataset.uid}/{run.run_id}.json"
     raise NoPlaceForRun(
         f"The run of Dataset {run.dataset.claim} is larger than {INLINE_BYTES_AT_MOST} bytes, and the catalog "
-        f"{run.table.catalog} has no property `warehouse` to put it into. Lower spec.consolidation.maxBatchesPerRun."
+        f"{run.table.catalog} has no property `warehouse` to store it in. Reduce spec.consolidation.maxBatchesPerRun."
     )

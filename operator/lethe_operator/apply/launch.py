@@ -1,4 +1,4 @@
-"""Starting a run: rights, intent, Job, in this order; each step may be repeated. I/O."""
+"""Starts a run: creates its rights, its intent and its Job, in this order. Each step may be repeated. I/O."""
 
 import json
 import logging
@@ -35,32 +35,30 @@ log = logging.getLogger(__name__)
 
 
 class NameTaken(Exception):
-    """An object of the wanted name is there and belongs to somebody else."""
+    """An object with the needed name exists and is not this Dataset's."""
 
     reason = Reason.NAME_TAKEN
 
 
 @dataclass(frozen=True)
 class Launched:
-    """`created` is False when the Job was there already: our earlier self made it."""
-
-    job: str
-    created: bool
+    job: str  # its name
+    created: bool  # False: it existed already
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run whose intent is stored, and what its Job will look like."""
+    """A run whose intent is stored."""
 
     wanted: Launch
     size: Size
-    template: RunTemplate
+    template: RunTemplate  # of the chart and the Dataset, merged and within the boundary
 
 
 def prepare(
     kube: Kube, dataset: Dataset, wanted: Launch, table: TableView | NoTable | Unavailable, settings: Settings
 ) -> Prepared:
-    """Let rights and intent of a run be there; safe to repeat. Raises: NameTaken, NoPlaceForRun, KubeError."""
+    """Create the rights and the intent of a run; safe to repeat. Raises: NameTaken, NoPlaceForRun, KubeError."""
     run = wanted.run
     asked = merged(settings.run_template, dataset.spec.run_template)
     template = within(asked, settings.boundaries.of(dataset.meta.namespace))
@@ -71,19 +69,11 @@ def prepare(
 
 
 def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
-    """Let the run's Job exist exactly once; safe to repeat after any crash. Raises: NameTaken, KubeError."""
+    """Create the run's Job exactly once; safe to repeat after any crash. Raises: NameTaken, KubeError."""
     wanted, run = prepared.wanted, prepared.wanted.run
     template = prepared.template.pod_template
-    document = build.job(
-        run,
-        prepared.size,
-        template,
-        wanted.generation,
-        wanted.for_uid,
-        settings,
-        wanted.failures,
-        wanted.secrets,
-    )
+    record = build.AttemptRecord(wanted.generation, wanted.for_uid, wanted.failures)
+    document = build.job(run, prepared.size, template, record, settings, wanted.secrets)
     launched = _create(kube, document, [run.dataset])
     if launched.created:
         log.info("%s: %s with %s executors: %s", run.dataset.claim, launched.job, prepared.size.executors, wanted.why)
@@ -91,7 +81,7 @@ def launch(kube: Kube, prepared: Prepared, settings: Settings) -> Launched:
 
 
 def launch_shared(kube: Kube, together: Sequence[Prepared], settings: Settings) -> Launched:
-    """The same for runs of several Datasets of one company, in one Job."""
+    """The same for runs of several Datasets that share a driver, in one Job."""
     first = together[0]
     runs = [(p.wanted.run, p.wanted.generation) for p in together]
     datasets = [r.dataset for r, _ in runs]
@@ -116,7 +106,7 @@ def _create(kube: Kube, document: Mapping[str, Any], datasets: Sequence[DatasetR
 
 
 def delete_shared(kube: Kube, namespace: str, job: str) -> None:
-    """Delete a Job that several Datasets shared. Its driver's rights go first, so that none are left when this is cut off.
+    """Delete a Job that several Datasets shared. Its driver's rights go first, so that none remain after a crash.
 
     Raises: KubeError.
     """
@@ -126,7 +116,7 @@ def delete_shared(kube: Kube, namespace: str, job: str) -> None:
 
 
 def ensure_dataset_objects(kube: Kube, dataset: DatasetRef, settings: Settings, with_executors: bool = False) -> None:
-    """ConfigMap, ServiceAccounts, Roles and RoleBindings of a Dataset, each made once and put right when it was changed.
+    """Create the ConfigMap, ServiceAccounts, Roles and RoleBindings of a Dataset, or correct them if they were changed.
 
     Raises: NameTaken, KubeError.
     """
@@ -168,19 +158,19 @@ def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str
 
 
 def _ours(found: Mapping[str, Any], dataset: DatasetRef) -> None:
-    """Raises: NameTaken, unless the object belongs to this very Dataset."""
+    """Raises: NameTaken, unless the object belongs to this Dataset."""
     metadata = found["metadata"]
     owners = [o.get("uid") for o in metadata.get("ownerReferences") or ()]
     if dataset.uid not in owners:
         raise NameTaken(
-            f"{found.get('kind', 'Object')} {metadata['name']}: Dataset {dataset.claim} needs this name, but the object "
-            "belongs to somebody else, or to an earlier Dataset of the same name that is still being cleaned up. Delete or "
-            "rename it."
+            f"{found.get('kind', 'Object')} {metadata['name']}: Dataset {dataset.claim} needs this name, but the object has "
+            "another owner, or belongs to a deleted Dataset of the same name that Kubernetes is still cleaning up. Delete or "
+            "rename the object."
         )
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    """Whether the server merely added defaults, such as the apiGroup of a subject."""
+    """Whether both say the same, apart from defaults that the API server added, such as the apiGroup of a subject."""
     if isinstance(wanted, list):
         return isinstance(found, list) and len(found) == len(wanted) and all(map(_same, found, wanted))
     if isinstance(wanted, dict):

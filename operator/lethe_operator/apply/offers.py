@@ -1,6 +1,6 @@
-"""Runs whose intent is stored and that wait for company, and who is being reconciled meanwhile. In memory, between threads.
+"""Runs whose intent is stored and that wait for others to share a driver with. In memory, shared by threads.
 
-Nothing is lost with it: an intent without a Job is offered again by the next reconcile of its Dataset.
+A restart loses nothing: the next reconcile of a Dataset offers an intent without a Job again.
 """
 
 import threading
@@ -17,11 +17,11 @@ from lethe_operator.settings import SharedRuns
 
 @dataclass(frozen=True)
 class Offer:
-    """A run that may share a driver with its company."""
+    """A run that may share a driver."""
 
     prepared: Prepared
-    company: Company
-    since: datetime
+    company: Company  # which runs may share its driver
+    since: datetime  # when it was offered first
 
     @property
     def dataset(self) -> str:
@@ -30,20 +30,18 @@ class Offer:
 
 @dataclass
 class Offers:
-    """One per operator. A Dataset is in one hand at a time: while it is reconciled nobody starts its run, and while its run
-    is being started it is not reconciled; so a reconcile that starts another run has always seen this one's Job.
+    """One per operator. While a Dataset is reconciled, its offered run does not start; while that run starts, the Dataset is not
+    reconciled. So a reconcile that starts another run has always seen this run's Job."""
 
-    `told` hears of the namespace in which a run was offered.
-    """
-
-    told: Callable[[str], None] = lambda _: None
+    # Called with the namespace in which a run was offered.
+    on_offer: Callable[[str], None] = lambda _: None
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _busy: set[tuple[str, str]] = field(default_factory=set)
     _offers: dict[tuple[str, str], Offer] = field(default_factory=dict)
 
     @contextmanager
     def reconciling(self, namespace: str, dataset: str) -> Iterator[None]:
-        """Wait until nobody starts the Dataset's run, and keep it so."""
+        """Wait until no other thread starts the Dataset's run, and keep it so."""
         key = (namespace, dataset)
         with self._changed:
             self._changed.wait_for(lambda: key not in self._busy)
@@ -52,14 +50,14 @@ class Offers:
         try:
             yield
         except BaseException:
-            if self._offers.get(key) is before:  # not offered once more: nobody knows whether it is still wanted
+            if self._offers.get(key) is before:  # not offered again: it is unknown whether it is still wanted
                 self.withdraw(namespace, dataset)
             raise
         finally:
             self._release([key])
 
     def put(self, namespace: str, offer: Offer) -> None:
-        """Offer a run, or the same once more: then it has waited since the first time."""
+        """Offer a run. The same run offered again keeps the time of its first offer."""
         key = (namespace, offer.dataset)
         with self._changed:
             before = self._offers.get(key)
@@ -67,10 +65,10 @@ class Offers:
             since = before.since if before is not None and same else offer.since
             self._offers[key] = Offer(offer.prepared, offer.company, since)
         if not same:
-            self.told(namespace)
+            self.on_offer(namespace)
 
     def withdraw(self, namespace: str, dataset: str) -> None:
-        """Its run is not to start any more, or was started."""
+        """Remove the offer: the run is no longer wanted, or was started."""
         with self._changed:
             self._offers.pop((namespace, dataset), None)
 
@@ -78,7 +76,7 @@ class Offers:
     def taken(
         self, namespace: str, now: datetime, limits: SharedRuns
     ) -> Iterator[tuple[Gathered, Mapping[str, Offer]]]:
-        """Which runs start now, and their offers by Dataset; until the end none of these is reconciled."""
+        """Which runs start now, and their offers by Dataset. Until the context ends, these Datasets are not reconciled."""
         with self._changed:
             offers = {name: o for (n, name), o in self._offers.items() if n == namespace}
             busy = {name for n, name in self._busy if n == namespace}

@@ -1,7 +1,7 @@
-"""Taking one of the places that a VacuumPolicy has: who takes one has looked, and nobody else does meanwhile. I/O.
+"""Reserves one of the places among the concurrent vacuums of a VacuumPolicy. I/O.
 
-Two Datasets may be reconciled at the same moment and each see the last place free. Jobs are the truth, so they are listed once
-more, by one thread at a time, right before one is created.
+Two Datasets may be reconciled at the same moment and both see the last place free. So one thread at a time lists the Jobs again
+right before it creates one.
 """
 
 import threading
@@ -15,16 +15,17 @@ from lethe_operator.resources.observed import Place, VacuumJob
 
 @dataclass
 class Places:
-    """One per operator. `jobs`: the vacuums of a namespace as they are now, however they are found out."""
+    """One per operator."""
 
+    # Lists the vacuum Jobs of a namespace.
     jobs: Callable[[Kube, str], Iterable[VacuumJob]]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _of: dict[str, threading.Lock] = field(default_factory=dict)
 
     @contextmanager
     def taking(self, kube: Kube, namespace: str, place: Place | None, uid: str) -> Iterator[bool]:
-        """Whether the Dataset of this UID may start its vacuum; until the end nobody else of the namespace starts one that needs
-        a place. Raises: KubeError."""
+        """Whether the Dataset with this UID may start its vacuum. Until the context ends, no other Dataset of the namespace
+        starts a vacuum that needs a place. Raises: KubeError."""
         if place is None:
             yield True
             return

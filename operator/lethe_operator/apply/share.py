@@ -1,4 +1,4 @@
-"""Starting the runs that have gathered: one Job for several Datasets, or one of its own for a Dataset without company. I/O."""
+"""Starts offered runs: one Job for several Datasets, or one Job for a Dataset that shares with no other. I/O."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -19,10 +19,11 @@ log = logging.getLogger(__name__)
 def start_gathered(
     kube: Kube, namespace: str, offers: Offers, there: Collection[SharedJob], now: datetime, settings: Settings
 ) -> datetime | None:
-    """Start what has waited long enough; returns when to look again. What could not be started stays on offer.
+    """Start the runs that have waited long enough. A run that could not be started stays on offer.
 
     Args:
-        there: The shared Jobs of the namespace. An answer that was lost may hide that one of them carries a run out already.
+        there: The shared Jobs of the namespace. One of them may already carry out a run, if the answer to its creation was lost.
+    Returns: When to look again; None: when another run is offered.
     Raises: the first NameTaken or KubeError, after all else was tried.
     """
     failures: list[Exception] = []
@@ -35,14 +36,14 @@ def start_gathered(
                 launched = _start(kube, group, settings) if group else None
             except (NameTaken, KubeError) as e:
                 reason = Reason.NAME_TAKEN if isinstance(e, NameTaken) else Reason.LAUNCH_FAILED
-                _tell(kube, namespace, group, reason, str(e), warning=True)
+                _post(kube, namespace, group, reason, str(e), warning=True)
                 failures.append(e)
                 continue
             for name in names:
                 offers.withdraw(namespace, name)
             if launched is not None and launched.created:
                 company = f", shared by {len(group)} Datasets" if len(group) > 1 else ""
-                _tell(kube, namespace, group, Reason.RUN_STARTED, f"Consolidation {launched.job} started{company}")
+                _post(kube, namespace, group, Reason.RUN_STARTED, f"Consolidation {launched.job} started{company}")
     if failures:
         raise failures[0]
     return gathered.look_again
@@ -59,7 +60,7 @@ def _start(kube: Kube, group: Sequence[Offer], settings: Settings) -> Launched:
     return launch_shared(kube, [o.prepared for o in group], settings)
 
 
-def _tell(kube: Kube, namespace: str, group: Sequence[Offer], reason: str, text: str, warning: bool = False) -> None:
+def _post(kube: Kube, namespace: str, group: Sequence[Offer], reason: str, text: str, warning: bool = False) -> None:
     for offer in group:
         wanted = offer.prepared.wanted
         message = text if warning else f"{text}: {wanted.why}."

@@ -1,6 +1,6 @@
-"""The operator signs records of erasures: it reads the record, compares it with the ledger, and puts a signature beside it. I/O.
+"""Signs erasure records: reads the record, compares it with the ledger, and writes a signature beside it. I/O.
 
-Runs hold the credentials of the table, so they could write any record later; they never hold the key.
+Runs have the credentials of the table, so they could change a record later; they never have the key.
 """
 
 import hashlib
@@ -33,20 +33,18 @@ _NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}\.json")
 
 
 class NotSigned(Exception):
-    """A record is not what the ledger says: it gets no signature, and its erasure is not shown as verified."""
+    """A record does not match the ledger. It gets no signature, and its erasure is not shown as verified."""
 
 
 @dataclass(frozen=True)
 class Signed:
-    """`actions`: without the statuses that would show an erasure whose record has no signature."""
-
-    actions: Actions
+    actions: Actions  # without the statuses of erasures whose record has no signature
     events: tuple[Event, ...] = ()
     failures: tuple[Exception, ...] = ()
 
 
 def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -> Signed:
-    """Put signatures beside the records that statuses are about to name. Without a key there are none."""
+    """Sign the records that the statuses will name. Without a key, nothing is signed."""
     signer, view = settings.signer, world.table
     if signer is None or not isinstance(view, TableView):
         return Signed(actions)
@@ -61,13 +59,13 @@ def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -
         try:
             _sign(signer, dataset, view, restatement, new, settings)
         except Exception as e:
-            why = str(e) if isinstance(e, NotSigned | LetheError) else f"the storage answers {type(e).__name__}"
-            text = f"The record of its erasure is not signed: {why}. It is tried again."
+            why = str(e) if isinstance(e, NotSigned | LetheError) else f"the storage failed with {type(e).__name__}"
+            text = f"The operator did not sign the erasure record: {why}. It tries again."
             log.warning("%s: %s", restatement.meta.full_name, text)
             events.append(Event("Restatement", name, Reason.RECORD_NOT_SIGNED, text, warning=True))
             failures.append(e)
             del statuses[name]
-    # A time to live is over only once the end is shown, so that none of these is deleted meanwhile.
+    # None of these Restatements is deleted meanwhile: the time to live starts when the status shows the end.
     return Signed(replace(actions, restatement_statuses=statuses), tuple(events), tuple(failures))
 
 
@@ -89,18 +87,18 @@ def _sign(
     io = load_file_io(dict(properties), uri)
     content = read(uri, io, properties)
     if content is None:
-        raise NotSigned(f"the ledger names {uri}, and no file is there")
+        raise NotSigned(f"the ledger names {uri}, which does not exist")
     if hashlib.sha256(content).hexdigest() != digest:
-        raise NotSigned(f"the SHA-256 of {uri} is not the one that the ledger says ({digest})")
+        raise NotSigned(f"the SHA-256 of {uri} differs from the one in the ledger ({digest})")
     try:
         document = json.loads(content)
         key, table = document["restatement"]["key"], document["table"]["uuid"]
         verified = document["verified"]["time"]
     except (ValueError, KeyError, TypeError):
-        raise NotSigned(f"{uri} is not readable as an erasure record") from None
+        raise NotSigned(f"{uri} is not a valid erasure record") from None
     if (key, table) != (restatement.key, view.uuid):
         raise NotSigned(f"{uri} is the record of another erasure")
     statement = Statement(view.uuid, restatement.key, digest, datetime.fromisoformat(verified))
     if signer.sign(statement) != erasure["signature"].partition(":")[2]:
-        raise NotSigned(f"{uri} says another time of its verification than the ledger")
+        raise NotSigned(f"the verification time in {uri} differs from the one in the ledger")
     write_once(f"{uri}{SUFFIX}", signer.file(statement), io, properties, settings.record_retention)

@@ -1,22 +1,26 @@
-"""Statuses: written through the subresource, as one patch, and only when something changed. I/O."""
+"""Writes statuses through the subresource, as one merge patch, and only if something changed. I/O."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from lethe_operator.apply.merge_patch import merge_patch
-from lethe_operator.kube import Conflict, Document, Kube, NotFound, ResourceKind
+from lethe_operator.kube import Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
 
 log = logging.getLogger(__name__)
 
 TRIES: Final = 5
+# An API server answers a write within milliseconds, and thousands may be due after one run.
+THREADS: Final = 8
+ONE_BY_ONE: Final = 16  # up to this number of writes, no threads are started
 Status = Mapping[str, Any]
+Write = Callable[[], object]
 
 
 def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
-    """Make the status `new`; the object as it is then, None when nothing was written.
+    """Set the status of an object that may have been deleted. No other reconcile writes it, so no version is compared.
 
-    Only one reconcile writes this status, so that no version is compared. An object that was deleted meanwhile is fine.
+    Returns: The written object; None: nothing was written.
     Raises: Refused, Away.
     """
     patch = merge_patch(old, new)
@@ -29,7 +33,7 @@ def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status
 
 
 def change(kube: Kube, kind: ResourceKind, namespace: str, name: str, transaction: Callable[[Status], Status]) -> bool:
-    """Change a status that several reconciles write: read, compute, write only if nobody wrote meanwhile, else again.
+    """Change a status that several reconciles write: read, compute, write if the version is unchanged, else repeat.
 
     Args:
         transaction: A pure function of the status; it may be called several times.
@@ -51,3 +55,42 @@ def change(kube: Kube, kind: ResourceKind, namespace: str, name: str, transactio
             if tried == TRIES:
                 raise
     return False
+
+
+def write_all(writes: Sequence[Write]) -> KubeError | None:
+    """Do all writes, in any order. When the API server does not answer, the rest is left for the next reconcile.
+
+    Returns: The first error, after all others were tried; None: there was none.
+    """
+    failures: list[KubeError] = []
+
+    def attempt(write: Write) -> None:
+        if any(isinstance(e, Away) for e in failures):
+            return
+        try:
+            write()
+        except KubeError as e:
+            failures.append(e)
+
+    if len(writes) <= ONE_BY_ONE:
+        for write in writes:
+            attempt(write)
+    else:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="status") as pool:
+            for done in [pool.submit(attempt, write) for write in writes]:
+                done.result()
+    return failures[0] if failures else None
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch from one document to another: null removes, lists are replaced. Empty: both are equal. Pure."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            inner = merge_patch(before, value)
+            if inner:
+                patch[key] = inner
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch

@@ -1,1 +1,1 @@
-"""PURE: values -> Kubernetes objects. No I/O, no clock."""
+"""Builds Kubernetes objects from values. Pure: no I/O, no clock."""

@@ -1,6 +1,6 @@
-"""The rights of runs: what each Dataset gets before its first run, and what a driver gets that several Datasets share. Pure.
+"""The objects with the rights of runs: those of each Dataset, and those of a driver that several Datasets share. Pure.
 
-A driver may read and write the ConfigMaps of its own Datasets. One with executors may start their pods, too; no other can.
+A driver may read and write the ConfigMaps of its own Datasets. Only a driver with executors may start pods.
 """
 
 import json
@@ -15,8 +15,8 @@ from lethe_operator.resources.common import ANNOTATION_MARKS
 from lethe_operator.settings import CommitterSettings
 
 _RBAC = "rbac.authorization.k8s.io"
-# The chart makes it in each watched namespace: pods of executors, and the Secret by which they and their driver know each other.
-# The operator may bind it to a ServiceAccount, and holds none of its rights.
+# The chart creates this Role in each watched namespace. It allows executor pods, and the Secret with which they and their driver
+# authenticate each other. The operator may bind it to a ServiceAccount, but has none of its rights.
 SCALED_RUNS_ROLE: Final = "lethe-scaled-runs"
 NO_MARKS: Final = ServiceAccountMarks()
 
@@ -24,11 +24,11 @@ NO_MARKS: Final = ServiceAccountMarks()
 def dataset_objects(
     dataset: DatasetRef, committer: CommitterSettings, with_executors: bool, marks: ServiceAccountMarks = NO_MARKS
 ) -> tuple[dict[str, Any], ...]:
-    """In the order in which they are needed.
+    """The objects of a Dataset, in the order in which they are needed.
 
     Args:
-        with_executors: Whether the run that is about to start has executors; only then is there an account that may start pods.
-        marks: Of the ServiceAccounts, from the boundary of the namespace.
+        with_executors: The next run has executors; only then is there a ServiceAccount that may start pods.
+        marks: Annotations and labels of the ServiceAccounts, from the boundary of the namespace.
     """
     name, reports, scaled = names.shared(dataset.name), names.reports(dataset.name), names.scaled(dataset.name)
     of = _Maker((dataset,), names.dataset_labels(dataset.name, dataset.uid))
@@ -52,7 +52,7 @@ def dataset_objects(
 
 
 def shared_job_objects(runs: Sequence[RunSpec], marks: ServiceAccountMarks = NO_MARKS) -> tuple[dict[str, Any], ...]:
-    """Of one Job that several Datasets share, under its name: its driver may report into their ConfigMaps and no others."""
+    """The objects of a Job that several Datasets share, under its name. Its driver may report only into their ConfigMaps."""
     name = names.shared_job(runs)
     of = _Maker([r.dataset for r in runs], names.shared_labels(runs))
     return (
@@ -63,8 +63,8 @@ def shared_job_objects(runs: Sequence[RunSpec], marks: ServiceAccountMarks = NO_
 
 
 def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What to patch in the metadata of an existing ServiceAccount: it gets the marks of the current boundary, and loses those of
-    an earlier one. What others set stays. Empty: nothing."""
+    """The patch of an existing ServiceAccount's metadata: it gets the marks of the current boundary and loses those of an earlier
+    one. Marks that others set stay. Empty: there is nothing to change."""
     has, wants = found.get("metadata") or {}, wanted["metadata"]
     try:
         before = json.loads((has.get("annotations") or {}).get(ANNOTATION_MARKS) or "[[], []]")
@@ -82,7 +82,7 @@ def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 class _Maker:
-    """Makes objects that go with the last of their Datasets."""
+    """Makes objects that Kubernetes deletes together with the last of their Datasets."""
 
     def __init__(self, datasets: Sequence[DatasetRef], labels: dict[str, str]) -> None:
         self.namespace = datasets[0].namespace
@@ -96,7 +96,7 @@ class _Maker:
         return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **self._metadata}, **fields}
 
     def account(self, name: str, marks: AccountMarks) -> dict[str, Any]:
-        """Only a pod that asks for a token of it gets one."""
+        """A ServiceAccount whose token only those pods get that request it."""
         made = self.object("v1", "ServiceAccount", name, automountServiceAccountToken=False)
         keys = json.dumps([sorted(marks.annotations), sorted(marks.labels)])
         made["metadata"]["labels"] = {**marks.labels, **made["metadata"]["labels"]}
@@ -104,7 +104,7 @@ class _Maker:
         return made
 
     def role(self, name: str, config_maps: Sequence[str]) -> dict[str, Any]:
-        """Of whoever reports into these ConfigMaps, and does nothing else."""
+        """The right to report into these ConfigMaps, and no other."""
         rule = {
             "apiGroups": [""],
             "resources": ["configmaps"],

@@ -1,6 +1,7 @@
 """The Job of a run, and the one Job of several Datasets' runs. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lethe.contract.run import RunSpec
@@ -19,24 +20,31 @@ from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.settings import Settings
 
 
+@dataclass(frozen=True)
+class AttemptRecord:
+    """What a Job records about its attempt, in annotations."""
+
+    # Of the Dataset at the launch. A verdict on this attempt does not count for a later generation.
+    generation: int
+    # UID of the Restatement that the run serves; "" for other kinds.
+    for_uid: str = ""
+    # Of earlier attempts of the run.
+    failures: Failures = NO_FAILURES
+
+
 def job(
     run: RunSpec,
     size: Size,
     template: Mapping[str, Any],
-    generation: int,
-    for_uid: str,
+    record: AttemptRecord,
     settings: Settings,
-    failures: Failures = NO_FAILURES,
     secrets: Sequence[SecretFile] = (),
 ) -> dict[str, Any]:
-    """One attempt.
+    """The Job of one attempt of a run.
 
     Args:
         template: The allowed additions of chart and Dataset, merged.
-        generation: The Dataset's now; with another one, a verdict on this attempt is void.
-        for_uid: UID of the Restatement it serves, "" for other kinds.
-        failures: Of earlier attempts.
-        secrets: What the pod is to find.
+        secrets: Mounted into the pod.
     """
     metadata = {
         "name": names.job(run),
@@ -44,9 +52,9 @@ def job(
         "labels": names.run_labels(run),
         "annotations": {
             ANNOTATION_DATASET: run.dataset.name,
-            ANNOTATION_GENERATION: str(generation),
-            ANNOTATION_FOR_UID: for_uid,
-            ANNOTATION_FAILURES: f"{failures.run}/{failures.infrastructure}",
+            ANNOTATION_GENERATION: str(record.generation),
+            ANNOTATION_FOR_UID: record.for_uid,
+            ANNOTATION_FAILURES: f"{record.failures.run}/{record.failures.infrastructure}",
         },
         "ownerReferences": names.owners(run.dataset),
     }
@@ -56,12 +64,12 @@ def job(
 def shared_job(
     runs: Sequence[tuple[RunSpec, int]], size: Size, template: Mapping[str, Any], settings: Settings
 ) -> dict[str, Any]:
-    """One attempt of each of several consolidations of one namespace, carried out in this order.
+    """The Job of one attempt each of several consolidations of one namespace, in this order.
 
     Args:
-        runs: Each with its Dataset's generation now.
-        size: Of a driver that works alone.
-        template: The allowed additions of chart and Datasets, merged: the same for all of them.
+        runs: Each with the current generation of its Dataset.
+        size: Of a driver without executors.
+        template: The allowed additions of chart and Datasets, merged; the same for all.
     """
     specs = [run for run, _ in runs]
     named = members.written(
@@ -83,7 +91,7 @@ def shared_job(
 
 
 def _job(metadata: dict[str, Any], template: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Kubernetes never repeats it: retries are planned anew by the operator."""
+    """A Job that Kubernetes never retries; the operator does."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -92,7 +100,7 @@ def _job(metadata: dict[str, Any], template: dict[str, Any], settings: Settings)
             "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
-            # The Job counts as failed only when its pod is gone for good, so that no two drivers of a run overlap.
+            # The Job fails only after its pod has terminated, so that two drivers of a run never overlap.
             "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": settings.max_run_seconds,
             "template": template,

@@ -1,4 +1,4 @@
-"""What stands in the committer's mailbox, and what is noted of it. Pure."""
+"""Entries of the committer's mailbox, and the note that one was written. Pure."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from lethe_operator.resources.dispatch import Dispatch
 
 
 def dispatch(run: RunSpec, generation: int, for_uid: str, now: datetime) -> Dispatch:
-    """The note of an attempt that is asked for now; `generation` and `for_uid` as of a Job."""
+    """The note about an attempt that the committer gets now; `generation` and `for_uid` as for a Job."""
     return Dispatch(
         name=names.job(run),
         run_id=run.run_id,

@@ -1,4 +1,4 @@
-"""Names, labels and owner references of everything that Lethe creates. Pure; the same run always gets the same names."""
+"""Names, labels and owner references of all objects that Lethe creates. Pure: the same run always gets the same names."""
 
 import hashlib
 from collections.abc import Iterable
@@ -26,27 +26,27 @@ EXECUTOR_PREFIX_AT_MOST = 45
 
 
 def shared(dataset: str) -> str:
-    """The one name of a Dataset's ConfigMap, and of ServiceAccount, Role and RoleBinding of its drivers without executors."""
+    """The name of a Dataset's ConfigMap, and of the ServiceAccount, Role and RoleBinding of its drivers without executors."""
     return kube_name(dataset, "runs")
 
 
 def scaled(dataset: str) -> str:
-    """The ServiceAccount of a Dataset's drivers with executors, and the RoleBinding by which they report."""
+    """The ServiceAccount of a Dataset's drivers with executors, and the RoleBinding that lets them report."""
     return kube_name(dataset, "scaled-runs")
 
 
 def executor_pods(dataset: str) -> str:
-    """The RoleBinding by which a Dataset's drivers with executors start these."""
+    """The RoleBinding that lets a Dataset's drivers start executors."""
     return kube_name(dataset, "executor-pods")
 
 
 def executors(dataset: str) -> str:
-    """The ServiceAccount of a Dataset's executors, which have no token of it."""
+    """The ServiceAccount of a Dataset's executors, which get no token."""
     return kube_name(dataset, "executors")
 
 
 def reports(dataset: str) -> str:
-    """Of the Role and RoleBinding by which the committer may report into a Dataset's ConfigMap."""
+    """The Role and RoleBinding that let the committer report into a Dataset's ConfigMap."""
     return kube_name(dataset, "reports")
 
 
@@ -55,7 +55,7 @@ def job(run: RunSpec) -> str:
 
 
 def shared_job(runs: Iterable[RunSpec]) -> str:
-    """Of a Job that carries out several Datasets' runs: it follows from the attempts, in whatever order they come."""
+    """The Job of several Datasets' runs. The name depends only on the attempts, not on their order."""
     attempts = sorted(f"{r.run_id}/{r.attempt}" for r in runs)
     return kube_name("shared-consolidation", hashlib.sha256("\n".join(attempts).encode()).hexdigest()[:12])
 
@@ -65,12 +65,12 @@ def executor_prefix(run: RunSpec) -> str:
 
 
 def rpc_secret(run: RunSpec) -> str:
-    """The Secret by which the driver and the executors of an attempt know each other."""
+    """The Secret with which the driver and the executors of an attempt authenticate each other."""
     return f"{executor_prefix(run)}-rpc"
 
 
 def key_prefix(run_id: str) -> str:
-    """How the keys of a run in the Dataset's ConfigMap begin."""
+    """The prefix of a run's keys in the Dataset's ConfigMap."""
     return run_id[:KEY_PREFIX_LENGTH]
 
 
@@ -95,8 +95,8 @@ def shared_labels(runs: Iterable[RunSpec]) -> dict[str, str]:
 
 
 def owners(*datasets: DatasetRef) -> list[dict[str, Any]]:
-    """Everything goes with its Dataset, what several own with the last of them; nothing keeps a Dataset from going. An object
-    has one controller at most, so what is shared has none."""
+    """Owner references, so that Kubernetes deletes an object together with the last of its Datasets. They never block the
+    deletion of a Dataset. An object has at most one controller, so a shared object has none."""
     return [
         {
             "apiVersion": API_VERSION,

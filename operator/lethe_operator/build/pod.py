@@ -1,6 +1,7 @@
 """The pods of a run: the driver's, and the template of its executors. Pure.
 
-Both meet Pod Security `restricted` with a read-only root, whatever a Dataset's pod template adds.
+Both comply with the Pod Security Standard `restricted` and have a read-only root file system, whatever a Dataset's pod template
+adds.
 """
 
 import json
@@ -33,27 +34,27 @@ RUN_PATH = "/etc/lethe/run"
 TMP_BYTES = GIB
 LOG_BYTES = 256 * MIB
 EPHEMERAL = "ephemeral-storage"
-# A driver that is asked to stop cancels its jobs and says so.
+# Time for a driver that must stop to cancel its jobs and report.
 GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a driver is to carry out, and how it learns and tells of it."""
+    """What a driver carries out, and how it reads its runs and reports."""
 
     namespace: str
-    account: str
+    account: str  # name of its ServiceAccount
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    confs: Mapping[str, str]
+    confs: Mapping[str, str]  # Spark settings
     env: Sequence[Mapping[str, Any]]
-    runs: Mapping[str, Any]  # the volume with the run files
-    secrets: Sequence[SecretFile] = ()
-    digests: bool = False  # whether it digests what was erased, for which it needs the key
+    runs: Mapping[str, Any]  # the volume with the run documents
+    secrets: Sequence[SecretFile] = ()  # values of Erases
+    digests: bool = False  # it writes keyed digests of erased values, so it needs the key
 
 
 def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[SecretFile] = ()) -> Assignment:
-    """One of the Dataset's own ServiceAccounts, and of its ConfigMap the keys of this run."""
+    """One run of one Dataset: with a ServiceAccount of the Dataset, and this run's keys of its ConfigMap."""
     prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
     items = [{"key": f"{prefix}{RUN_KEY}", "path": "run.json"}]
     spark: list[dict[str, Any]] = []
@@ -90,18 +91,18 @@ def _writes_records(kind: RunKind) -> bool:
 
 
 def shared_runs(runs: Sequence[RunSpec], members: str, size: Size) -> Assignment:
-    """Runs of several Datasets, one after the other. One whose Dataset is gone has no file any more, and keeps none of the
-    others from starting.
+    """Runs of several Datasets, one after the other. If a Dataset was deleted, the document of its run is missing, and the others
+    still start.
 
     Args:
-        members: The value of the annotation that names them.
+        members: The value of the annotation that names the runs.
     """
-    told: list[RunMember] = []
+    documents: list[RunMember] = []
     sources: list[dict[str, Any]] = []
     for number, run in enumerate(runs):
         prefix, config_map = names.key_prefix(run.run_id), names.shared(run.dataset.name)
         path = f"{number}.run.json"
-        told.append(RunMember(run_file=f"{RUN_PATH}/{path}", config_map=config_map, prefix=prefix))
+        documents.append(RunMember(run_file=f"{RUN_PATH}/{path}", config_map=config_map, prefix=prefix))
         items = [{"key": f"{prefix}{RUN_KEY}", "path": path}]
         sources.append({"configMap": {"name": config_map, "items": items, "optional": True}})
     return Assignment(
@@ -110,12 +111,12 @@ def shared_runs(runs: Sequence[RunSpec], members: str, size: Size) -> Assignment
         labels=names.shared_labels(runs),
         annotations={ANNOTATION_MEMBERS: members},
         confs=spark_conf.alone(names.shared_job(runs), size),
-        env=[{"name": "LETHE_RUN_MEMBERS", "value": json.dumps([m.model_dump(by_alias=True) for m in told])}],
+        env=[{"name": "LETHE_RUN_MEMBERS", "value": json.dumps([m.model_dump(by_alias=True) for m in documents])}],
         runs={"projected": {"sources": sources}},
     )
 
 
-def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """The pod template of a Job.
 
     Args:
@@ -126,12 +127,12 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
         "name": CONTAINER,
         "image": settings.spark_image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": spark_conf.arguments(told.confs),
+        "args": spark_conf.arguments(assignment.confs),
         "env": [
             _field("POD_NAME", "metadata.name"),
             _field("POD_IP", "status.podIP"),
             _field("POD_NAMESPACE", "metadata.namespace"),
-            *told.env,
+            *assignment.env,
             {"name": "LETHE_DRIVER_MEMORY", "value": f"{size.driver.heap // MIB}m"},
             {"name": "PYICEBERG_HOME", "value": CATALOGS_PATH},
             {"name": "SPARK_LOCAL_DIRS", "value": spark_conf.SCRATCH},
@@ -139,7 +140,7 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
         ],
         "resources": _resources(size.driver, settings.run_limits),
         "securityContext": _container_security(),
-        # A log's last lines could hold what a status must not: only what the run itself writes is read.
+        # The last lines of a log could contain what a status must not show, so only the run's own message is read.
         "terminationMessagePolicy": "File",
         "volumeMounts": [
             {"name": "run", "mountPath": RUN_PATH, "readOnly": True},
@@ -149,38 +150,45 @@ def driver(told: Assignment, size: Size, template: Mapping[str, Any], settings: 
         ],
     }
     volumes: list[dict[str, Any]] = [
-        {"name": "run", **told.runs},
+        {"name": "run", **assignment.runs},
         {
             "name": "catalogs",
-            "secret": {"secretName": catalogs_secret_of(settings, told.namespace), "defaultMode": 0o440},
+            "secret": {"secretName": catalogs_secret_of(settings, assignment.namespace), "defaultMode": 0o440},
         },
         {"name": "tmp", "emptyDir": {"sizeLimit": str(TMP_BYTES)}},
         {"name": "scratch", "emptyDir": {"sizeLimit": str(scratch)}},
     ]
-    if told.secrets:
+    if assignment.secrets:
         container["volumeMounts"].append({"name": "erase", "mountPath": ERASE_PATH, "readOnly": True})
-        volumes.append({"name": "erase", "projected": {"defaultMode": 0o440, "sources": [*map(_source, told.secrets)]}})
-    if told.digests:
-        # By the kubelet: the operator has no right to read a Secret. A pod without the key compares no values.
+        volumes.append(
+            {"name": "erase", "projected": {"defaultMode": 0o440, "sources": [*map(_source, assignment.secrets)]}}
+        )
+    if assignment.digests:
+        # The kubelet mounts the Secret: the operator may not read Secrets. A run without the key writes no digests.
         container["env"].append({"name": "LETHE_VALUES_DIGEST_KEY_FILE", "value": f"{DIGEST_KEY_PATH}/key"})
         container["volumeMounts"].append({"name": "digest-key", "mountPath": DIGEST_KEY_PATH, "readOnly": True})
         key = {"secretName": settings.digest_key_secret, "defaultMode": 0o440, "optional": True}
         volumes.append({"name": "digest-key", "secret": key})
     spec = {
         "restartPolicy": "Never",
-        "serviceAccountName": told.account,
+        "serviceAccountName": assignment.account,
         "automountServiceAccountToken": True,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
     }
     role = "scaled-driver" if size.executors else "driver"
-    marks = settings.boundaries.of(told.namespace).service_accounts.driver
+    marks = settings.boundaries.of(assignment.namespace).service_accounts.driver
     return _pod(
-        {**marks.pod_labels, **told.labels, LABEL_ROLE: role}, told.annotations, spec, container, volumes, template
+        {**marks.pod_labels, **assignment.labels, LABEL_ROLE: role},
+        assignment.annotations,
+        spec,
+        container,
+        volumes,
+        template,
     )
 
 
 def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """The template that Spark fills in; it sets memory and CPUs. No token: an executor has nothing to ask of the API server."""
+    """The pod template of executors. Spark adds memory and CPUs. It has no token: executors send nothing to the API server."""
     container = {
         "name": CONTAINER,
         "resources": _storage(size.executor, settings.run_limits),
@@ -214,7 +222,7 @@ def _pod(
 ) -> dict[str, Any]:
     more = template.get("spec") or {}
     metadata = template.get("metadata") or {}
-    # A proxy beside the driver would keep the Job from ever ending.
+    # With a proxy container beside the driver, the Job would never end.
     unproxied = {"sidecar.istio.io/inject": "false"}
     added: Mapping[str, Any] = next(iter(more.get("containers") or ()), {})
     return {
@@ -246,7 +254,7 @@ def _pod(
 
 
 def _source(file: SecretFile) -> dict[str, Any]:
-    """One that is not there keeps the pod from nothing: the run tells which it misses, and does the others."""
+    """A Secret as a volume source. The pod starts even if it is missing: the run reports that and carries out the others."""
     return {"secret": {"name": file.secret, "items": [{"key": file.key, "path": file.file}], "optional": True}}
 
 
@@ -272,7 +280,7 @@ def _resources(pod: Pod, limits: RunLimits) -> dict[str, Any]:
 
 
 def _storage(pod: Pod, limits: RunLimits) -> dict[str, Any]:
-    """On the node's disk: the folders of the pod, and its log. The kubelet evicts a pod that uses more."""
+    """Space on the node's disk, for the pod's folders and its log. The kubelet evicts a pod that uses more."""
     most = (pod.scratch or limits.scratch) + TMP_BYTES + LOG_BYTES
     return {"requests": {EPHEMERAL: str(LOG_BYTES)}, "limits": {EPHEMERAL: str(most)}}
 

@@ -1,4 +1,4 @@
-"""Whether a run may share a driver, and with whom. Pure."""
+"""Whether a run may share a driver, and with which other runs. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from lethe_operator.settings import SharedRuns
 
 @dataclass(frozen=True, order=True)
 class Company:
-    """Runs of one company can be carried out by one driver: it opens their catalog, and its pod is made as they want it."""
+    """Runs with equal values may share a driver."""
 
     catalog: str
-    template: str
+    template: str  # the run template, as JSON
 
 
 def company(
@@ -30,16 +30,16 @@ def company(
     runs: Sequence[Run],
     limits: SharedRuns,
 ) -> Company | None:
-    """Whose driver a run may share; None when it gets one of its own.
+    """Which driver a run may share; None: it gets its own.
 
-    A Dataset whose last consolidation failed goes alone until one has ended well, whosever fault it was: one that kills its
-    driver does so to others once.
+    A Dataset whose last consolidation failed shares no driver until one has succeeded, whatever the cause: a run that kills its
+    driver does so to others at most once.
 
     Args:
         run_bytes: How much it reads.
-        size: What it would get for itself.
-        template: The Dataset's run template over the chart's.
-        runs: Of the Dataset, as far as they are remembered.
+        size: Of its own driver.
+        template: The Dataset's run template, merged with the chart's.
+        runs: Known runs of the Dataset.
     """
     small = run_bytes <= limits.max_bytes_per_dataset and size.executors == 0
     if not limits.enabled or not _may_share(run.kind) or not small or _failed_last(runs):

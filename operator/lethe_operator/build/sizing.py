@@ -1,4 +1,4 @@
-"""How large a run is made: the driver alone, or with executors; how memory is divided. Pure."""
+"""The size of a run: the driver alone, or with executors, and how memory is divided. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar
 from lethe_operator.resources.boundaries import Boundary, PodLimits
 from lethe_operator.resources.dataset import GIB, MIB, ExecutorsSpec, PodSize, RunTemplate
 
-# Iceberg's read.split.target-size: about what one task reads.
+# Iceberg's read.split.target-size: about as much as one task reads.
 TASK_BYTES: Final = 128 * MIB
-# A driver alone takes this many rounds of tasks before executors are worth their start.
+# From this number of rounds of tasks on, executors are faster than a driver alone.
 ROUNDS: Final = 4
-# What a JVM with Iceberg needs beside its heap, and Python with Arrow beside the JVM; measured at rest, plus room.
+# What a JVM with Iceberg needs besides its heap, and Python with Arrow besides the JVM; measured when idle, plus a reserve.
 DRIVER_ROOM_BYTES: Final = 640 * MIB
 DRIVER_ROOM_SHARE: Final = 0.35
 # Spark's own factor for Python workloads and its own minimum.
@@ -27,29 +27,25 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Pod:
-    """`cpu` is what the pod asks for, `cores` how many tasks run in it at a time, sizes in bytes."""
-
-    cpu: float
-    cores: int
-    memory: int
-    heap: int
-    scratch: int | None
+    cpu: float  # the request
+    cores: int  # tasks that run at the same time
+    memory: int  # bytes, request and limit
+    heap: int  # bytes of the JVM's heap
+    scratch: int | None  # bytes of scratch space; None: the chart's limit
 
 
 @dataclass(frozen=True)
 class Size:
-    """`executors` 0: the driver works alone, in as many threads as `driver.cores`."""
-
     driver: Pod
     executor: Pod
-    executors: int
+    executors: int  # 0: the driver works alone, with `driver.cores` threads
 
 
 def size(run_bytes: int, template: RunTemplate) -> Size:
-    """Say how many executors a run over `run_bytes` gets.
+    """The size of a run that reads `run_bytes`.
 
     Args:
-        template: The Dataset's over the chart's; what neither sets has a default here.
+        template: The Dataset's, merged with the chart's. Fields that neither sets have a default here.
     """
     driver = _driver(template.driver)
     executor = _executor(template.executors)
@@ -72,8 +68,8 @@ def merged(chart: RunTemplate, dataset: RunTemplate) -> RunTemplate:
 
 
 def within(template: RunTemplate, boundary: Boundary) -> RunTemplate:
-    """The run template with nothing in it larger than its namespace's boundary allows. What a Dataset asks for itself is refused
-    before; what is cut here are the defaults of the chart and of this module."""
+    """The run template, reduced to what the namespace's boundary allows. This affects only defaults of the chart and of this
+    module: a Dataset that itself requests more is refused before."""
     driver = _cut(template.driver, _DRIVER, boundary.driver)
     executors = _cut(template.executors, _EXECUTORS, boundary.executors)
     most = boundary.executors.max
@@ -89,7 +85,7 @@ def within(template: RunTemplate, boundary: Boundary) -> RunTemplate:
 
 
 def _cut(wanted: PodSize, default: PodSize, limit: PodLimits) -> dict[str, Any]:
-    """The fields that have a limit, none of them above it. Scratch space without a size is as large as the limit."""
+    """The limited fields, each reduced to its limit. Scratch space without a size gets the limit."""
     found: dict[str, Any] = {}
     for name in ("cpu", "memory", "scratch"):
         most = getattr(limit, name)
@@ -109,7 +105,7 @@ def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, obj
 def _driver(pod: PodSize) -> Pod:
     cpu, memory = _first(pod.cpu, _DRIVER.cpu, 1.0), _first(pod.memory, _DRIVER.memory, 2 * GIB)
     room = max(DRIVER_ROOM_BYTES, math.ceil(memory * DRIVER_ROOM_SHARE))
-    # Two threads even on half a core: most of a small run is waiting for storage.
+    # At least two threads, even on half a core: a small run mostly waits for storage.
     return Pod(cpu, max(2, math.ceil(cpu)), memory, max(memory - room, memory // 4), pod.scratch)
 
 

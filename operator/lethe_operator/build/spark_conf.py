@@ -1,7 +1,6 @@
-"""The Spark settings of a run that depend on where and how large it runs. Pure.
+"""The Spark settings of a run that depend on its cluster and its size. Pure.
 
-Catalog settings are not here: the driver derives them from the mounted catalogs file, so that no secret is ever part of
-an object's spec.
+The driver derives the settings of catalogs from the mounted catalogs file, so that no object's spec contains a secret.
 """
 
 from collections.abc import Mapping
@@ -19,10 +18,10 @@ EXECUTOR_TEMPLATE_PATH = "/etc/lethe/run/executor.yaml"
 SCRATCH = "/scratch"
 RPC_PATH = "/etc/lethe/rpc"
 RPC_SECRET_KEY = "secret"
-# Driver and executors know each other by a secret of the run, and encrypt what they send and what they spill to disks. The driver
-# sets the file of its own side (lethe_spark.run.rpc_secret): without it Spark refuses to start rather than to go on unprotected.
-# The file is named for both sides, because an executor fetches its settings from the driver before it reads the name that
-# is for executors only (`spark.authenticate.secret.executor.file`).
+# Driver and executors authenticate each other with a secret of the run, and encrypt network traffic and spilled data. The driver
+# overrides the file for its own side (lethe_spark.run.rpc_secret); without the file Spark refuses to start. The setting names the
+# file for both sides, because an executor fetches its settings from the driver before it reads the setting that is for executors
+# only (`spark.authenticate.secret.executor.file`).
 AUTHENTICATED: Mapping[str, str] = {
     "spark.authenticate": "true",
     "spark.authenticate.secret.file": f"{RPC_PATH}/{RPC_SECRET_KEY}",
@@ -37,12 +36,12 @@ API_TIMEOUT_MS = 60_000
 
 
 def alone(name: str, size: Size) -> dict[str, str]:
-    """A driver without executors: nothing of Kubernetes, so that neither rights nor ports are needed."""
+    """The settings of a driver without executors. It needs no rights in Kubernetes and no ports."""
     return {"spark.app.name": name, "spark.master": f"local[{size.driver.cores}]"}
 
 
 def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
-    """A driver alone, or one in client mode whose executors are pods."""
+    """The settings of a driver alone, or of one in client mode with executor pods."""
     if size.executors == 0:
         return alone(names.executor_prefix(run), size)
     executor = size.executor
@@ -53,12 +52,12 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         **AUTHENTICATED,
         "spark.kubernetes.container.image": settings.spark_image,
         "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
-        # The pod's address, expanded by the kubelet: no Service, and no wait for its DNS name.
+        # The kubelet expands the pod's address: this needs no Service and no DNS name.
         "spark.driver.host": "$(POD_IP)",
         "spark.driver.bindAddress": "$(POD_IP)",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.blockManager.port": str(BLOCK_MANAGER_PORT),
-        # Executors get an owner reference to this pod and go with it.
+        # Executors get an owner reference to this pod, so Kubernetes deletes them with it.
         "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
         "spark.kubernetes.executor.podNamePrefix": names.executor_prefix(run),
         "spark.kubernetes.executor.podTemplateFile": EXECUTOR_TEMPLATE_PATH,
@@ -68,7 +67,7 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
-        # Ten seconds by default, which a busy node can take to start a JVM's network threads.
+        # The default is ten seconds; on a busy node, a JVM may need that long to start its network threads.
         "spark.kubernetes.driver.connectionTimeout": str(API_TIMEOUT_MS),
         "spark.kubernetes.driver.requestTimeout": str(API_TIMEOUT_MS),
         "spark.executor.instances": str(size.executors),
@@ -76,7 +75,7 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
         "spark.kubernetes.executor.request.cores": f"{round(executor.cpu * 1000)}m",
         "spark.executor.memory": f"{executor.heap // MIB}m",
         "spark.executor.memoryOverhead": f"{(executor.memory - executor.heap) // MIB}m",
-        # Unset, the third lost executor ends the application.
+        # Without this, the third lost executor ends the application.
         "spark.executor.maxNumFailures": str(max(10, 2 * size.executors)),
         "spark.executor.failuresValidityInterval": "10m",
     }
@@ -90,10 +89,10 @@ def confs(run: RunSpec, size: Size, settings: Settings) -> dict[str, str]:
 
 
 def cpu_limit(pod: Pod, limits: RunLimits) -> str | None:
-    """As a quantity; None for no limit."""
+    """The CPU limit as a quantity; None: no limit."""
     return f"{round(pod.cpu * limits.cpu_factor * 1000)}m" if limits.cpu_factor else None
 
 
 def arguments(document: Mapping[str, str]) -> list[str]:
-    """As the image's entry point takes them."""
+    """The arguments of the image's entry point."""
     return ["driver", *(word for key in sorted(document) for word in ("--conf", f"{key}={document[key]}"))]

@@ -8,7 +8,7 @@ from lethe_operator.resources.members import members_of
 from lethe_operator.work_queue import Key, WorkQueue
 
 
-def part_of_a_run(queue: WorkQueue, body: Mapping[str, Any]) -> None:
+def run_object(queue: WorkQueue, body: Mapping[str, Any]) -> None:
     for name in datasets_of(body):
         queue.add(Key("Dataset", body["metadata"]["namespace"], name))
 

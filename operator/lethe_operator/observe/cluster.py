@@ -1,4 +1,4 @@
-"""What tells this cluster from others, for the claim of a buffer. I/O."""
+"""The id of the cluster, for the claim of a buffer. I/O."""
 
 import hashlib
 import logging
@@ -9,13 +9,13 @@ from lethe_operator.kube import NAMESPACES, Kube, KubeError
 
 log = logging.getLogger(__name__)
 
-# The certificate of the cluster's own authority, which every pod finds here.
+# The certificate of the cluster's certificate authority, which Kubernetes mounts into every pod.
 AUTHORITY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 
 
 def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
-    """The UID of the namespace kube-system, which lives as long as the cluster; where it may not be read, a digest of the
-    cluster's certificate authority; "" where neither can be had."""
+    """The UID of the namespace kube-system, which exists as long as the cluster. If the operator may not read it, a digest of the
+    cluster's certificate authority; "": neither is available."""
     try:
         return str(kube.get(NAMESPACES, "", "kube-system")["metadata"]["uid"])
     except KubeError as e:

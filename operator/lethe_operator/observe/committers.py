@@ -1,4 +1,4 @@
-"""The committer of a namespace as the API server shows it. I/O."""
+"""Observes the committer of a namespace. I/O."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -9,8 +9,8 @@ from lethe_operator.resources.observed import CommitterView
 
 
 def committer(kube: Kube, namespace: str, name: str, now: datetime) -> CommitterView:
-    """Its Lease, then its mailbox: whoever reads a Dataset's ConfigMap afterwards finds the result of whatever is not in the
-    mailbox any more. Raises: KubeError."""
+    """Read its Lease, then its mailbox. A Dataset's ConfigMap that is read afterwards contains the result of each run that is no
+    longer in the mailbox. Raises: KubeError."""
     try:
         lease = kube.get(LEASES, namespace, name)
         mailbox = kube.get(CONFIG_MAPS, namespace, name)

@@ -1,4 +1,4 @@
-"""Documents of runs that lie beside the table, each read and parsed once: a pointer names content that never changes. I/O."""
+"""Reads documents of runs that are stored beside the table. Each is read once: the content of a pointer never changes. I/O."""
 
 import threading
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 D = TypeVar("D", bound=Document)
 
-# Those of a Dataset whose group is halved again and again are about twenty, and each may take megabytes.
+# A Dataset whose group of Restatements is halved repeatedly has about twenty documents, each with up to megabytes.
 KEPT: Final = 64
 
 
@@ -18,7 +18,7 @@ class Documents:
     """One per operator, shared by its threads.
 
     Args:
-        read: The content that a pointer names, None when it is gone; what it raises is passed on.
+        read: Returns the content of a pointer; None: it does not exist. Its exceptions are passed on.
     """
 
     def __init__(self, read: Callable[[RunPointer], bytes | None]) -> None:
@@ -27,7 +27,7 @@ class Documents:
         self._kept: OrderedDict[tuple[type[Any], str], Any] = OrderedDict()
 
     def get(self, model: type[D], pointer: RunPointer) -> D | None:
-        """None when it is gone or cannot be understood, which is no reason to stop anything."""
+        """The document; None: it does not exist, or it is invalid, which must not stop the operator."""
         key = (model, pointer.sha256)
         with self._lock:
             if key in self._kept:

@@ -1,8 +1,8 @@
-"""The queue of one buffer's event notifications, read in windows. I/O, in a thread of its own.
+"""Reads the queue of one buffer's event notifications, in windows. I/O, in its own thread.
 
-Invariant: a message is deleted only when the ledger of a commit, or the buffer, says that nothing will come of it any more.
-Until then it is in flight; after its time it comes again, and is judged as if it were new. Nothing here is needed for a batch
-to be promoted: what no message told of, a listing finds.
+Invariant: a message is deleted only when the ledger of a commit, or the buffer, shows that it will have no further effect. Until
+then it is in flight; after its visibility timeout it comes again and is treated like a new one. Promotion does not depend on
+notifications: a listing finds batches without one.
 """
 
 import logging
@@ -32,43 +32,45 @@ from lethe_operator.resources.observed import EventsView, Unavailable
 log = logging.getLogger(__name__)
 
 BACK_OFF_AT_MOST_SECONDS: Final = 30.0
-# Folders that are looked at together.
+# Folders that are read in parallel.
 LOOKS: Final = 8
-# How long a reader that may receive no more waits for a commit before it looks whether messages have gone back.
+# How long a reader at its limit of messages waits for a commit before it checks whether messages have timed out.
 FULL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A message in flight until something happened to what it told of, or its time is over."""
+    """A message in flight."""
 
     receipt: str
     sent: datetime
-    writes: tuple[Written, ...]
-    until: float
+    writes: tuple[Written, ...]  # that it reports
+    until: float  # when its visibility timeout ends, by the clock
 
 
 @dataclass
 class _Known:
-    """What reconciles and the reader tell one another, under the lock of both. `entries`: the batches of the ledger, for the
-    reader alone."""
+    """What reconciles and the reader share, under a lock."""
 
-    entries: Mapping[str, BatchEntry]
-    in_flight: dict[str, _Held] = field(default_factory=dict)
-    is_read: bool = False
-    trouble: Unavailable | None = None
+    entries: Mapping[str, BatchEntry]  # batches of the ledger; only the reader looks them up
+    in_flight: dict[str, _Held] = field(default_factory=dict)  # by message id
+    is_read: bool = False  # the queue answers
+    trouble: Unavailable | None = None  # why it is not read; None: unknown, or it is read
 
 
 @dataclass(frozen=True)
 class ReaderContext:
-    """What all readers share. `clock` counts seconds; `told` hears of a Dataset of which there are news; `counted` of messages:
-    the Dataset, what became of them, how many. Both are called in a reader's thread."""
+    """What all readers share. The callbacks are called in a reader's thread."""
 
     listings: Listings
+    # Seconds.
     clock: Callable[[], float]
+    # Opens the queue with a URL and the properties of a catalog.
     open_queue: Callable[[str, Mapping[str, str]], Queue]
-    told: Callable[[Meta], None]
-    counted: Callable[[Meta, str, int], None]
+    # Called with a Dataset whose buffer or queue has changed.
+    on_change: Callable[[Meta], None]
+    # Called with the Dataset, an outcome and the number of messages.
+    on_messages: Callable[[Meta, str, int], None]
 
 
 class EventReader:
@@ -85,13 +87,13 @@ class EventReader:
         self.stopped = False
         self._known = _Known(entries)
         self._lock = threading.Lock()
-        self._news = threading.Event()  # another ledger, or the end
+        self._wake = threading.Event()  # another ledger, or stop
         self._around = around
         self._dataset = dataset
         self._spec: EventsSpec = dataset.spec.buffer.events
         self._properties = properties
         self._queue: Queue | None = None
-        self._heeded: Mapping[str, BatchEntry] = entries
+        self._settled: Mapping[str, BatchEntry] = entries  # the ledger that messages were last compared with
         self._failures = 0
 
     def run(self) -> None:
@@ -100,20 +102,20 @@ class EventReader:
                 self._step()
             except Exception as e:
                 self._failures += 1
-                self._say(_trouble(e, self._spec.queue_url, self._properties))
+                self._report(_trouble(e, self._spec.queue_url, self._properties))
                 pause = min(2.0 ** min(self._failures - 1, 10), BACK_OFF_AT_MOST_SECONDS)
                 self._wait(pause)
 
-    def tell(self, dataset: Dataset, entries: Mapping[str, BatchEntry]) -> None:
-        """The Dataset and the ledger of now."""
+    def update(self, dataset: Dataset, entries: Mapping[str, BatchEntry]) -> None:
+        """Set the current Dataset and the batches of the current ledger."""
         with self._lock:
             self._dataset = dataset
             changed, self._known.entries = entries is not self._known.entries, entries
         if changed:
-            self._news.set()
+            self._wake.set()
 
     def view(self) -> EventsView:
-        """How it stands."""
+        """The state of the reader."""
         with self._lock:
             held = list(self._known.in_flight.values())
             is_read, trouble = self._known.is_read, self._known.trouble
@@ -122,11 +124,11 @@ class EventReader:
 
     def stop(self) -> None:
         self.stopped = True
-        self._news.set()
+        self._wake.set()
 
     def _wait(self, seconds: float) -> None:
-        if self._news.wait(seconds):
-            self._news.clear()
+        if self._wake.wait(seconds):
+            self._wake.clear()
 
     def _step(self) -> None:
         self._queue = self._queue or self._around.open_queue(self._spec.queue_url, self._properties)
@@ -135,9 +137,9 @@ class EventReader:
             for id in [i for i, h in self._known.in_flight.items() if h.until <= now]:
                 del self._known.in_flight[id]
             in_flight = dict(self._known.in_flight)
-        if entries is not self._heeded:
+        if entries is not self._settled:
             self._settle(in_flight, entries)
-            self._heeded = entries
+            self._settled = entries
         room = self._spec.max_in_flight - len(self._known.in_flight)
         if room <= 0:
             self._wait(FULL_SECONDS)
@@ -146,10 +148,10 @@ class EventReader:
         if window and not self.stopped:
             self._take(window, until, entries)
         self._failures = 0
-        self._say(None)
+        self._report(None)
 
     def _window(self, at_most: int) -> tuple[list[Message], float]:
-        """Messages up to a number, or a time after the first of them; and until when they are hidden."""
+        """Receive messages up to a number, or until a time after the first. Also return when their visibility timeout ends."""
         assert self._queue is not None
         clock, seconds = self._around.clock, self._spec.window_seconds
         found: list[Message] = []
@@ -162,7 +164,7 @@ class EventReader:
             except TransientError:
                 if not found:
                     raise
-                break  # those that came are not lost on it; it will be told with the next
+                break  # keep the received messages; the next window reports the error
             if not found:
                 until, ends = asked + self._spec.visibility_seconds, clock() + seconds
             found += came
@@ -179,7 +181,7 @@ class EventReader:
         open_ = [(w, m.receives == 1) for m, n in notices.values() for w in n.written if not _by_ledger(w, known)]
         with self._lock:
             marked = frozenset(w.folder for h in self._known.in_flight.values() for w in h.writes if w.is_marker)
-        folders = self._look(folders_to_list(open_, marked))
+        folders = self._list(folders_to_list(open_, marked))
         done: dict[str, str] = {}
         for m, n in notices.values():
             if all(_by_ledger(w, known) or _by_listing(w, folders, known) for w in n.written):
@@ -189,26 +191,26 @@ class EventReader:
                 if m.id not in done:
                     self._known.in_flight[m.id] = _Held(m.receipt, m.sent, n.written, until)
         if folders:
-            self._around.listings.note(self._dataset, folders, known)
-            self._around.told(self._dataset.meta)
+            self._around.listings.add_folders(self._dataset, folders, known)
+            self._around.on_change(self._dataset.meta)
         self._acknowledge(done)
 
     def _settle(self, in_flight: Mapping[str, _Held], entries: Mapping[str, BatchEntry]) -> None:
-        """Acknowledge what another ledger has settled."""
+        """Acknowledge the messages that a new ledger has settled."""
         known = get_many(entries, {w.batch_id for h in in_flight.values() for w in h.writes})
-        heard = {i: h for i, h in in_flight.items() if all(w.batch_id in known for w in h.writes)}
-        unclear = [w for h in heard.values() for w in h.writes if not _by_ledger(w, known)]
-        folders = self._look(list(dict.fromkeys(w.folder for w in unclear)))
+        recorded = {i: h for i, h in in_flight.items() if all(w.batch_id in known for w in h.writes)}
+        unclear = [w for h in recorded.values() for w in h.writes if not _by_ledger(w, known)]
+        folders = self._list(list(dict.fromkeys(w.folder for w in unclear)))
         self._acknowledge(
             {
                 i: h.receipt
-                for i, h in heard.items()
+                for i, h in recorded.items()
                 if all(_by_ledger(w, known) or _by_listing(w, folders, known) for w in h.writes)
             }
         )
 
     def _read(self, message: Message) -> Notice | None:
-        """None: a message to leave where it is."""
+        """Parse a message; None: leave it in the queue."""
         spec = self._dataset.spec
         try:
             notice = read(message.body, spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column))
@@ -220,9 +222,9 @@ class EventReader:
             return None
         return notice
 
-    def _look(self, names: list[str]) -> Folders:
-        """What these folders hold now, as far as the store says: one that it fails on holds up no other. Raises: what the store
-        raises, if it fails on all."""
+    def _list(self, names: list[str]) -> Folders:
+        """The current content of these folders, without those that could not be read. Raises: the store's error, if none
+        could."""
         if not names:
             return {}
         spec = self._dataset.spec
@@ -235,7 +237,7 @@ class EventReader:
         return {name: look.result() for name, look in looks.items() if look.exception() is None}
 
     def _acknowledge(self, done: Mapping[str, str]) -> None:
-        """By receipt. One whose deletion fails comes again, and is known by the ledger then."""
+        """Delete messages, by id and receipt. If a deletion fails, the message comes again, and the ledger settles it then."""
         assert self._queue is not None
         if not done or self.stopped:
             return
@@ -244,7 +246,7 @@ class EventReader:
                 self._known.in_flight.pop(id, None)
         self._count("Acknowledged", self._queue.delete(done.values()))
 
-    def _say(self, trouble: Unavailable | None) -> None:
+    def _report(self, trouble: Unavailable | None) -> None:
         with self._lock:
             before = (self._known.is_read, self._known.trouble)
             self._known.is_read, self._known.trouble = trouble is None, trouble
@@ -252,11 +254,11 @@ class EventReader:
         if changed and not self.stopped:
             if trouble is not None:
                 log.warning("%s: %s", self._dataset.meta.full_name, trouble.message)
-            self._around.told(self._dataset.meta)
+            self._around.on_change(self._dataset.meta)
 
     def _count(self, outcome: str, number: int) -> None:
         if number and not self.stopped:
-            self._around.counted(self._dataset.meta, outcome, number)
+            self._around.on_messages(self._dataset.meta, outcome, number)
 
 
 def _by_ledger(written: Written, known: Mapping[str, BatchEntry]) -> bool:
@@ -264,7 +266,7 @@ def _by_ledger(written: Written, known: Mapping[str, BatchEntry]) -> bool:
 
 
 def _by_listing(written: Written, folders: Folders, known: Mapping[str, BatchEntry]) -> bool:
-    """By what its folder holds; not, when nobody looked."""
+    """Whether the content of its folder settles the message; not if the folder was not read."""
     if written.folder not in folders:
         return False
     found = folders[written.folder]
@@ -273,8 +275,6 @@ def _by_listing(written: Written, folders: Folders, known: Mapping[str, BatchEnt
 
 def _trouble(error: Exception, url: str, properties: Mapping[str, str]) -> Unavailable:
     if isinstance(error, TransientError):
-        text = (
-            f"spec.buffer.events: {error.message}. It is asked again; meanwhile the buffer is listed as without events."
-        )
+        text = f"spec.buffer.events: {error.message}. The operator retries, and lists the buffer meanwhile."
         return Unavailable(error.reason, scrubbed(text, properties))
-    return unavailable(error, f"The batches that the queue {url} told of", properties, storage=True)
+    return unavailable(error, f"The batches in notifications of the queue {url}", properties, storage=True)

@@ -1,4 +1,4 @@
-"""Which queues of event notifications are read, each in a thread of its own beside listings and reconciles. I/O."""
+"""Reads the queues of event notifications, each in its own thread, in parallel with listings and reconciles. I/O."""
 
 import threading
 import time
@@ -18,11 +18,7 @@ from lethe_operator.resources.observed import EventsView, Unavailable
 
 
 class EventSources:
-    """The queues of all Datasets. One per operator, shared by its threads; `clock` counts seconds.
-
-    `told` hears, in a reader's thread, of a Dataset of which there are news; `counted` of messages: the Dataset, what became of
-    them, how many.
-    """
+    """The queues of all Datasets. One per operator, shared by its threads. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -33,8 +29,9 @@ class EventSources:
         self.listings = listings
         self._clock = clock
         self._open_queue = open_queue
-        self.told: Callable[[Meta], None] = lambda _: None
-        self.counted: Callable[[Meta, str, int], None] = lambda *_: None
+        # See ReaderContext.
+        self.on_change: Callable[[Meta], None] = lambda _: None
+        self.on_messages: Callable[[Meta, str, int], None] = lambda *_: None
         self._lock = threading.Lock()
         self._readers: dict[str, tuple[Any, EventReader]] = {}
 
@@ -45,18 +42,18 @@ class EventSources:
         properties: Mapping[str, str],
         others: str = "",
     ) -> EventsView | None:
-        """How a Dataset's notifications are read; the first call starts it. None: it asks for none.
+        """How a Dataset's notifications are read; the first call starts the reader. None: the Dataset has no queue.
 
         Args:
-            entries: The batches of the ledger now, for the reader's thread alone; None: not known now.
-            properties: The catalog's.
-            others: The Dataset that the queue belongs to, if it is not this one.
+            entries: The batches of the current ledger; only the reader's thread looks them up. None: unknown.
+            properties: Of the catalog.
+            others: Name of the Dataset that owns the queue; "": this one does.
         """
         name, spec = dataset.meta.full_name, dataset.spec
         if spec.buffer.events is None:
             self.forget(name)
             return None
-        idle = _idle(dataset, others)
+        idle = _why_idle(dataset, others)
         if idle is not None or dataset.meta.deleting:
             self.forget(name)
             return EventsView(trouble=idle)
@@ -69,37 +66,37 @@ class EventSources:
             if known is None:
                 if entries is None:
                     return EventsView()
-                around = ReaderContext(self.listings, self._clock, self._open_queue, self._tell, self._count)
+                around = ReaderContext(self.listings, self._clock, self._open_queue, self._on_change, self._on_messages)
                 reader = EventReader(around, dataset, entries, properties)
                 self._readers[name] = known = (identity, reader)
                 threading.Thread(target=reader.run, name=f"events {name}", daemon=True).start()
         reader = known[1]
         if entries is not None:
-            reader.tell(dataset, entries)
+            reader.update(dataset, entries)
         return reader.view()
 
     def forget(self, name: str) -> None:
-        """A Dataset is gone, or wants no events: its queue is read no more. What is in flight comes again after its time."""
+        """Stop reading the queue of a Dataset. Messages in flight come again after their visibility timeout."""
         with self._lock:
             known = self._readers.pop(name, None)
         if known is not None:
             known[1].stop()
 
-    def _tell(self, dataset: Meta) -> None:
-        self.told(dataset)
+    def _on_change(self, dataset: Meta) -> None:
+        self.on_change(dataset)
 
-    def _count(self, dataset: Meta, outcome: str, number: int) -> None:
-        self.counted(dataset, outcome, number)
+    def _on_messages(self, dataset: Meta, outcome: str, number: int) -> None:
+        self.on_messages(dataset, outcome, number)
 
 
-def _idle(dataset: Dataset, others: str) -> Unavailable | None:
-    """Why the queue is left alone."""
+def _why_idle(dataset: Dataset, others: str) -> Unavailable | None:
+    """Why the queue is not read; None: it is."""
     if others:
-        text = f"The older Dataset {others} reads this queue. Give each Dataset a queue of its own."
+        text = f"The older Dataset {others} already reads this queue. Set another queue in spec.buffer.events.queueUrl."
         return Unavailable(Reason.QUEUE_SHARED, text, transient=False)
-    stays = "nothing is promoted, so that messages stay in the queue."
+    stays = "no batch is promoted, so messages stay in the queue."
     if not is_s3(dataset.spec.buffer.uri):
-        text = "spec.buffer.uri is not in S3, which alone tells of its objects. Remove spec.buffer.events."
+        text = "spec.buffer.uri is not in S3, and only S3 sends notifications. Remove spec.buffer.events."
         return Unavailable(Reason.NOT_SUPPORTED, text, transient=False)
     if dataset.paused:
         return Unavailable(Reason.PAUSED, f"The annotation lethe.dev/paused is set: {stays}")

@@ -1,6 +1,6 @@
-"""What an error of a catalog or a store means, in words that may be shown. Pure.
+"""Messages about errors of catalogs and stores, without secrets. Pure.
 
-A message of a library may hold a URI with a password or a key; everything secret-looking is taken out.
+The message of a library may contain a URI with a password or a key. Everything that looks like a secret is removed.
 """
 
 import re
@@ -20,10 +20,12 @@ MESSAGE_AT_MOST: Final = 300
 
 
 def unavailable(error: BaseException, what: str, properties: Mapping[str, str], storage: bool) -> Unavailable:
-    """Args:
-    what: What was asked for, the subject of the message.
-    properties: The catalog's, whose secrets must not be shown.
-    storage: Whether a store was asked; else a catalog was, which may still have failed reading from a store.
+    """What could not be observed, and why.
+
+    Args:
+        what: The subject of the message.
+        properties: Of the catalog; the message must not contain their secrets.
+        storage: True: a store failed; False: a catalog failed, possibly while it read from a store.
     """
     if isinstance(error, InputError):
         return Unavailable(error.reason, scrubbed(error.message, properties), transient=False)
@@ -37,11 +39,11 @@ def unavailable(error: BaseException, what: str, properties: Mapping[str, str], 
     reason = Reason.CATALOG_UNAVAILABLE if of_catalog else Reason.STORAGE_UNAVAILABLE
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     text = scrubbed(first_line, properties)[:MESSAGE_AT_MOST]
-    return Unavailable(reason, f"{what}: {type(error).__name__}: {text}. It is asked again.")
+    return Unavailable(reason, f"{what}: {type(error).__name__}: {text}. The operator retries.")
 
 
 def scrubbed(text: str, properties: Mapping[str, str]) -> str:
-    """The text without user names and passwords of URIs and without the values of secret-looking properties."""
+    """The text without the user names and passwords of URIs, and without the values of properties that look like secrets."""
     for key, value in properties.items():
         if len(value) >= 4 and _SECRET_KEY.search(key):
             text = text.replace(value, "***")

@@ -1,7 +1,7 @@
-"""Lists of batch ids that Restatements keep in ConfigMaps. I/O; each is read when its Restatement is first looked at, and again
-from time to time, so that one that changes is noticed.
+"""Reads lists of batch ids that Restatements keep in ConfigMaps. I/O.
 
-What is carried out is the list as it was first looked at, or nothing: its SHA-256 is in the status from then on.
+A list is read when its Restatement is first observed, and again periodically to notice changes. A run carries out the list as it
+was first read, or nothing: its SHA-256 is in the status from then on.
 """
 
 import base64
@@ -23,9 +23,9 @@ from lethe_operator.resources.restatement import ConfigMapKey, NoList, Restateme
 
 READ_AGAIN_AFTER: Final = timedelta(seconds=60)
 MISSING_AGAIN_AFTER: Final = timedelta(seconds=15)
-# At one look at a Dataset; an API server answers in some milliseconds.
+# ConfigMaps per reconcile of a Dataset. An API server answers within milliseconds.
 READS_AT_ONCE: Final = 100
-# Of the lists of one Dataset, besides the oldest; those behind are read when these have ended.
+# Ids of one Dataset in memory, apart from the oldest list. Later lists are read when the Restatements of these have ended.
 IDS_HELD_AT_MOST: Final = 200_000
 
 
@@ -45,7 +45,7 @@ class IdLists:
     def attached(
         self, kube: Kube, namespace: str, dataset: str, restatements: Iterable[Restatement], now: datetime
     ) -> tuple[Restatement, ...]:
-        """The Restatements of a Dataset, those that have not ended with the list that they refer to. Raises: KubeError."""
+        """The Restatements of a Dataset; those that have not ended get the list that they refer to. Raises: KubeError."""
         every = tuple(restatements)
         listed_ones = [(r, key) for r in every if (key := _key(r)) is not None and finished_before(r) is None]
         wanted = sorted(listed_ones, key=lambda pair: (pair[0].created, pair[0].meta.name))
@@ -77,42 +77,44 @@ class IdLists:
         return tuple(replace(r, listed=found[r.meta.name]) if r.meta.name in found else r for r in every)
 
     def forget(self, namespace: str, dataset: str) -> None:
-        """A Dataset is gone."""
+        """Drop the lists of a deleted Dataset."""
         with self._lock:
             self._kept.pop((namespace, dataset), None)
 
 
-_NOT_YET: Final = NoList(Reason.QUEUED, "Its list of batch ids is read when those before it have been.", False, 5)
+_NOT_YET: Final = NoList(Reason.QUEUED, "The operator reads its list of batch ids after the lists before it.", False, 5)
 
 
 def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
-    """What a ConfigMap holds under a key, as text or as bytes. Pure.
+    """The list in a key of a ConfigMap, as text or as bytes. Pure.
 
     Args:
-        config_map: None: it is not there.
+        config_map: None: it does not exist.
     """
     where = f"The list of batch ids in ConfigMap {key.name}, key {key.key}"
     if config_map is None:
-        missing = f"{where}: there is no such ConfigMap in this namespace. It is looked for again."
+        missing = f"{where}: this namespace has no such ConfigMap. The operator looks for it again."
         return NoList(Reason.LIST_NOT_FOUND, missing)
     labels = (config_map.get("metadata") or {}).get("labels") or {}
     if labels.get(LABEL_BATCH_IDS) != "true":
-        # The author of the Restatement may not be allowed to read ConfigMaps; the operator is.
+        # The operator may read ConfigMaps that the author of the Restatement may not.
         return NoList(
             Reason.LIST_NOT_ALLOWED,
             f'{where}: the ConfigMap has no label {LABEL_BATCH_IDS}: "true", so Restatements may not read batch ids '
-            "from it. Set the label, or name another ConfigMap. It is looked at again.",
+            "from it. Set the label, or name another ConfigMap. The operator checks again.",
         )
     text: str | None = (config_map.get("data") or {}).get(key.key)
     encoded: str | None = (config_map.get("binaryData") or {}).get(key.key)
     if text is None and encoded is None:
-        return NoList(Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. It is looked for again.")
+        return NoList(
+            Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. The operator looks for it again."
+        )
     try:
         return parse_ids(text.encode() if text is not None else base64.b64decode(encoded or ""), where)
     except InputError as e:
         return NoList(e.reason, e.message, final=True)
-    except binascii.Error:  # the API server takes none such
-        return NoList(Reason.INVALID_ID_LIST, f"{where}: it is not base64.", final=True)
+    except binascii.Error:  # the API server accepts only base64
+        return NoList(Reason.INVALID_ID_LIST, f"{where}: the value is not base64.", final=True)
 
 
 def _get(kube: Kube, namespace: str, name: str) -> Document | None:

@@ -1,7 +1,7 @@
-"""What decisions need of a ledger: its statistics, and the entries that they may ask for, looked up by key. I/O.
+"""Reads what decisions need of a ledger: its statistics, and the entries with the keys that they may look up. I/O.
 
-A ledger may hold a million entries in many files and is never read whole here. Decisions get plain values, so that they read
-nothing themselves.
+A ledger may have a million entries in many files, so the operator never reads all of it. Decisions get plain values, so they need
+no I/O.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,14 +29,14 @@ class LedgerKeys:
 def asked_by(
     restatements: Collection[Restatement], runs: Collection[Run], buffer: BufferDigest | NotListed | Unavailable
 ) -> LedgerKeys:
-    """What the decision about these may look up: every batch that a run may take, that is to be deleted from the buffer,
-    told of, restated or to be promoted; every request."""
+    """The keys that the decision may look up: batches that a run may take, that are deleted from the buffer, shown as refused,
+    restated or promoted; and all requests."""
     batch_ids: set[str] = set()
     if isinstance(buffer, BufferDigest):
         batch_ids = {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
     keys = {r.key for r in restatements}
     for r in restatements:
-        if r.brings is not None:  # whose size follows from what it replaces
+        if r.brings is not None:  # the size of its run depends on the replaced batches
             batch_ids |= set(r.sized_by)
     for run in runs:
         batch_ids |= set(run.intent.consolidation.batch_ids if run.intent and run.intent.consolidation else ())
@@ -46,15 +46,15 @@ def asked_by(
 
 @dataclass
 class Lookup:
-    """Entries of one ledger that were looked up last: the ledger at one metadata location never changes."""
+    """A cache of entries of one ledger. The ledger of one metadata location never changes."""
 
     batches: dict[str, BatchEntry | None] = field(default_factory=dict)
     requests: dict[str, RequestEntry | None] = field(default_factory=dict)
 
     def known(self, ledger: Ledger, asked: LedgerKeys) -> Ledger:
-        """The ledger with just those of its batches and requests, and the statistics of all.
+        """The ledger with only these batches and requests, and with the statistics of all.
 
-        Raises: LedgerError; what the store raises.
+        Raises: LedgerError, and the store's errors.
         """
         batches = _looked_up(self.batches, ledger.batches, asked.batch_ids)
         requests = _looked_up(self.requests, ledger.requests, asked.request_keys)

@@ -1,7 +1,6 @@
-"""What else lies in the stores: the Datasets of the other watched namespaces, and where catalogs keep their tables. I/O.
+"""Observes what else uses the stores: the Datasets of other watched namespaces, and the locations of catalogs. I/O.
 
-Namespaces are listed at most every `AGAIN_SECONDS` for all Datasets together. What came since is found by its claim and its
-files.
+All Datasets share one listing of a namespace per `LIST_INTERVAL_SECONDS`. Claims and files reveal newer Datasets.
 """
 
 import threading
@@ -18,11 +17,11 @@ from lethe_operator.resources.common import InvalidSpec
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import CatalogPlace
 
-AGAIN_SECONDS: Final = 15.0
+LIST_INTERVAL_SECONDS: Final = 15.0
 
 
 class Neighbourhood:
-    """One per operator, shared by its threads; `clock` counts seconds."""
+    """One per operator, shared by its threads. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,13 +29,13 @@ class Neighbourhood:
         self._known: dict[str, tuple[float, tuple[Dataset, ...]]] = {}
 
     def elsewhere(self, kube: Kube, namespaces: Sequence[str], own: str) -> tuple[Dataset, ...]:
-        """The Datasets of the watched namespaces but one. Raises: KubeError."""
+        """The Datasets of the other watched namespaces. Raises: KubeError."""
         return tuple(d for n in namespaces if n != own for d in self._of(kube, n))
 
     def _of(self, kube: Kube, namespace: str) -> tuple[Dataset, ...]:
         with self._lock:
             at, found = self._known.get(namespace, (float("-inf"), ()))
-            if self._clock() - at < AGAIN_SECONDS:
+            if self._clock() - at < LIST_INTERVAL_SECONDS:
                 return found
             found = tuple(d for d in parsed(kube, namespace) if not d.meta.deleting)
             self._known[namespace] = (self._clock(), found)
@@ -44,18 +43,18 @@ class Neighbourhood:
 
 
 def parsed(kube: Kube, namespace: str) -> Sequence[Dataset]:
-    """The Datasets of a namespace whose specs can be read. Raises: KubeError."""
+    """The Datasets of a namespace that have a valid spec. Raises: KubeError."""
     found: list[Dataset] = []
     for body in kube.list(DATASETS, namespace):
         try:
             found.append(parse_dataset(body))
         except InvalidSpec:
-            continue  # reported when its own turn comes; it starts nothing until then
+            continue  # its own reconcile reports it and starts nothing
     return found
 
 
 def catalog_places() -> Mapping[str, CatalogPlace]:
-    """Of every catalog that the operator knows: its store, and the folder of its tables."""
+    """The store and the folder of tables of each catalog that the operator knows."""
     try:
         known = catalogs.every()
     except (InputError, OSError, ValueError):
@@ -67,6 +66,6 @@ def catalog_places() -> Mapping[str, CatalogPlace]:
 
 
 def _folder(warehouse: str) -> str:
-    """ "" for a warehouse that only the catalog's service knows the place of."""
+    """The URI of a warehouse; "": only the catalog's service knows its location."""
     is_place = is_s3(warehouse) or warehouse.startswith(("file:", "/")) or "://" in warehouse
     return warehouse if is_place and (not is_local(warehouse) or len(warehouse) > 1) else ""

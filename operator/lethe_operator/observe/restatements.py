@@ -1,8 +1,8 @@
-"""The Restatements of the watched namespaces, as the watch told them last. I/O: only when a namespace is listed.
+"""A cache of the Restatements of the watched namespaces, which the watch updates. I/O only when a namespace is listed.
 
-There may be tens of thousands, most of them done with: asking for all of them at each look would cost more than everything else
-an operator does. What is known here may be a moment old. That is no harm: the ledger tells what was done, and a request that is
-carried out twice is carried out once. It is never older than what the operator itself has written.
+There may be tens of thousands of Restatements, most of them finished. Listing them in each reconcile would cost more than
+everything else that the operator does. The cache may be slightly outdated, but never older than the operator's own writes.
+This is safe: the ledger records what was done, and a request that runs twice has its effect once.
 """
 
 import json
@@ -29,24 +29,25 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RestatementsOfDataset:
-    """What a decision about one Dataset may look at: those that have not succeeded, those that one of them names, and as many of
-    those whose time to live is over as are deleted at once. `next_expiry`: when the time of another one is over."""
+    """The Restatements that a decision about one Dataset needs."""
 
+    # Those that have not succeeded, those that one of these names, and expired ones, as many as are deleted at once.
     restatements: tuple[Restatement, ...] = ()
     invalid: tuple[Invalid, ...] = ()
+    # When the ttlSecondsAfterFinished of the next other one passes; None: of none.
     next_expiry: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """One that has succeeded, small: its body is unpacked when somebody asks."""
+    """A Restatement that has succeeded, in compressed form."""
 
     uid: str
     version: str
-    expires: datetime | None
+    expires: datetime | None  # when it is deleted; None: it is not
     packed: bytes
     key: str
-    erasure: str  # what its status says of an erasure that is still to be watched, "" for none
+    erasure: str  # digest of the open erasure that its status shows; "": none
 
     @property
     def restatement(self) -> Restatement:
@@ -58,11 +59,11 @@ _Held = Restatement | Invalid | _Done
 
 @dataclass
 class _Dataset:
-    """By name. `open`: those that have not succeeded; `owing`: names of those that have and whose erasure is open."""
+    """The Restatements of one Dataset, by name."""
 
-    done: dict[str, _Done] = field(default_factory=dict)
-    owing: set[str] = field(default_factory=set)
-    open: dict[str, Restatement | Invalid] = field(default_factory=dict)
+    done: dict[str, _Done] = field(default_factory=dict)  # have succeeded
+    with_erasure: set[str] = field(default_factory=set)  # names of those that have succeeded and have an open erasure
+    open: dict[str, Restatement | Invalid] = field(default_factory=dict)  # have not succeeded
 
 
 class RestatementCache:
@@ -71,13 +72,15 @@ class RestatementCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listing = threading.Lock()
-        self._listed: set[str] = set()  # namespaces of which all are known
-        self._datasets: dict[tuple[str, str], _Dataset] = {}
-        self._of: dict[tuple[str, str], str] = {}  # by namespace and name: the Dataset that it names
-        self._gone: set[str] | None = None  # UIDs that were deleted while a namespace is listed
+        self._listed: set[str] = set()  # namespaces that were listed completely
+        self._datasets: dict[tuple[str, str], _Dataset] = {}  # by namespace and name
+        self._of: dict[
+            tuple[str, str], str
+        ] = {}  # the Dataset that a Restatement names, by the latter's namespace and name
+        self._gone: set[str] | None = None  # UIDs deleted while a namespace is being listed; None: none is
 
-    def heard(self, deleted: bool, body: Body) -> bool:
-        """Take in what the watch tells. Whether that is news: what the operator wrote itself is not."""
+    def record_event(self, deleted: bool, body: Body) -> bool:
+        """Record a watch event. Return whether it shows a change that the operator did not write itself."""
         with self._lock:
             if not deleted:
                 return self._put(body)
@@ -85,8 +88,8 @@ class RestatementCache:
                 self._gone.add(body["metadata"]["uid"])
             return self._drop(body["metadata"]["namespace"], body["metadata"]["name"], body["metadata"]["uid"])
 
-    def wrote(self, body: Body) -> None:
-        """Take in the answer to a write. One that was deleted meanwhile stays so."""
+    def record_write(self, body: Body) -> None:
+        """Record the answer to a write, unless the Restatement was deleted meanwhile."""
         metadata = body["metadata"]
         with self._lock:
             held = self._held(metadata["namespace"], metadata["name"])
@@ -94,15 +97,15 @@ class RestatementCache:
                 self._put(body)
 
     def list(self, kube: Kube, namespace: str) -> dict[str, str]:
-        """Look at all of a namespace, and forget those that are gone. Their versions by UID. Raises: KubeError."""
+        """List all of a namespace, and drop those that no longer exist. Return their versions by UID. Raises: KubeError."""
         with self._listing:
             return self._list(kube, namespace)
 
     def of(self, kube: Kube, namespace: str, dataset: str, now: datetime) -> RestatementsOfDataset:
-        """Those of a Dataset that a decision may look at. The first time, all of the namespace are listed. Raises: KubeError."""
+        """Those that a decision about a Dataset needs. The first call lists the namespace. Raises: KubeError."""
         if namespace not in self._listed:
             with self._listing:
-                if namespace not in self._listed:  # else somebody has just listed it
+                if namespace not in self._listed:  # otherwise another thread has just listed it
                     self._list(kube, namespace)
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
@@ -124,19 +127,21 @@ class RestatementCache:
             known = list(self._datasets.get((namespace, dataset), _Dataset()).done.values())
         return tuple(d.restatement for d in known)
 
-    def owing(self, namespace: str, dataset: str, told: Mapping[str, str]) -> tuple[Restatement, ...]:
-        """Those of a Dataset that have succeeded and whose status says something else of their erasure than is to be told.
+    def with_outdated_erasure(
+        self, namespace: str, dataset: str, current: Mapping[str, str]
+    ) -> tuple[Restatement, ...]:
+        """Those of a Dataset that have succeeded and whose status does not show the current state of their erasure.
 
         Args:
-            told: By the key of each open erasure, what is to be told.
+            current: Digests of the open erasures, by key.
         """
         with self._lock:
             known = self._datasets.get((namespace, dataset), _Dataset())
-            owing = [known.done[name] for name in sorted(known.owing)]
-        return tuple(d.restatement for d in owing if told.get(d.key) != d.erasure)
+            found = [known.done[name] for name in sorted(known.with_erasure)]
+        return tuple(d.restatement for d in found if current.get(d.key) != d.erasure)
 
     def datasets(self, namespace: str) -> frozenset[str]:
-        """The Datasets that Restatements of a namespace name, there or not."""
+        """Names of the Datasets that Restatements of a namespace refer to, whether or not they exist."""
         with self._lock:
             return frozenset(name for n, name in self._datasets if n == namespace)
 
@@ -184,17 +189,17 @@ class RestatementCache:
             return True
         known = self._datasets.setdefault((namespace, dataset), _Dataset())
         self._of[namespace, name] = dataset
-        new = _taken(body)
+        new = _compact(body)
         if isinstance(new, _Done):
             known.done[name] = new
             if new.erasure:
-                known.owing.add(name)
+                known.with_erasure.add(name)
         else:
             known.open[name] = new
         return True
 
     def _drop(self, namespace: str, name: str, uid: str = "") -> bool:
-        """With a UID: unless another one of the name is there by now."""
+        """Remove a Restatement; with a UID, only that one. Return whether it was there."""
         held = self._held(namespace, name)
         if held is None or (uid and _uid(held) != uid):
             return False
@@ -202,14 +207,14 @@ class RestatementCache:
         known = self._datasets[namespace, dataset]
         known.open.pop(name, None)
         known.done.pop(name, None)
-        known.owing.discard(name)
+        known.with_erasure.discard(name)
         if not known.open and not known.done:
             del self._datasets[namespace, dataset]
         return True
 
 
-def _taken(body: Body) -> _Held:
-    # Annotations hold the whole object a second time, and nobody looks at them here.
+def _compact(body: Body) -> _Held:
+    # Annotations may contain the whole object again, and no decision reads them.
     metadata = {k: v for k, v in body["metadata"].items() if k not in ("annotations", "labels", "managedFields")}
     status = _shared(body.get("status") or {})
     lean = {"metadata": metadata, "spec": dict(body.get("spec") or {}), "status": status}
@@ -229,7 +234,7 @@ def _taken(body: Body) -> _Held:
 
 
 def _shared(value: Any) -> Any:
-    """The same, of strings that all of them share: thousands that wait say the same in the same words."""
+    """The same value with interned strings: thousands of waiting Restatements have the same messages."""
     if isinstance(value, Mapping):
         return {sys.intern(key): _shared(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -238,10 +243,10 @@ def _shared(value: Any) -> Any:
 
 
 def _is_done(restatement: Restatement) -> bool:
-    """Whether nothing is left to be said of it, unless the table is rolled back or it is undone."""
+    """Whether its status is final, unless the table is rolled back or the Restatement is undone."""
     status, meta = restatement.status, restatement.meta
-    told = find(status, SUCCEEDED).get("status") == TRUE and status.get("observedGeneration") == meta.generation
-    return told and not meta.deleting
+    shown = find(status, SUCCEEDED).get("status") == TRUE and status.get("observedGeneration") == meta.generation
+    return shown and not meta.deleting
 
 
 def _pairs(known: _Dataset) -> Iterable[tuple[str, _Held]]:

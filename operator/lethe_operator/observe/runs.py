@@ -1,4 +1,4 @@
-"""Runs from Jobs, their pods and the Dataset's ConfigMap. Pure, but for reading documents that lie beside the table."""
+"""Reconstructs runs from Jobs, their pods and the Dataset's ConfigMap. Pure, apart from reading documents beside the table."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ from lethe_operator.resources.members import Member, members_of
 from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Failures, Run, kind_of
 
 DRIVER_CONTAINER: Final = "spark"
-# Reasons of a waiting container that tell of more than patience.
+# Reasons of a waiting container that need attention.
 _TROUBLES: Final = frozenset(
     {
         "ErrImagePull",
@@ -56,13 +56,13 @@ def runs_of(
     documents: Documents,
     committer: CommitterView | None = None,
 ) -> tuple[Run, ...]:
-    """Every run of a Dataset that left a Job, a part of one, a word to the committer or an intent, each with its attempts.
+    """Every run of a Dataset that has a Job, a part of a Job, a note for the committer or an intent, with its attempts.
 
     Args:
-        uid: The Dataset's.
+        uid: Of the Dataset.
         data: Of the Dataset's ConfigMap.
-        committer: As it was before that ConfigMap was read.
-        documents: Those that lie beside the table; what reading them raises is passed on.
+        committer: As observed before that ConfigMap; None: there is none.
+        documents: Beside the table; errors of reading them are passed on.
     """
     drivers: dict[str, Json] = {}
     executors: dict[tuple[str, str], list[Json]] = {}
@@ -116,14 +116,14 @@ def runs_of(
 def attempt_of(
     job: Json, pod: Json | None, executors: Iterable[Json], data: Mapping[str, str], documents: Documents
 ) -> Attempt:
-    """One Job, with what its pod and the ConfigMap say of it."""
+    """The attempt of one Job, with the information of its pod and of the ConfigMap."""
     metadata, status = job["metadata"], job.get("status") or {}
     labels, annotations = metadata["labels"], metadata.get("annotations") or {}
     number, for_uid = int(labels.get(LABEL_ATTEMPT, 1)), annotations.get(ANNOTATION_FOR_UID, "")
     kind = kind_of(RunFamily(labels[LABEL_KIND]), for_uid)
     state, ended, reason, message = state_of(status)
     terminated = _terminated(pod)
-    progress, result = _told(data, labels[LABEL_RUN_ID], kind, number, documents)
+    progress, result = _written(data, labels[LABEL_RUN_ID], kind, number, documents)
     if result is None:
         result = _document(result_model(kind), terminated.get("message"))
     return Attempt(
@@ -149,7 +149,7 @@ def attempt_of(
 
 
 def _failures(text: str) -> Failures:
-    """None if it cannot be read: then pauses begin anew, which is no reason to stop anything."""
+    """Zero if unreadable; the pauses between attempts then start again at the shortest."""
     run, _, infrastructure = text.partition("/")
     return Failures(int(run), int(infrastructure)) if run.isdecimal() and infrastructure.isdecimal() else Failures()
 
@@ -157,15 +157,15 @@ def _failures(text: str) -> Failures:
 def part_of(
     job: Json, member: Member, datasets: int, pod: Json | None, data: Mapping[str, str], documents: Documents
 ) -> Attempt:
-    """One Dataset's part of a Job that several share. How the driver ended tells of those parts only that it left open, and
-    that it ran out of memory only of the one it was at.
+    """One Dataset's part of a Job that several share. The end of the driver counts only for parts without a result, and
+    running out of memory only for the part that had begun.
 
     Args:
         datasets: How many share the Job.
     """
     metadata = job["metadata"]
     state, ended, reason, message = state_of(job.get("status") or {})
-    progress, result = _told(data, member.run_id, RunKind.CONSOLIDATION, member.attempt, documents)
+    progress, result = _written(data, member.run_id, RunKind.CONSOLIDATION, member.attempt, documents)
     part = Attempt(
         job=metadata["name"],
         run_id=member.run_id,
@@ -195,13 +195,13 @@ def dispatched(
     committer: CommitterView | None,
     is_past: bool,
 ) -> Attempt:
-    """What the committer was asked for. It is under way until there is a result, unless nobody is there who would give one.
+    """An attempt that the committer got. It is active until it has a result, as long as there is a committer that can write one.
 
     Args:
         is_past: There is a later attempt.
     """
     kind = kind_of(dispatch.family, dispatch.for_uid)
-    progress, result = _told(data, dispatch.run_id, kind, dispatch.attempt, documents)
+    progress, result = _written(data, dispatch.run_id, kind, dispatch.attempt, documents)
     waits = committer is not None and (committer.alive or key.removesuffix(DISPATCH_KEY) in committer.mailbox)
     asked = Attempt(
         job=dispatch.name,
@@ -220,7 +220,7 @@ def dispatched(
 
 
 def _ended_as(attempt: Attempt, result: AnyRunResult) -> Attempt:
-    """An attempt that has ended with its result, whatever becomes of the process that carried it out."""
+    """The attempt, ended with its result, whatever the state of the process."""
     failed = EXIT_INPUT if result.permanent else EXIT_TRANSIENT
     return replace(
         attempt,
@@ -239,10 +239,10 @@ def _dispatch(text: str) -> Dispatch | None:
         return None
 
 
-def _told(
+def _written(
     data: Mapping[str, str], run_id: str, kind: RunKind, number: int, documents: Documents
 ) -> tuple[Progress | None, AnyRunResult | None]:
-    """What an attempt has written into the ConfigMap; what another one of the same run left there does not count."""
+    """What an attempt has written into the ConfigMap, without what another attempt of the same run wrote."""
     prefix = run_id[:KEY_PREFIX_LENGTH]
     progress = _document(Progress, data.get(prefix + PROGRESS_KEY))
     result = _inline_or(ResultPointer, result_model(kind), data.get(prefix + RESULT_KEY), documents, number)
@@ -253,7 +253,7 @@ def _told(
 
 
 def state_of(status: Json) -> tuple[AttemptState, str, str, str]:
-    """State, end, and the reason and message of a failure."""
+    """The state and end of a Job, and the reason and message of its failure."""
     for c in status.get("conditions") or ():
         if c.get("status") == "True" and c.get("type") in ("Complete", "Failed"):
             state = AttemptState.SUCCEEDED if c["type"] == "Complete" else AttemptState.FAILED
@@ -271,14 +271,14 @@ def _terminated(pod: Json | None) -> Json:
 
 
 def _waiting(driver: Json | None, executors: Iterable[Json]) -> str:
-    """Why the driver, or else its executors, do not run yet; "" when they do or are just being started."""
+    """Why the driver or its executors do not run yet; "": they run or are starting."""
     if driver is None:
-        return "Its pod is not there yet. If it stays away, the Job's events say what refuses it."
+        return "Its pod does not exist yet. If this persists, see the events of the Job."
     why = _why_pending(driver)
     if why:
-        return f"Its pod waits: {why}"
+        return f"Its pod does not start: {why}"
     pending = [w for w in map(_why_pending, executors) if w]
-    return f"{len(pending)} executor pods wait: {pending[0]}" if pending else ""
+    return f"{len(pending)} executor pods do not start: {pending[0]}" if pending else ""
 
 
 def _why_pending(pod: Json) -> str:
@@ -298,8 +298,7 @@ def _why_pending(pod: Json) -> str:
 def _inline_or(
     pointer: type[RunPointer], model: type[D], text: str | None, documents: Documents, attempt: int | None = None
 ) -> D | None:
-    """A document that the ConfigMap holds, or that lies where its pointer says. What a pointer of another attempt names is not
-    asked for."""
+    """A document in the ConfigMap, or the one that its pointer names. A pointer of another attempt is not followed."""
     try:
         found = json.loads(text or "null")
     except ValueError:
@@ -313,7 +312,7 @@ def _inline_or(
 
 
 def _document(model: type[D], text: str | None) -> D | None:
-    """A document of the contract; None when it is not there or not readable, which is no reason to stop anything."""
+    """A document of the contract; None: it is missing, or it is invalid, which must not stop the operator."""
     if not text:
         return None
     try:

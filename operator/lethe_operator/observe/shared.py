@@ -1,4 +1,4 @@
-"""The Jobs of a namespace that several Datasets share. I/O."""
+"""Observes the Jobs of a namespace that several Datasets share. I/O."""
 
 from lethe_operator.kube import JOBS, Kube
 from lethe_operator.observe.runs import state_of

@@ -1,12 +1,12 @@
-"""The table and the buffer of a Dataset, through PyIceberg and the object store. I/O.
+"""Observes the table and the buffer of a Dataset, with PyIceberg and the object store. I/O.
 
-An idle table costs one request to the catalog and one small file: facts and ledger are kept by metadata location, which
-names immutable content.
+An unchanged table costs one request to the catalog and one small file: facts and ledger are cached by metadata location, whose
+content never changes.
 """
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.failures import scrubbed, unavailable
 from lethe_operator.observe.ledgers import LedgerKeys, Lookup
-from lethe_operator.observe.listing import Listings
+from lethe_operator.observe.listing import ListingRequest, Listings
 from lethe_operator.observe.neighbourhood import Neighbourhood
 from lethe_operator.observe.time_limit import Limiter
 from lethe_operator.reasons import Reason
@@ -46,14 +46,13 @@ TABLE_SECONDS: Final = 25.0
 
 @dataclass(frozen=True)
 class _CachedTable:
-    """A table as it was at one metadata location, and what was looked up in its ledger since. `for_listings`: the batches
-    of the ledger, for the thread that lists the buffer; `for_events`: for the one that reads its notifications."""
+    """A table at one metadata location."""
 
     found: tuple[str, str]  # the Dataset's UID and the location
     view: TableView
-    for_listings: Mapping[str, BatchEntry]
-    for_events: Mapping[str, BatchEntry]
-    lookup: Lookup = field(default_factory=Lookup)
+    for_listings: Mapping[str, BatchEntry]  # batches of the ledger, for the thread that lists the buffer
+    for_events: Mapping[str, BatchEntry]  # batches of the ledger, for the thread that reads notifications
+    lookup: Lookup = field(default_factory=Lookup)  # cached entries of the ledger
 
 
 class TableReader:
@@ -66,7 +65,7 @@ class TableReader:
         self._lock = threading.Lock()
         self._catalogs: dict[str, tuple[dict[str, str], Catalog]] = {}
         self._views: dict[str, _CachedTable] = {}
-        # What the table of batches shows, with the table's UUID, head and ledger version that it was right for.
+        # What the table of batches shows, with the table's UUID, head and ledger version that it matches.
         self._batches: dict[str, tuple[tuple[str, int | None, int], Shown]] = {}
         self.listings = listings or Listings()
         self.neighbourhood = Neighbourhood()
@@ -74,8 +73,7 @@ class TableReader:
         self.documents = Documents(self._read)
 
     def view(self, dataset: Dataset) -> TableView | NoTable | Unavailable:
-        """The table now; its ledger is yet to be read, see `known`. Never raises: what went wrong is part of what is
-        observed."""
+        """The table now; `known` reads its ledger. Never raises: an error is part of the observation."""
         spec = dataset.spec.table
         properties: dict[str, str] = {}
         try:
@@ -89,7 +87,7 @@ class TableReader:
             return unavailable(e, f"Table {spec.name} of catalog {spec.catalog}", properties, storage=False)
 
     def known(self, dataset: Dataset, view: TableView, asked: LedgerKeys) -> TableView | Unavailable:
-        """The table with those entries of its ledger that may be asked for. Never raises."""
+        """The table with the entries of its ledger that decisions may look up. Never raises."""
         spec = dataset.spec.table
         seen = self._views.get(dataset.meta.full_name)
         lookup = seen.lookup if seen is not None and seen.view is view else Lookup()
@@ -104,8 +102,8 @@ class TableReader:
         return replace(view, ledger=ledger)
 
     def batches(self, dataset: Dataset, view: TableView) -> Shown | None:
-        """What the table of batches shows; None when there is none, or it cannot be told. Looked at again only as long as it
-        shows another ledger than that of the head. Never raises: nothing is decided by it."""
+        """What the table of batches shows; None: there is no such table, or it cannot be read. It is read again only until it
+        shows the ledger of the head. Never raises: no decision depends on it."""
         if not dataset.spec.batch_tracking.enabled:
             return None
         name, spec = dataset.meta.full_name, dataset.spec.table
@@ -114,12 +112,12 @@ class TableReader:
         if kept is not None and kept[0] == of_head:
             return kept[1]
 
-        def look() -> Shown | None:
+        def read() -> Shown | None:
             table = tracking.find(self._catalog(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
             return tracking.shown(table) if table is not None else None
 
         try:
-            found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, look)
+            found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, read)
         except Exception as e:
             log.debug("the table of batches of %s: %s", name, type(e).__name__)
             return None
@@ -131,18 +129,13 @@ class TableReader:
         self,
         dataset: Dataset,
         table: TableView | NoTable | Unavailable,
-        run_ended: bool,
-        rest_seconds: float = 0.0,
-        searching: Collection[str] = (),
+        request: ListingRequest,
     ) -> BufferDigest | NotListed | Unavailable:
-        """The buffer as it was listed last. Without an answer about the table nothing is listed, since what is promoted
-        could not be told. Never raises.
+        """The digest of the buffer's last listing. While the table cannot be read, nothing is listed, because promoted batches
+        could not be recognized. Never raises.
 
         Args:
-            table: As `view` gave it.
-            run_ended: A run has just ended, so that the buffer is worth another look.
-            rest_seconds: How long it may be left alone at least.
-            searching: UIDs of Restatements, as of `Listings.digest`.
+            table: As returned by `view`.
         """
         if isinstance(table, Unavailable):
             return self.listings.last(dataset)
@@ -164,24 +157,24 @@ class TableReader:
         if local is not None:
             return Unavailable(Reason.BUFFER_LOCAL, local, transient=False)
         head_id = table.head_id if isinstance(table, TableView) else None
-        return self.listings.digest(dataset, entries, properties, run_ended, rest_seconds, head_id, searching)
+        return self.listings.digest(dataset, entries, properties, request, head_id)
 
     def notifications(
         self, dataset: Dataset, table: TableView | NoTable | Unavailable, others: str = ""
     ) -> EventsView | None:
-        """How the notifications of the buffer are read, which begins with the first call; None: the Dataset asks for none.
-        Without an answer about the table, what was told of it last counts. Never raises.
+        """How the notifications of the buffer are read; the first call starts the reader. None: the Dataset has no queue.
+        While the table cannot be read, its last ledger counts. Never raises.
 
         Args:
-            table: As `view` gave it.
-            others: The Dataset that the queue belongs to, if it is not this one.
+            table: As returned by `view`.
+            others: Name of the Dataset that owns the queue; "": this one does.
         """
         entries: Mapping[str, BatchEntry] | None = None
         if not isinstance(table, Unavailable):
             seen = self._views.get(dataset.meta.full_name)
             entries = seen.for_events if seen is not None and seen.view is table else {}
         properties: Mapping[str, str] = {}
-        with suppress(InputError):  # what is wrong with the catalog is told of the table
+        with suppress(InputError):  # the observation of the table reports what is wrong with the catalog
             properties = catalogs.properties(dataset.spec.table.catalog)
         return self.events.view(dataset, entries, properties, others)
 
@@ -189,7 +182,7 @@ class TableReader:
         return self._limiter.call(f"run {pointer.uri}", TABLE_SECONDS, lambda: run_documents.read(pointer))
 
     def forget(self, dataset: str) -> None:
-        """A Dataset, as `namespace/name`, is gone."""
+        """Drop everything about a deleted Dataset, as `namespace/name`."""
         self.listings.forget(dataset)
         self.events.forget(dataset)
         self._views.pop(dataset, None)
@@ -227,7 +220,7 @@ class TableReader:
         return opened
 
     def _forget(self, name: str) -> None:
-        """After any error: a pool may hold connections to a server that is gone."""
+        """Drop the catalog after any error: its connection pool may have connections to a server that is gone."""
         with self._lock:
             self._catalogs.pop(name, None)
 
@@ -240,7 +233,7 @@ def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger
 
 
 def view_of(found: facts.TableFacts, io: Any) -> TableView:
-    """What decisions need of a table. Reads its ledger's root. Raises: LedgerError; what the store raises."""
+    """What decisions need of a table. Reads the root of its ledger. Raises: LedgerError, and the store's errors."""
     ancestry = _ancestry(found)
     head = ancestry.get(found.head_id) if found.head_id is not None else None
     loaded = ledger_store.load(io, found)
@@ -255,7 +248,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         prepared=found.sorted_by_batch and found.metrics_full,
         head_sequence_number=head.sequence_number if head is not None else 0,
         bare_since=_bare_since(ancestry, loaded.resolution),
-        # The summaries of all would fill the memory.
+        # Keeping all summaries would take too much memory.
         ancestry={i: s if shows_again(s) else replace(s, summary={}) for i, s in ancestry.items()},
         ledger=loaded.ledger,
         run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if _ends_run(s)),
@@ -270,7 +263,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
 
 
 def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:
-    """The head and its retained ancestors, the newest first: a staged snapshot names its run too, and is not committed."""
+    """The head and its retained ancestors, newest first. Staged snapshots also name their run, but are not committed."""
     line: dict[int, Snapshot] = {}
     current = found.head_id
     while current is not None and (snapshot := found.snapshots.get(current)) is not None:
@@ -280,12 +273,12 @@ def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:
 
 
 def _ends_run(snapshot: Snapshot) -> bool:
-    """Whether it is the last, or only, commit of a run."""
+    """Whether the snapshot is the last or only commit of a run."""
     return bool(snapshot.summary.get(names.RUN_ID)) and names.UNFINISHED not in snapshot.summary
 
 
 def _bare_since(ancestry: dict[int, Snapshot], resolution: Resolution) -> datetime | None:
-    """A table that never had a ledger has none to lose."""
+    """Since when the head has no ledger; None: it has one, or the table never had one."""
     if resolution.pointer is None or not resolution.bare:
         return None
     first = ancestry[resolution.bare[-1]]

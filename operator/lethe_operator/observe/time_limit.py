@@ -1,7 +1,7 @@
 """Calls that may hang, with a time limit. I/O: threads.
 
-A hung store must not hold up anything else. A thread cannot be killed, so a call that ran out of time is left alone, and
-the same probe is not started again before it came back: at most one thread hangs for each probe.
+A store that hangs must not block anything else. A thread cannot be killed, so a call that exceeds its time continues in the
+background, and the same call is not started again before it returns: for each probe, at most one thread hangs.
 """
 
 import threading
@@ -13,27 +13,27 @@ T = TypeVar("T")
 
 
 class TookTooLong(Exception):
-    """The call has not come back within its time."""
+    """The call has not returned within its time limit."""
 
 
 class Limiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._under_way: dict[str, Future[Any]] = {}
+        self._running: dict[str, Future[Any]] = {}
 
     def call(self, probe: str, seconds: float, function: Callable[[], T]) -> T:
-        """Call `function` in a thread of its own.
+        """Call `function` in a new thread.
 
         Args:
-            probe: Names what is asked; while a call under the same name hangs, no other starts.
+            probe: A name for the call. While a call with this name hangs, no other one starts.
         Raises: TookTooLong; whatever `function` raises.
         """
         with self._lock:
-            hanging = self._under_way.get(probe)
+            hanging = self._running.get(probe)
             if hanging is not None and not hanging.done():
-                raise TookTooLong(f"an earlier call has not come back yet ({probe})")
+                raise TookTooLong(f"an earlier call has not returned yet ({probe})")
             future: Future[T] = Future()
-            self._under_way[probe] = future
+            self._running[probe] = future
 
         def run() -> None:
             try:

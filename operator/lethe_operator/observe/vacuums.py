@@ -1,4 +1,4 @@
-"""The vacuums of all Datasets of a namespace, as their Jobs say. I/O."""
+"""Observes the vacuum Jobs of all Datasets of a namespace. I/O."""
 
 from lethe.contract.kind import RunFamily, RunKind
 
@@ -14,7 +14,7 @@ from lethe_operator.resources.observed import AttemptState, VacuumJob, kind_of
 
 
 def vacuum_jobs(kube: Kube, namespace: str) -> tuple[VacuumJob, ...]:
-    """Those that purge: a run that only looks at erasures takes nobody's place. Raises: KubeError."""
+    """The Jobs of vacuums that purge. A run that only checks erasures needs no place. Raises: KubeError."""
     found = []
     for job in kube.list(JOBS, namespace, f"{LABEL_KIND}={RunFamily.VACUUM.value}"):
         metadata = job["metadata"]

@@ -1,7 +1,7 @@
-"""Everything about one Dataset at one moment. I/O.
+"""Observes everything that the decisions about one Dataset need. I/O.
 
-The order matters: Jobs and the committer's mailbox before the ConfigMap and all of them before the table, so that whoever sees
-a run finished also sees what it wrote.
+The order matters: Jobs and the committer's mailbox are read before the ConfigMap, and all of these before the table. So if a run
+is observed as ended, its result and its commit are observed too.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,7 @@ from lethe_operator.observe.committers import committer
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.ledgers import asked_by
+from lethe_operator.observe.listing import ListingRequest
 from lethe_operator.observe.neighbourhood import catalog_places, parsed
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.runs import runs_of
@@ -63,28 +64,31 @@ from lethe_operator.settings import Settings
 
 @dataclass(frozen=True)
 class Observed:
-    """`dataset` is None when there is no such Dataset, or when it is among the `invalid`."""
-
+    # None: the Dataset does not exist, or it is among the invalid resources.
     dataset: Dataset | None
     world: World = field(default_factory=World)
     invalid: tuple[Invalid, ...] = ()
+    # Of a Dataset that does not exist; otherwise they are in `world`.
     restatements: tuple[Restatement, ...] = ()
 
 
-def observe(
-    kube: Kube,
-    tables: TableReader,
-    store: RestatementCache,
-    lists: IdLists,
-    namespace: str,
-    name: str,
-    now: datetime,
-    settings: Settings,
-) -> Observed:
-    """Of a Dataset outside its namespace's boundary neither table nor buffer nor queue is looked at.
+@dataclass(frozen=True)
+class Sources:
+    """What the operator observes with. One per operator."""
 
-    Raises: KubeError, when the API server cannot be asked; nothing is known then.
+    kube: Kube
+    tables: TableReader
+    restatements: RestatementCache
+    lists: IdLists
+    settings: Settings
+
+
+def observe(sources: Sources, namespace: str, name: str, now: datetime) -> Observed:
+    """Observe one Dataset. If it is outside its namespace's boundary, its table, buffer and queue are not read.
+
+    Raises: KubeError, if the API server does not answer.
     """
+    kube, tables, store, settings = sources.kube, sources.tables, sources.restatements, sources.settings
     known = store.of(kube, namespace, name, now)
     restatements, invalid = known.restatements, list(known.invalid)
     try:
@@ -96,22 +100,23 @@ def observe(
     except InvalidSpec as e:
         invalid.append(Invalid("Dataset", parse_meta(body), body.get("status") or {}, str(e)))
         return Observed(None, invalid=tuple(invalid), restatements=())
-    restatements = lists.attached(kube, namespace, name, restatements, now)
+    restatements = sources.lists.attached(kube, namespace, name, restatements, now)
     outside = boundaries.of_dataset(dataset, settings.boundaries.of(namespace))
     policies, unreadable = _policies(kube, namespace)
-    asked = settings.committer
-    quick = committer(kube, namespace, asked.name, now) if asked.enabled else None
-    found = _runs(kube, tables, dataset, quick)
+    mailbox = committer(kube, namespace, settings.committer.name, now) if settings.committer.enabled else None
+    found = _runs(kube, tables, dataset, mailbox)
     if isinstance(found, Unavailable):
         table: Any = found
         runs: tuple[Run, ...] = ()
-        world = World(restatements, policies, runs, table, committer=quick, next_expiry=known.next_expiry)
+        world = World(restatements, policies, runs, table, committer=mailbox, next_expiry=known.next_expiry)
         return Observed(dataset, world, tuple(invalid))
     runs = found
     if outside:
-        tables.forget(dataset.meta.full_name)  # of an earlier generation something may still be listed
+        tables.forget(dataset.meta.full_name)  # an earlier generation may still be listed
         unseen = Unavailable(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
-        world = World(restatements, policies, runs, unseen, NotListed(), committer=quick, next_expiry=known.next_expiry)
+        world = World(
+            restatements, policies, runs, unseen, NotListed(), committer=mailbox, next_expiry=known.next_expiry
+        )
         return Observed(dataset, world, (*invalid, *unreadable))
     table = tables.view(dataset)
     if _doubts_what_succeeded(dataset, table):
@@ -119,8 +124,8 @@ def observe(
         restatements = (*restatements, *(r for r in store.done(namespace, name) if r.meta.name not in there))
     if isinstance(table, TableView):
         there = {r.meta.name for r in restatements}
-        owing = store.owing(namespace, name, digests(table.ledger, now))
-        restatements = (*restatements, *(r for r in owing if r.meta.name not in there))
+        outdated = store.with_outdated_erasure(namespace, name, digests(table.ledger, now))
+        restatements = (*restatements, *(r for r in outdated if r.meta.name not in there))
     neighbours = _neighbours(kube, dataset.meta)
     other = other_reader(dataset, neighbours)
     events = tables.notifications(dataset, table, other.meta.name if other else "")
@@ -130,16 +135,14 @@ def observe(
         a for r in runs for a in r.attempts if a.state is not AttemptState.ACTIVE and not _mirrored(dataset, a.job)
     ]
     known_buffer = tables.listings.last(dataset)
-    asked_for = call_for_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(
-        restatements, known_buffer, table
-    )
-    buffer = tables.buffer(dataset, table, asked_for, rest_seconds, searching(restatements))
+    at_once = needs_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(restatements, known_buffer, table)
+    buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(restatements)))
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
         buffer = buffer.as_of(table.ledger.batches)
         if rest_seconds:
-            tables.listings.settle(dataset, table.ledger.batches)
+            tables.listings.drop_settled(dataset, table.ledger.batches)
     world = World(
         restatements,
         policies,
@@ -148,7 +151,7 @@ def observe(
         buffer,
         neighbours,
         events,
-        quick,
+        mailbox,
         known.next_expiry,
         elsewhere=tables.neighbourhood.elsewhere(kube, settings.watch_namespaces, namespace),
         catalogs=catalog_places(),
@@ -158,24 +161,22 @@ def observe(
 
 
 def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:
-    """Whether what Restatements did may be untrue of this table."""
+    """Whether this table may not contain what Restatements committed."""
     if isinstance(table, TableView) and rolled_back(dataset, table):
         return True
     return doubts_restatements(dataset, table)
 
 
-def call_for_listing(
-    ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable
-) -> bool:
-    """Whether runs that have just ended make the buffer worth another look. While notifications come and all that waits is
-    known one by one, the ledger tells what a run has done that did all that it was to do."""
+def needs_listing(ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable) -> bool:
+    """Whether the buffer must be listed because runs have just ended. With notifications, and if each waiting batch is known, the
+    ledger shows the effect of a run that settled all its batches."""
     if not events_come or not isinstance(known, BufferDigest) or known.is_cut:
         return bool(ended)
     return not all(map(_did_all, ended))
 
 
 def _did_all(attempt: Attempt) -> bool:
-    """Whether a consolidation settled all its batches: of any that it did not, its result has a message."""
+    """Whether a consolidation settled all its batches: otherwise its result has a message."""
     result = attempt.result
     committed = result is not None and result.outcome is RunOutcome.COMMITTED and not result.message
     match attempt.kind:
@@ -192,7 +193,7 @@ def _mirrored(dataset: Dataset, job: str) -> bool:
 
 
 def _vacuums(kube: Kube, dataset: Dataset, policies: tuple[VacuumPolicy, ...]) -> tuple[VacuumJob, ...]:
-    """Those of all Datasets, if it matters how many there are."""
+    """The vacuums of all Datasets, if the policy limits their number."""
     policy = match(policies, dataset.meta.labels).decides
     limited = policy is not None and policy.spec.limits.concurrent_runs is not None
     return vacuum_jobs(kube, dataset.meta.namespace) if limited else ()
@@ -217,14 +218,14 @@ def _runs(
     kube: Kube, tables: TableReader, dataset: Dataset, quick: CommitterView | None
 ) -> tuple[Run, ...] | Unavailable:
     namespace, uid = dataset.meta.namespace, dataset.meta.uid
-    selectors = (f"{LABEL_DATASET_UID}={uid}", member_label(uid))  # its own, and those that it shares
+    selectors = (f"{LABEL_DATASET_UID}={uid}", member_label(uid))  # its own Jobs and those that it shares
     jobs = [job for s in selectors for job in kube.list(JOBS, namespace, s)]
     pods = [pod for s in selectors for pod in kube.list(PODS, namespace, s)]
     try:
         config_map = kube.get(CONFIG_MAPS, namespace, names.shared(dataset.meta.name))
     except NotFound:
         config_map = {}
-    # One of a Dataset of the same name that is gone says nothing about this one's runs.
+    # A ConfigMap of a deleted Dataset of the same name has nothing about this one's runs.
     owners = {o.get("uid") for o in (config_map.get("metadata") or {}).get("ownerReferences") or ()}
     data = config_map.get("data") or {} if uid in owners else {}
     try:

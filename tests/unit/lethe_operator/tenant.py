@@ -74,7 +74,7 @@ class Tenant:
         metadata = {"namespace": "ns", "name": "r", "uid": "uid-r", "generation": 1, "creationTimestamp": ENDED_AT}
         spec = {"datasetRef": {"name": name}, "operation": "Revert", "batchIds": [batch]}
         created = self.cluster.create(RESTATEMENTS, "ns", {"metadata": metadata, "spec": spec})
-        self.reconcile.restatements.heard(deleted=False, body=created)
+        self.reconcile.restatements.record_event(deleted=False, body=created)
 
     def look_at(self, *datasets: str) -> None:
         for name in datasets:

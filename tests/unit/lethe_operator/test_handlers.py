@@ -44,7 +44,7 @@ def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wro
 
     assert told(server.get(RESTATEMENTS, "ns", "revert-a")) == 1
     own = server.patch(RESTATEMENTS, "ns", "revert-a", {"status": {"phase": "Queued"}}, "status")
-    known.wrote(own)
+    known.record_write(own)
     assert told(own) == 0
     assert told(server.patch(RESTATEMENTS, "ns", "revert-a", {"spec": {"suspend": True}})) == 1
     assert told(server.get(RESTATEMENTS, "ns", "revert-a"), deleted=True) == 1

@@ -16,27 +16,27 @@ def test_a_watch_that_tells_of_every_change_is_alive() -> None:
     for n in range(100):
         clock.now = n * 15
         health.listed([("u", str(n))])
-        health.heard("u", str(n))
+        health.watched("u", str(n))
 
     assert None is health.trouble(0, 0)
 
 
 def test_a_change_that_no_watch_tells_of_is_a_dead_watch() -> None:
     health, clock = a_health()
-    health.heard("u", "1")
+    health.watched("u", "1")
 
     for n in range(10):
         clock.now = n * 15
         health.listed([("u", "2")])
 
-    assert "no watch told of it" in (health.trouble(0, 0) or "")
-    health.heard("u", "2")
+    assert "no watch has reported it" in (health.trouble(0, 0) or "")
+    health.watched("u", "2")
     assert None is health.trouble(0, 0)
 
 
 def test_a_listing_that_lags_behind_the_watch_is_no_trouble() -> None:
     health, clock = a_health()
-    health.heard("u", "2")
+    health.watched("u", "2")
     health.listed([("u", "1")])
     clock.now = 15
     health.listed([("u", "2")])
@@ -73,18 +73,18 @@ def test_a_reconcile_that_never_ends_is_trouble() -> None:
 
 def test_what_is_listed_seldom_is_neither_forgotten_nor_waited_for_meanwhile() -> None:
     health, clock = a_health()
-    health.heard("r", "7", "seldom")
+    health.watched("r", "7", "seldom")
     health.listed([("r", "6")], "seldom")  # its page was read before the watch told of the newer one
 
     for n in range(1, 20):
         clock.now = n * 15
         health.listed([("u", "1")])
-        health.heard("u", "1")
+        health.watched("u", "1")
 
     assert health.trouble(0, 0) is None
     health.listed([("r", "8")], "seldom")
     clock.now += 121
     health.listed([("u", "1")])
-    assert "no watch told of it" in (health.trouble(0, 0) or "")
-    health.heard("r", "8", "seldom")
+    assert "no watch has reported it" in (health.trouble(0, 0) or "")
+    health.watched("r", "8", "seldom")
     assert health.trouble(0, 0) is None

@@ -77,7 +77,7 @@ def test_a_name_that_no_object_can_have_is_not_found_and_not_asked_for(
         lambda: kube.get(DATASETS, "ns", name),
         lambda: kube.patch(DATASETS, "ns", name, {"spec": {}}),
     ):
-        with pytest.raises(NotFound, match="no name of an object"):
+        with pytest.raises(NotFound, match="not a valid object name"):
             request()
     kube.delete(DATASETS, "ns", name)
 
@@ -98,7 +98,7 @@ def kube_at(host: str, metrics: Metrics) -> Kube:
     configuration = kubernetes.client.Configuration()
     configuration.host = host
     kube = Kube(configuration)
-    kube.counted = metrics.api_request
+    kube.on_request = metrics.api_request
     return kube
 
 

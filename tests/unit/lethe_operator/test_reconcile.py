@@ -10,7 +10,7 @@ import pytest
 from lethe.batches_table import table as tracking
 from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchState
-from lethe_operator.apply import launch, status_pool
+from lethe_operator.apply import launch, status
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assessment import Standing
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
@@ -18,7 +18,7 @@ from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.listing import Listings
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import observe
+from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
 from lethe_operator.resources.observed import NoTable, NotListed, Unavailable, World
@@ -47,7 +47,9 @@ def lake(bare: SmallLake) -> SmallLake:
 
 
 def seen(lake: SmallLake, tables: TableReader) -> World:
-    found = observe(lake.cluster, tables, RestatementCache(), IdLists(), "ns", "flights", utc_now(), Settings())  # type: ignore[arg-type]
+    found = observe(
+        Sources(lake.cluster, tables, RestatementCache(), IdLists(), Settings()), "ns", "flights", utc_now()
+    )  # type: ignore[arg-type]
     return found.world
 
 
@@ -107,11 +109,11 @@ def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(lake: SmallLake) ->
     tables = TableReader()
     lake.commit(lake.promoted("A"))
     seen(lake, tables)
-    assert tables.listings.taken("ns/flights") is not None
+    assert tables.listings.last_duration("ns/flights") is not None
 
     tables.forget("ns/flights")
 
-    assert tables.listings.taken("ns/flights") is None
+    assert tables.listings.last_duration("ns/flights") is None
 
 
 LABELS = {"namespace": "ns", "dataset": "flights"}
@@ -208,7 +210,7 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(l
     lake.cluster.delete(DATASETS, "ns", "flights")
     reconcile(FLIGHTS)
     assert value("lethe_buffer_batches", LABELS) is None
-    assert reconcile.tables.listings.taken("ns/flights") is None
+    assert reconcile.tables.listings.last_duration("ns/flights") is None
 
     def away(*_: str) -> None:
         raise Away(0, "NoAnswer", "gone")
@@ -276,7 +278,7 @@ def test_of_fifteen_thousand_restatements_only_those_that_change_cost_anything(l
     asked = client.requests.count("list Restatement")
     client.requests.clear()
     lake.ask("new")
-    reconcile.restatements.heard(deleted=False, body=lake.cluster.get(RESTATEMENTS, "ns", "new"))
+    reconcile.restatements.record_event(deleted=False, body=lake.cluster.get(RESTATEMENTS, "ns", "new"))
     began = time.process_time()
 
     reconcile(FLIGHTS)
@@ -298,7 +300,7 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
     lake.ask(*names)
     lake.operator()(FLIGHTS)
     lake.end(lake.jobs()[0])
-    patch, lock, together = lake.cluster.patch, threading.Lock(), threading.Barrier(status_pool.THREADS, timeout=60)
+    patch, lock, together = lake.cluster.patch, threading.Lock(), threading.Barrier(status.THREADS, timeout=60)
     answers = iter([True] * 40)
     asked: list[str] = []
 
@@ -307,7 +309,7 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
             return patch(kind, namespace, name, *args)
         with lock:
             asked.append(name)
-            first = len(asked) <= status_pool.THREADS
+            first = len(asked) <= status.THREADS
         if first:
             together.wait()
         with lock:
@@ -323,7 +325,7 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
     lake.operator()(FLIGHTS)
 
     assert at_first == {"Succeeded": 40, "Queued": 60}
-    assert 40 < len(asked) <= 40 + status_pool.THREADS
+    assert 40 < len(asked) <= 40 + status.THREADS
     assert set(lake.phases().values()) == {"Succeeded"}
 
 

@@ -36,7 +36,7 @@ def test_the_first_acts_and_the_second_waits_and_says_which(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, metrics = FakeCluster(), Metrics()
-    first, second = operator(server, "a/one", clock), operator(server, "b/two", clock, shown=metrics.acts_in)
+    first, second = operator(server, "a/one", clock), operator(server, "b/two", clock, on_renewal=metrics.acts_in)
     caplog.set_level(logging.WARNING)
 
     for _ in range(20):

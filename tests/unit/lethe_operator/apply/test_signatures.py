@@ -110,7 +110,7 @@ def changed(path: Path) -> None:
     ("made", "then", "why"),
     [
         (lambda lake: close(lake, a_record(lake)), changed, "SHA-256"),
-        (lambda lake: close(lake, a_record(lake)), Path.unlink, "no file is there"),
+        (lambda lake: close(lake, a_record(lake)), Path.unlink, "which does not exist"),
         (lambda lake: close(lake, a_record(lake, key="ns/other/1")), None, "another erasure"),
         (lambda lake: close(lake, a_record(lake, uuid="another-table")), None, "another erasure"),
         (lambda lake: close(lake, a_record(lake), folder="data"), None, "expected a record in"),

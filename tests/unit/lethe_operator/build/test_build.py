@@ -9,7 +9,7 @@ from lethe.contract.run import DatasetRef
 from lethe.erasure.retention_lock import LockMode, Retention
 from lethe_operator.build import names, pod, spark_conf
 from lethe_operator.build.dataset_objects import dataset_objects
-from lethe_operator.build.job import job
+from lethe_operator.build.job import AttemptRecord, job
 from lethe_operator.build.sizing import Size, size
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import GIB, MIB, RunTemplate
@@ -26,7 +26,7 @@ WIDE = size(0, RunTemplate.model_validate({"executors": {"min": 2, "cpu": "500m"
 
 
 def a_job(chosen: Size = ALONE, template: Any = None) -> dict[str, Any]:
-    return job(RUN, chosen, template or {}, generation=3, for_uid="", settings=SETTINGS)
+    return job(RUN, chosen, template or {}, AttemptRecord(3), SETTINGS)
 
 
 def container(document: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_a_run_hears_how_long_erasure_records_are_kept() -> None:
     kept = replace(SETTINGS, record_retention=Retention(LockMode.COMPLIANCE, 30))
 
     def heard(settings: Settings) -> list[str]:
-        env = container(job(RUN, ALONE, {}, generation=3, for_uid="", settings=settings))["env"]
+        env = container(job(RUN, ALONE, {}, AttemptRecord(3), settings))["env"]
         return [e["value"] for e in env if e["name"] == RETENTION_VARIABLE]
 
     assert (heard(SETTINGS), heard(kept)) == ([], ["COMPLIANCE:30"])
@@ -333,5 +333,5 @@ def test_the_limit_of_cpus_can_be_left_out() -> None:
     free = Settings(run_limits=RunLimits(cpu_factor=0))
 
     assert "spark.kubernetes.executor.limit.cores" not in spark_conf.confs(RUN, WIDE, free)
-    made = job(RUN, WIDE, {}, generation=3, for_uid="", settings=free)
+    made = job(RUN, WIDE, {}, AttemptRecord(3), free)
     assert container(made)["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}

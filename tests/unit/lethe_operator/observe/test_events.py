@@ -9,7 +9,7 @@ from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import other_reader
 from lethe_operator.observe.events import EventSources
 from lethe_operator.observe.listing import Listings
-from lethe_operator.observe.world import call_for_listing
+from lethe_operator.observe.world import needs_listing
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
 
@@ -107,7 +107,7 @@ def test_a_queue_belongs_to_the_oldest_dataset_that_reads_it() -> None:
 def test_only_the_end_of_a_run_that_promoted_all_its_batches_calls_for_no_listing(
     ended: list[Attempt], calls: bool
 ) -> None:
-    assert call_for_listing(ended, True, BufferDigest()) is calls
+    assert needs_listing(ended, True, BufferDigest()) is calls
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_without_events_or_with_more_than_is_known_every_end_calls_for_one(event
     """Or a backlog would be worked off no faster than listings rest."""
     done = an_attempt(RUN, SUCCEEDED, result=a_result(RUN))
 
-    assert call_for_listing([done], events_come, known)
-    assert not call_for_listing([], events_come, known)
+    assert needs_listing([done], events_come, known)
+    assert not needs_listing([], events_come, known)
 
 
 @pytest.mark.parametrize(

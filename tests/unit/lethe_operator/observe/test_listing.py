@@ -15,7 +15,13 @@ from lethe.guards.rejections import Around
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.buffer import Buffer
 from lethe_operator.observe import listing as module
-from lethe_operator.observe.listing import REST_AT_LEAST_SECONDS, SILENCE_SECONDS, SWEEP_WITHIN_SECONDS, Listings
+from lethe_operator.observe.listing import (
+    REST_AT_LEAST_SECONDS,
+    SILENCE_SECONDS,
+    SWEEP_WITHIN_SECONDS,
+    ListingRequest,
+    Listings,
+)
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NotListed, Unavailable
 
@@ -81,7 +87,7 @@ def listings(clock: ManualClock) -> Listings:
 
 
 def seen(listings: Listings, dataset: Dataset | None = None, run_ended: bool = False, **entries: Any) -> Any:
-    return listings.digest(dataset or a_dataset(), entries, {}, run_ended)
+    return listings.digest(dataset or a_dataset(), entries, {}, ListingRequest(at_once=run_ended))
 
 
 def test_a_small_buffer_is_listed_while_its_reconcile_waits(tmp_path: Path) -> None:
@@ -90,7 +96,7 @@ def test_a_small_buffer_is_listed_while_its_reconcile_waits(tmp_path: Path) -> N
     (folder / "p.parquet").write_text("rows")
     (folder / "_SUCCESS").touch()
 
-    found = Listings().digest(a_dataset(buffer={"uri": f"file://{tmp_path}"}), {}, {}, run_ended=False)
+    found = Listings().digest(a_dataset(buffer={"uri": f"file://{tmp_path}"}), {}, {}, ListingRequest())
 
     assert isinstance(found, BufferDigest)
     assert [(b.id, b.bytes) for b in found.oldest] == [("A", 4)]
@@ -186,7 +192,7 @@ def test_a_store_that_is_away_is_told_and_asked_again(listings: Listings, gate: 
     wait_until(lambda: isinstance(seen(listings), Unavailable), LIMIT_SECONDS)
     away = seen(listings)
     assert (away.reason, away.transient) == ("StorageUnavailable", True)
-    assert away.message == f"Buffer {ROOT}: ConnectionError: no route to s3. It is asked again."
+    assert away.message == f"Buffer {ROOT}: ConnectionError: no route to s3. The operator retries."
 
     gate.error = None
     clock.now += REST_AT_LEAST_SECONDS
@@ -232,7 +238,7 @@ def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
 ) -> None:
     seen(listings, **expired("A", "B"))
     gate.through.release()
-    wait_until(lambda: listings.taken("ns/flights") is not None, LIMIT_SECONDS)
+    wait_until(lambda: listings.last_duration("ns/flights") is not None, LIMIT_SECONDS)
     clock.now += SWEEP_WITHIN_SECONDS + 1
 
     late = seen(listings)
@@ -247,7 +253,7 @@ def test_the_end_of_a_listing_that_nobody_waited_for_is_told(
 ) -> None:
     """Or what it has found would wait for the next event; one that its reconcile waited for needs no other."""
     told: list[str] = []
-    listings.told = lambda meta: told.append(meta.full_name)
+    listings.on_change = lambda meta: told.append(meta.full_name)
     seen(listings)
     thread = next(t for t in threading.enumerate() if t.name == "listing ns/flights")
     clock.now += seconds
@@ -262,8 +268,8 @@ def test_how_long_the_last_one_took_is_known(listings: Listings, gate: Gate, clo
     clock.now += 40
     gate.through.release()
 
-    wait_until(lambda: listings.taken("ns/flights") is not None, LIMIT_SECONDS)
-    assert listings.taken("ns/flights") == (40, 4)
+    wait_until(lambda: listings.last_duration("ns/flights") is not None, LIMIT_SECONDS)
+    assert listings.last_duration("ns/flights") == (40, 4)
 
 
 def a_batch_folder(id: str) -> BufferedBatch:
@@ -273,7 +279,7 @@ def a_batch_folder(id: str) -> BufferedBatch:
 
 
 def ids(listings: Listings, **changes: Any) -> list[str]:
-    found = listings.digest(a_dataset(), {}, {}, run_ended=False, **changes)
+    found = listings.digest(a_dataset(), {}, {}, ListingRequest(**changes))
     assert isinstance(found, BufferDigest)
     return [b.id for b in found.oldest]
 
@@ -283,7 +289,7 @@ def test_a_folder_that_was_looked_at_is_known_without_a_listing(listings: Listin
     gate.through.release()
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
-    listings.note(a_dataset(), {"batch_id=C": a_batch_folder("C")}, {})
+    listings.add_folders(a_dataset(), {"batch_id=C": a_batch_folder("C")}, {})
 
     assert (ids(listings), gate.listings) == (["A", "B", "C"], 1)
     assert isinstance(listings.last(a_dataset("other")), NotListed)
@@ -298,7 +304,7 @@ def test_a_folder_that_a_listing_may_have_passed_by_is_known_after_it(
     seen(listings)
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
     for _ in range(times):
-        listings.note(a_dataset(), {f"batch_id={i}": a_batch_folder(i) for i in "AC"}, {})
+        listings.add_folders(a_dataset(), {f"batch_id={i}": a_batch_folder(i) for i in "AC"}, {})
     gate.through.release()
 
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
@@ -311,8 +317,8 @@ def test_a_folder_of_another_buffer_is_not_noted(listings: Listings, gate: Gate)
     gate.through.release()
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
-    listings.note(a_dataset(buffer={"uri": f"{ROOT}-2"}), {"batch_id=C": a_batch_folder("C")}, {})
-    listings.note(a_dataset("other"), {"batch_id=C": a_batch_folder("C")}, {})
+    listings.add_folders(a_dataset(buffer={"uri": f"{ROOT}-2"}), {"batch_id=C": a_batch_folder("C")}, {})
+    listings.add_folders(a_dataset("other"), {"batch_id=C": a_batch_folder("C")}, {})
 
     assert ids(listings) == ["A", "B"]
 
@@ -337,7 +343,7 @@ def test_unless_it_holds_more_than_a_listing_can_tell(listings: Listings, gate: 
     wait_until(lambda: isinstance(seen(listings, dataset), BufferDigest), LIMIT_SECONDS)
     clock.now += REST_AT_LEAST_SECONDS
 
-    listings.digest(dataset, {}, {}, run_ended=False, rest_seconds=900)
+    listings.digest(dataset, {}, {}, ListingRequest(rest_seconds=900))
 
     wait_until(lambda: gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
@@ -350,8 +356,8 @@ def test_what_is_settled_makes_room_for_what_comes(listings: Listings, gate: Gat
     gate.through.release()
     wait_until(lambda: isinstance(seen(listings, dataset), BufferDigest), LIMIT_SECONDS)
 
-    listings.settle(dataset, {"A": a_batch("A"), "B": a_batch("B")})
-    listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
+    listings.drop_settled(dataset, {"A": a_batch("A"), "B": a_batch("B")})
+    listings.add_folders(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
 
     found = listings.last(dataset)
     assert isinstance(found, BufferDigest)
@@ -365,7 +371,7 @@ def test_more_news_during_a_listing_than_are_remembered_are_made_up_for_by_anoth
     seen(listings, dataset)
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
 
-    listings.note(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
+    listings.add_folders(dataset, {f"batch_id={i}": a_batch_folder(i) for i in "CD"}, {})
     gate.through.release()
 
     wait_until(lambda: bool(seen(listings, dataset)) and gate.listings == 2, LIMIT_SECONDS)
@@ -385,7 +391,7 @@ def test_only_a_listing_that_began_after_a_restatement_was_known_shows_what_came
     """One under way has passed batches by already. Restatements that are not asked for any more are forgotten."""
 
     def look(*searching: str) -> Any:
-        return listings.digest(a_dataset(), {}, {}, run_ended=bool(searching), searching=searching)
+        return listings.digest(a_dataset(), {}, {}, ListingRequest(at_once=bool(searching), searching=searching))
 
     look()
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
@@ -413,7 +419,7 @@ def test_a_horizon_stays_while_younger_batches_come(tmp_path: Path, clock: Manua
 
     def look() -> dict[str, datetime]:
         clock.now += 60
-        return dict(horizons(listings.digest(dataset, {}, {}, run_ended=True, searching=["uid-erase"])))
+        return dict(horizons(listings.digest(dataset, {}, {}, ListingRequest(at_once=True, searching=["uid-erase"]))))
 
     assert look() == {"uid-erase": datetime.min.replace(tzinfo=UTC)}
     put("A", 1000)

@@ -55,7 +55,7 @@ class WatchStory:
         return self.server.patch(RESTATEMENTS, "ns", name, {"status": ENDED}, "status")
 
     def tell(self, body: Document, deleted: bool = False) -> bool:
-        return self.known.heard(deleted, body)
+        return self.known.record_event(deleted, body)
 
     def found(self, dataset: str = "flights") -> RestatementsOfDataset:
         return self.known.of(self.client, "ns", dataset, NOW)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_what_the_operator_wrote_counts_at_once_and_is_no_news_when_the_watch_te
     queued = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Queued"}}, "status")
     running = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Running"}}, "status")
 
-    story.known.wrote(running)
+    story.known.record_write(running)
 
     assert story.found().restatements[0].status == {"phase": "Running"}
     assert (story.tell(queued), story.tell(running)) == (False, False)
@@ -144,7 +144,7 @@ def test_the_answer_to_a_write_does_not_bring_back_what_was_deleted_meanwhile() 
     answer = story.server.patch(RESTATEMENTS, "ns", "a", {"status": {"phase": "Queued"}}, "status")
 
     story.tell(answer, deleted=True)
-    story.known.wrote(answer)
+    story.known.record_write(answer)
 
     assert names(story.found()) == []
 
@@ -265,8 +265,8 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
     try:
         for n in range(count):
             body = a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=ENDED, meta=version(n))
-            known.heard(deleted=False, body=body)
-        known.heard(deleted=False, body=a_restatement_body("open", meta=version(count)))
+            known.record_event(deleted=False, body=body)
+        known.record_event(deleted=False, body=a_restatement_body("open", meta=version(count)))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -293,7 +293,7 @@ def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> 
     tracemalloc.start()
     try:
         for text in sent:
-            known.heard(deleted=False, body=json.loads(text))
+            known.record_event(deleted=False, body=json.loads(text))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -327,7 +327,7 @@ def test_one_that_has_succeeded_is_looked_at_again_when_its_erasure_stands_other
 
 
 def owing(story: WatchStory, told: dict[str, str]) -> list[str]:
-    return [r.meta.name for r in story.known.owing("ns", "flights", told)]
+    return [r.meta.name for r in story.known.with_outdated_erasure("ns", "flights", told)]
 
 
 def test_one_that_is_done_with_or_gone_is_not_looked_at() -> None:
@@ -350,7 +350,7 @@ def test_thousands_that_have_succeeded_are_not_unpacked_to_see_how_their_erasure
     told = {}
     for n in range(2000):
         body = a_restatement_body(f"r{n}", status=owed("RowsInTable") if n % 2 else ENDED)
-        known.heard(False, body)
+        known.record_event(False, body)
         told[parse_restatement(body).key] = "False RowsInTable {}"
 
     def unpacked(_: bytes) -> dict[str, Any]:
@@ -358,7 +358,7 @@ def test_thousands_that_have_succeeded_are_not_unpacked_to_see_how_their_erasure
 
     monkeypatch.setattr(json, "loads", unpacked)
 
-    assert known.owing("ns", "flights", told) == ()
+    assert known.with_outdated_erasure("ns", "flights", told) == ()
 
 
 def test_the_time_to_live_of_one_whose_rows_are_still_to_go_does_not_begin() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import ResultPointer, RunPointer
-from lethe_operator.build.job import job
+from lethe_operator.build.job import AttemptRecord, job
 from lethe_operator.build.sizing import size
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
@@ -30,7 +30,9 @@ never = Documents(no_pointer)
 
 
 def a_job(number: int = 1, **status: Any) -> dict[str, Any]:
-    document = job(SPEC.model_copy(update={"attempt": number}), size(0, RunTemplate()), {}, 4, "uid-r", Settings())
+    document = job(
+        SPEC.model_copy(update={"attempt": number}), size(0, RunTemplate()), {}, AttemptRecord(4, "uid-r"), Settings()
+    )
     document["metadata"]["creationTimestamp"] = ago(minutes=5).isoformat()
     document["status"] = status
     return document
@@ -196,7 +198,7 @@ def test_jobs_of_others_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ([], "Its pod is not there yet"),
+        ([], "Its pod does not exist yet"),
         (
             [
                 {
@@ -206,7 +208,7 @@ def test_jobs_of_others_are_not_ours() -> None:
                     ],
                 }
             ],
-            "Its pod waits: Unschedulable: 0/1 nodes",
+            "Its pod does not start: Unschedulable: 0/1 nodes",
         ),
         (
             [
@@ -217,7 +219,7 @@ def test_jobs_of_others_are_not_ours() -> None:
                     ],
                 }
             ],
-            "Its pod waits: ErrImagePull: no",
+            "Its pod does not start: ErrImagePull: no",
         ),
         (
             [
@@ -248,4 +250,4 @@ def test_executors_that_wait_are_told_when_the_driver_runs() -> None:
 
     found = only([a_job()], [a_pod(name, phase="Running"), executor, executor])
 
-    assert found.waiting == "2 executor pods wait: Unschedulable: 0/1 nodes"
+    assert found.waiting == "2 executor pods do not start: Unschedulable: 0/1 nodes"

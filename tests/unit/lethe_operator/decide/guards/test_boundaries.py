@@ -11,7 +11,7 @@ from lethe_operator.decide.guards.preconditions import blocker
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.world import observe
+from lethe_operator.observe.world import Sources, observe
 from lethe_operator.reconcile import utc_now
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.dataset import GIB, RunTemplate
@@ -250,16 +250,9 @@ def test_nothing_of_a_dataset_outside_is_looked_at(tmp_path: Path, monkeypatch: 
     lake, tables = SmallLake.make(tmp_path), _Untouched()
     asked = settings(uris=["s3://lake"])
 
-    found = observe(
-        cast(Any, lake.cluster),
-        cast(TableReader, tables),
-        RestatementCache(),
-        IdLists(),
-        "ns",
-        "flights",
-        utc_now(),
-        asked,
-    )
+    sources = Sources(cast(Any, lake.cluster), cast(TableReader, tables), RestatementCache(), IdLists(), asked)
+
+    found = observe(sources, "ns", "flights", utc_now())
 
     assert isinstance(found.world.table, Unavailable)
     assert found.world.table.reason == "OutsideBoundary"

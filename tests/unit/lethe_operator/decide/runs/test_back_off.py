@@ -97,10 +97,8 @@ def test_a_job_remembers_how_often_its_run_had_failed() -> None:
         SPEC,
         size(0, SETTINGS.run_template),
         {},
-        generation=1,
-        for_uid="uid-r0",
-        settings=SETTINGS,
-        failures=Failures(3, 12),
+        build.AttemptRecord(1, "uid-r0", Failures(3, 12)),
+        SETTINGS,
     )
     document["metadata"]["creationTimestamp"] = NOW.isoformat()
 

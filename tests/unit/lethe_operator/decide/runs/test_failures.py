@@ -57,7 +57,7 @@ def test_a_call_that_hangs_is_left_alone_and_not_started_again() -> None:
 
     with pytest.raises(TookTooLong, match="no answer within"):
         limiter.call("s3", 0.05, hang)
-    with pytest.raises(TookTooLong, match="has not come back"):
+    with pytest.raises(TookTooLong, match="has not returned"):
         limiter.call("s3", 0.05, hang)
     assert limiter.call("another", 5, lambda: "other") == "other"
     release.set()
