@@ -61,6 +61,6 @@ def test_a_call_that_hangs_is_left_alone_and_not_started_again() -> None:
         limiter.call("s3", 0.05, hang)
     assert limiter.call("another", 5, lambda: "other") == "other"
     release.set()
-    while limiter._under_way["s3"].done() is False:
+    while limiter._running["s3"].done() is False:
         threading.Event().wait(0.01)
     assert (limiter.call("s3", 5, hang), len(started)) == ("at last", 2)
