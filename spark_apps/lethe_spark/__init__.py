@@ -38,7 +38,7 @@ _FROM = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, when it is: Spark's Python workers import this package too, and need none of it."""
+    """Import a public name on first use. Spark's Python workers import this package too, and need none of the names."""
     if name in _FROM:
         return getattr(import_module(f"lethe_spark.{_FROM[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

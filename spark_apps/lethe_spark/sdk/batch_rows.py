@@ -1,7 +1,8 @@
-"""The rows of one batch as the table wants them, checked while they are written: the frame is computed once. I/O in
-`write_rows` only.
+"""Convert a frame into the rows of one batch, and write them. I/O in `write_rows` only.
 
-Invariant: a row of another batch id, or a null where the table has none, fails the write before anything is committed.
+The rows are checked while they are written, so Spark computes the frame only once.
+
+Invariant: a row with another batch id, or a null in a required column, fails the write before anything is committed.
 """
 
 from typing import Final
@@ -32,18 +33,19 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
     def plain(name: str) -> str:
         return name.lower() if insensitive else name
 
-    there = {plain(f.name): f for f in frame.schema.fields}
-    if len(there) < len(frame.schema.fields):
-        raise InputError("SchemaMismatch", f"the frame has a column twice: {', '.join(frame.columns)}.")
+    given = {plain(f.name): f for f in frame.schema.fields}
+    if len(given) < len(frame.schema.fields):
+        raise InputError("SchemaMismatch", f"the frame has two columns of one name: {', '.join(frame.columns)}.")
     known = {plain(f.name) for f in schema.fields}
     if extra := [f.name for f in frame.schema.fields if plain(f.name) not in known]:
         raise InputError(
             "SchemaMismatch",
-            f"the frame has columns that the table has not: {', '.join(extra)}. The table has {', '.join(schema.names)}.",
+            f"the frame has columns that the table does not have: {', '.join(extra)}. The table has "
+            f"{', '.join(schema.names)}.",
         )
     columns: list[Column] = []
     for field in schema.fields:
-        found = there.get(plain(field.name))
+        found = given.get(plain(field.name))
         if field.name == batch_column:
             columns.append(_batch_id(named(found.name) if found else None, batch_id).alias(field.name))
         elif found is not None and not field.nullable and found.nullable:
@@ -60,9 +62,9 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
 
 
 def write_rows(table: SparkTable, rows: DataFrame, run_id: str, batch_column: str) -> tuple[DataFile, ...]:
-    """Write the rows and commit nothing.
+    """Write the rows as data files of no snapshot.
 
-    Raises: InputError (BatchIdMismatch, NullInColumn, SchemaMismatch); what computing the frame raises.
+    Raises: InputError (BatchIdMismatch, NullInColumn, SchemaMismatch), and any error of computing the frame.
     """
     try:
         return write_uncommitted(table, rows, run_id)
@@ -75,13 +77,14 @@ def write_rows(table: SparkTable, rows: DataFrame, run_id: str, batch_column: st
         if _OTHER_BATCH in text:
             raise InputError(
                 "BatchIdMismatch",
-                f"the frame has rows with another {batch_column} than the batch_id of this write, or none. Nothing was "
-                "written: leave the column out, or write one batch at a time.",
+                f"the frame has rows whose {batch_column} is null or differs from the batch_id of this write. Nothing was "
+                "committed. Drop the column, or write one batch at a time.",
             ) from e
         if _NULL in text:
             column = text.split(_NULL, 1)[1].split(":", 1)[0]
             raise InputError(
-                "NullInColumn", f"the frame has rows without {column}, which {table.full_name} requires in every row."
+                "NullInColumn",
+                f"the frame has rows with a null in {column}, which {table.full_name} requires in every row.",
             ) from e
         raise
 

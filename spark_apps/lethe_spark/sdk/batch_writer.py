@@ -1,7 +1,7 @@
-"""Writing a batch from a Spark job of one's own: its rows, what it replaces, one commit. I/O.
+"""Write a batch from a user's Spark job: its rows, and tombstones for the batches that it replaces, in one commit. I/O.
 
-Invariant: exactly once. A batch id that the ledger knows is never written again, which is looked up before anything is
-written and inside every attempt to commit.
+Invariant: exactly once. A batch id that the ledger knows is never written again. The ledger is checked before anything is
+written, and again in every attempt to commit.
 """
 
 from collections.abc import Sequence
@@ -27,26 +27,23 @@ from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sdk.batch_rows import rows_of_batch, write_rows
-from lethe_spark.sdk.sdk_writer import OwnJob, find_table, ids_in_files, prepare_table
+from lethe_spark.sdk.sdk_writer import SdkWriter, find_table, ids_in_files, prepare_table
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What became of a write.
-
-    Args:
-        snapshot_id: Of the commit that brought the batch in, also when that was an earlier one; None if it expired.
-        rows: That the batch has.
-        already: The batch had been written before; nothing was written now.
-        rows_deleted: That the replaced batches had, as far as the ledger knows.
-        restatement: The ledger's key of the replacement; None when nothing was replaced.
-    """
+    """The outcome of a write."""
 
     batch_id: str
+    # The snapshot that added the batch, by this call or an earlier one. None: an earlier call added it, and its snapshot expired.
     snapshot_id: int | None
+    # Number of rows of the batch.
     rows: int
+    # True: an earlier call wrote the batch, and this call wrote nothing.
     already: bool
+    # Number of rows of the replaced batches, as far as the ledger knows them.
     rows_deleted: int = 0
+    # The key of the replacement in the ledger. None: the batch replaced nothing.
     restatement: str | None = None
 
 
@@ -60,37 +57,42 @@ def write(
     batch_column: str = "batch_id",
     prepare: bool = False,
 ) -> WriteResult:
-    """Write the rows of a frame as one batch, and take back the batches that it replaces, in one commit.
+    """Write the rows of a frame as one batch, and delete the rows of the batches that it replaces, in one commit.
+
+    Example: `lethe_spark.write(frame, "main.air.flights", batch_id="2026-03-02")`
 
     Args:
-        frame: The batch's rows. Columns are matched by name; a nullable one may be missing. If it has the batch column,
-            every row must hold `batch_id` there.
-        table: `catalog.namespace.table`, which must exist; the catalog is one that both the frame's session and
-            `.pyiceberg.yaml` know.
-        batch_id: A name that was never used and never will be again, 1 to 256 characters. The same id again writes
-            nothing, whatever the frame holds: a job that is repeated after a crash loads its rows once.
-        batch_ids_to_replace: Their rows are deleted in the same snapshot. An id that never came is remembered, and kept out.
-        batch_replacing_reason: Kept in the ledger, for people.
-        batch_column: Only looked at for a table that Lethe has not prepared; a prepared one remembers its own.
-        prepare: Sort the table by the batch column and keep exact bounds of it from now on, also when it has rows
-            already; an empty table is prepared in any case. What lies there stays as it is.
-    Raises: InputError: TableNotFound, BatchTakenBack, BatchAlreadyWritten, BatchIdMismatch, AlreadyReplaced, …;
-        ConflictError, if other writers were faster again and again; TransientError; LedgerError. Nothing is committed then.
+        frame: The rows of the batch. Columns are matched by name; a nullable column may be missing. If the frame has the
+            batch column, it must hold `batch_id` in every row.
+        table: `catalog.namespace.table`. The table must exist. The catalog must be configured in the frame's session and in
+            `.pyiceberg.yaml`.
+        batch_id: The id of the batch, 1 to 256 characters, used for no other batch. A second call with the same id writes
+            nothing, whatever the frame holds, so a job that is repeated after a crash loads its rows once.
+        batch_ids_to_replace: Batches whose rows are deleted in the same snapshot. An id that the table does not know is
+            recorded in the ledger; a batch that arrives later with this id is not promoted.
+        batch_replacing_reason: A text for people, stored in the ledger.
+        batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
+        prepare: Prepare a table that has rows: from now on, new files are sorted by the batch column and have exact bounds of
+            it. Existing files do not change. An empty table is always prepared.
+    Returns: the outcome, also if an earlier call wrote the batch.
+    Raises: InputError (TableNotFound, BatchTakenBack, BatchAlreadyWritten, BatchIdMismatch, AlreadyReplaced, …);
+        ConflictError, if other writers committed first in every attempt; TransientError; LedgerError. In these cases nothing
+        is committed.
     """
-    wanted = _Wanted.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
+    wanted = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
     found, properties = find_table(frame.sparkSession, table)
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
-    job = OwnJob(found.name, batch_column, run, "Write", properties, seen_table_uuid=found.uuid)
+    job = SdkWriter(found.name, batch_column, run, "Write", properties, seen_table_uuid=found.uuid)
     with noted(job, found, [batch_id]):
-        return _written(frame, found, job, wanted)
+        return _write_once(frame, found, job, wanted)
 
 
-def _written(frame: DataFrame, found: SparkTable, job: OwnJob, wanted: "_Wanted") -> WriteResult:
-    """Write, once the run has noted that it does."""
+def _write_once(frame: DataFrame, found: SparkTable, job: SdkWriter, wanted: "_WriteRequest") -> WriteResult:
+    """Write and commit. The caller has recorded the run in the table's notes."""
     run = job.run_id
     base = observe_base(job, found)
-    if (done := _written_before(base.ledger, wanted)) is not None:
+    if (done := _earlier_result(base.ledger, wanted)) is not None:
         return done
     in_files = ids_in_files(base, wanted.replaces)
     rows = rows_of_batch(frame, found.columns, base.batch_column, wanted.batch_id)
@@ -103,7 +105,7 @@ def _written(frame: DataFrame, found: SparkTable, job: OwnJob, wanted: "_Wanted"
         discard(found, files, attempts)
         raise
     if committed.snapshot_id is None:
-        # Somebody else's job wrote the batch meanwhile; or an attempt of ours that was in doubt has landed.
+        # Another job wrote the batch in the meantime, or an earlier attempt of this one, whose answer was lost, was committed.
         discard(found, files, attempts)
         return committed.outcome
     keep_up(job, found, create=False)
@@ -111,13 +113,15 @@ def _written(frame: DataFrame, found: SparkTable, job: OwnJob, wanted: "_Wanted"
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _WriteRequest:
+    """The arguments of a write, validated."""
+
     batch_id: str
     replaces: tuple[str, ...]
     reason: str
 
     @classmethod
-    def of(cls, batch_id: str, replaces: Sequence[str], reason: str) -> "_Wanted":
+    def of(cls, batch_id: str, replaces: Sequence[str], reason: str) -> "_WriteRequest":
         """Raises: InputError (InvalidBatchId, ReplacementIsReplaced)."""
         if isinstance(replaces, str):
             replaces = (replaces,)
@@ -131,13 +135,13 @@ class _Wanted:
         if batch_id in replaces:
             raise InputError(
                 "ReplacementIsReplaced",
-                f"batch {batch_id!r} cannot replace itself. A replacement is a new batch: give it an id of its own.",
+                f"batch {batch_id!r} cannot replace itself. A replacement is a new batch: use a new id.",
             )
         return cls(batch_id, tuple(dict.fromkeys(replaces)), reason)
 
     @property
     def key(self) -> str:
-        """How the ledger remembers the replacement. The reason is no part of it: the same act may be told in other words."""
+        """The key of the replacement in the ledger. The reason is not part of it, so a repeated call may change the reason."""
         spec = {"operation": Operation.REPLAY, "batchIds": sorted(self.replaces), "replacement": self.batch_id}
         return request_key("sdk", self.batch_id, spec)
 
@@ -153,7 +157,7 @@ class _Wanted:
         )
 
 
-def _written_before(ledger: Ledger, wanted: _Wanted) -> WriteResult | None:
+def _earlier_result(ledger: Ledger, wanted: _WriteRequest) -> WriteResult | None:
     """The result of an earlier write of this batch. Raises: InputError (BatchTakenBack, BatchAlreadyWritten)."""
     entry = ledger.batches.get(wanted.batch_id)
     if entry is None or not entry.blocks_promotion:
@@ -161,15 +165,15 @@ def _written_before(ledger: Ledger, wanted: _Wanted) -> WriteResult | None:
     if entry.rows is None and entry.state is not BatchState.PROMOTED:
         raise InputError(
             "BatchTakenBack",
-            f"batch {wanted.batch_id!r} was {entry.state} before it came, so its rows do not go in. Undo that, or give the "
-            "rows another batch id.",
+            f"batch {wanted.batch_id!r} was {entry.state} before it arrived, so its rows are not added. Undo that, or write "
+            "the rows under another batch id.",
         )
     done = ledger.requests.get(wanted.key) if wanted.replaces else None
     if wanted.replaces and done is None:
         raise InputError(
             "BatchAlreadyWritten",
-            f"batch {wanted.batch_id!r} was written before, and did not replace just these {len(wanted.replaces)} batches "
-            "then. Nothing was written: give the new rows a batch id that was never used.",
+            f"batch {wanted.batch_id!r} was written before, and did not replace exactly these {len(wanted.replaces)} batches. "
+            "Nothing was written. Write the new rows under a new batch id.",
         )
     return WriteResult(
         wanted.batch_id,
@@ -182,9 +186,9 @@ def _written_before(ledger: Ledger, wanted: _Wanted) -> WriteResult | None:
 
 
 def _plan(
-    base: Base, wanted: _Wanted, files: tuple[DataFile, ...], in_files: frozenset[str], run: str
+    base: Base, wanted: _WriteRequest, files: tuple[DataFile, ...], in_files: frozenset[str], run: str
 ) -> Intent[WriteResult] | NothingToCommit[WriteResult]:
-    done = _written_before(base.ledger, wanted)
+    done = _earlier_result(base.ledger, wanted)
     if done is not None:
         return NothingToCommit(done)
     now, batch = datetime.now(UTC), wanted.batch_id
@@ -215,18 +219,20 @@ OPTIONS: Final = ("batchId", "batchIdsToReplace", "batchReplacingReason", "batch
 
 
 class BatchWriter:
-    """`write` in the manner of Spark's own writers; made by `writer`."""
+    """`write` with the interface of Spark's writers. Create one with `writer`."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
         self._options: dict[str, Any] = {}
 
     def option(self, key: str, value: Any) -> "BatchWriter":
-        """Set one option; names as in Spark, whatever their case.
+        """Set one option.
 
         Args:
-            key: batchId, batchIdsToReplace (ids separated by commas, or a list of them), batchReplacingReason,
-                batchColumn, prepare.
+            key: batchId, batchIdsToReplace (a list, or a text of ids separated by commas), batchReplacingReason, batchColumn
+                or prepare; not case-sensitive.
+            value: As the argument of `write`.
+        Returns: this writer.
         Raises: InputError (UnknownOption).
         """
         known = {o.lower(): o for o in OPTIONS}.get(key.lower())
@@ -236,14 +242,16 @@ class BatchWriter:
         return self
 
     def options(self, **options: Any) -> "BatchWriter":
+        """Set several options. Returns this writer. Raises: InputError (UnknownOption)."""
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def save(self, table: str) -> WriteResult:
-        """Write, as `lethe_spark.write` does."""
+        """Write the batch; see `lethe_spark.write` for the outcome and the errors. Raises: InputError (InvalidBatchId), without
+        the option batchId."""
         if "batchId" not in self._options:
-            raise InputError("InvalidBatchId", "the option batchId is missing: say which batch the rows are.")
+            raise InputError("InvalidBatchId", "the option batchId is missing. Set it to the id of the batch.")
         replaces = self._options.get("batchIdsToReplace", ())
         if isinstance(replaces, str):
             replaces = [i.strip() for i in replaces.split(",") if i.strip()]
@@ -259,5 +267,8 @@ class BatchWriter:
 
 
 def writer(frame: DataFrame) -> BatchWriter:
-    """`lethe_spark.writer(frame).option("batchId", "2026-03-01").save("main.air.flights")`."""
+    """Create a writer for a frame.
+
+    Example: `lethe_spark.writer(frame).option("batchId", "2026-03-01").save("main.air.flights")`
+    """
     return BatchWriter(frame)

@@ -1,5 +1,6 @@
-"""Reading a table with Spark, without the rows that its ledger says are deleted; or what came and went between two
-snapshots. I/O: reads metadata and ledgers, no rows yet.
+"""Read a table with Spark without its tombstoned rows, or the rows that were added or deleted between two snapshots.
+
+I/O: reads metadata and ledgers. Spark reads the rows later.
 """
 
 from collections.abc import Callable, Collection
@@ -24,17 +25,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.jvm.scan_tasks import Tasks, plan_tasks, stage, without_our_deletes
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.sql_names import quoted_path
+from lethe_spark.jvm.sql_expressions import quoted_path
 from lethe_spark.sql.folder_server import require_served
 from lethe_spark.sql.frames import anti_join, named, outside, semi_join
 
-# Files of nothing but deleted rows are kept closed by conditions on the batch column, as long as few will do: each row is
-# compared with each of them.
+# Conditions on the batch column keep Spark from opening files that hold only deleted rows. Each row is compared with each
+# condition, so there are at most this many.
 RUNS_AT_MOST: Final = 8
-# The others are read along, and filtered, unless they make up this part of the bytes: then the read names the files to
-# open. That costs Spark what it knows of a table: filters added to the frame later choose no files any more.
+# Files of only deleted rows that no condition covers are read and filtered. If they are at least this fraction of the bytes,
+# the read names the files to open instead. Then filters that users add to the frame later can no longer skip files.
 SPLIT_FROM: Final = 0.3
-# Spark's temporary views hold the files of a read by name only: these hold them, until a view of that name is made again.
+# Keeps the frame of each view alive: a temporary view of Spark refers to the files of its read by name only.
 _VIEWS: Final[dict[str, DataFrame]] = {}
 
 
@@ -50,21 +51,26 @@ def read(
     rows: Which | None = None,
     batch_column: str = "batch_id",
 ) -> DataFrame:
-    """The rows of a table at its head, at a snapshot or at a time; or, with `since`, the rows that came or went.
+    """Read the rows of a table without the tombstoned ones, or, with `since`, the rows that were added or deleted.
 
-    What is returned is of one snapshot, and of the ledger of that snapshot: it stays the same when the table goes on.
+    The frame is of one snapshot and its ledger. Later commits to the table do not change it.
+
+    Example: `lethe_spark.read(spark, "main.air.flights", filter="day = DATE '2026-03-02'")`
 
     Args:
-        table: `catalog.namespace.table`; the catalog is one that both this session and `.pyiceberg.yaml` know.
-        as_of: An aware datetime: the head of that moment. Excludes `snapshot_id`.
-        filter: SQL text, a condition on the rows. Given here rather than on the frame, it also chooses the files, and
-            only the tombstones that lie in those are loaded.
-        since: Read the increment after this snapshot (id) or moment (aware datetime). Excludes the two above.
-        until: Where the increment ends, with what that snapshot did; the head by default.
-        rows: Of an increment, `"appended"` (the default) or `"deleted"`.
-        batch_column: Only looked at for a table that Lethe has not prepared; a prepared one remembers its own.
+        spark: The session to read with.
+        table: `catalog.namespace.table`. The catalog must be configured in this session and in `.pyiceberg.yaml`.
+        snapshot_id: The snapshot to read; the head by default.
+        as_of: Read the snapshot that was the head at this time, an aware datetime. Excludes `snapshot_id`.
+        filter: A condition on the rows, as SQL text. Unlike a filter on the frame, it also limits the files to read, and only
+            the tombstones for these files are loaded.
+        since: Read the increment after this snapshot (id) or time (aware datetime). Excludes `snapshot_id` and `as_of`.
+        until: The last snapshot or time of the increment, inclusive; the head by default. Requires `since`.
+        rows: Which rows of the increment: `"appended"` (the default) or `"deleted"`. Requires `since`.
+        batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
+    Returns: a frame with the columns of the table.
     Raises: InputError (UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
-        ErasedBetween, ColumnGone, BatchColumnDropped), LedgerError, if a ledger cannot be read.
+        ErasedBetween, ColumnGone, BatchColumnDropped); LedgerError, if a ledger cannot be read.
     """
     catalog, dot, name = table.partition(".")
     if not dot or "." not in name:
@@ -74,11 +80,13 @@ def read(
     source = _Source(spark, catalog, name, loaded, observe(loaded, batch_column, name=name))
     if since is not None:
         if snapshot_id is not None or as_of is not None:
-            raise InputError("InvalidRead", "since reads an increment; snapshot_id and as_of read a whole table.")
+            raise InputError(
+                "InvalidRead", "since reads an increment, and cannot be combined with snapshot_id or as_of."
+            )
         frame = _increment(source, since, until, rows or "appended")
         return _filtered(frame, filter)
     if until is not None or rows is not None:
-        raise InputError("InvalidRead", "until and rows belong to since: say from where on.")
+        raise InputError("InvalidRead", "until and rows need since, the start of the increment.")
     chosen = resolve_snapshot(source.facts, loaded, snapshot_id, as_of)
     if chosen is None:
         return _filtered(source.empty(), filter)
@@ -86,9 +94,16 @@ def read(
 
 
 def create_view(spark: SparkSession, view: str, table: str, **how: Any) -> None:
-    """Make a temporary view for SQL of what `read` returns; `how` are its options.
+    """Create or replace a temporary view, for SQL, of the rows that `read` returns.
 
-    The view is of the snapshot that was the head when it was made: make it again to see newer rows.
+    The view shows one snapshot, by default the head at the time of this call. Create it again to see newer rows.
+
+    Args:
+        spark: The session of the view.
+        view: The name of the view.
+        table: `catalog.namespace.table`.
+        how: Options of `read`.
+    Raises: as `read`.
     """
     frame = read(spark, table, **how)
     frame.createOrReplaceTempView(view)
@@ -97,7 +112,7 @@ def create_view(spark: SparkSession, view: str, table: str, **how: Any) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """A table as both sides see it."""
+    """A table, as PyIceberg and Spark see it."""
 
     spark: SparkSession
     catalog: str
@@ -109,24 +124,24 @@ class _Source:
         return self.spark.table(self._quoted).limit(0)
 
     def at(self, snapshot_id: int) -> DataFrame:
-        """All rows of a snapshot, deleted or not, in the columns of then."""
+        """All rows of a snapshot, including tombstoned ones, with the columns of the snapshot."""
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self._quoted)
 
-    def has_columns_of_now(self, snapshot_id: int) -> bool:
+    def has_current_columns(self, snapshot_id: int) -> bool:
         return schema_of(self.table, snapshot_id).schema_id == self.table.schema().schema_id
 
-    def has_names_of_now(self, snapshot_id: int) -> bool:
-        """Whether each column of then is there, under the name it had."""
+    def has_current_names(self, snapshot_id: int) -> bool:
+        """Whether each column of the snapshot still exists under the same name."""
         now = self.table.schema()
         return all(now.find_column_name(f.field_id) == f.name for f in schema_of(self.table, snapshot_id).fields)
 
     @property
     def field_id(self) -> int | None:
-        """The batch column's, also of one that was dropped since: older snapshots have it."""
+        """The field id of the batch column, also if the column was dropped: older snapshots have it."""
         return self.facts.remembered_field_id or self.facts.batch_field_id
 
     def column_at(self, snapshot_id: int | None) -> str | None:
-        """The batch column's name: by field id, since it may have had another name then."""
+        """The name of the batch column in a snapshot. Found by field id, because columns can be renamed."""
         schema = schema_of(self.table, snapshot_id)
         return schema.find_column_name(self.field_id) if self.field_id is not None else None
 
@@ -142,18 +157,18 @@ class _Source:
 
 
 def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> DataFrame:
-    current = source.has_columns_of_now(chosen)
+    current = source.has_current_columns(chosen)
     java: SparkTable | None = None
     tasks: Tasks | None = None
     if not past and not current:
-        # The head has the columns of now; by its id, Spark would read it with those of the time it was committed.
+        # The head is read with the current columns. With versionAsOf, Spark would use the columns of its commit.
         java = source.java()
         tasks = plan_tasks(java, chosen)
         frame = stage(java, [(tasks, frozenset(tasks.paths))]) if tasks.paths else source.empty()
     else:
         frame = source.at(chosen)
     column = source.column_at(chosen if past else None)
-    wanted = _filtered(frame, filter, pushed=not past or source.has_names_of_now(chosen))
+    wanted = _filtered(frame, filter, pushed=not past or source.has_current_names(chosen))
     loaded = ledger_store.load(source.table.io, source.facts, chosen)
     if not loaded.ledger.tombstones:
         return wanted
@@ -182,7 +197,7 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
 
 
 def _split(table: SparkTable, tasks: Tasks, plan: ReadPlan, column: str, filter: str | None) -> DataFrame | None:
-    """The plain files and the others, each read in its own way; None when there is no file to read."""
+    """Files without tombstoned rows are read whole, the others filtered. None: there is no file to read."""
     frames: list[DataFrame] = []
     for files, ids in ((plan.plain, frozenset[str]()), (plan.filtered, plan.ids)):
         if files:
@@ -201,7 +216,7 @@ def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | N
     view = SnapshotView.on(source.table, source.field_id)
     found = find_rows(view, source.facts, within, which, view.bounds)
     end = within.until if until is not None else None
-    # Files by what is read of them: all rows, those of some batches, or those of all others.
+    # Files, grouped by the rows to read from them: all rows, those of some batches, or those of all other batches.
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, frozenset[str]]]] = {}
     for f in found:
         split = split_by_bounds(f.files, f.rows.ids)
@@ -237,11 +252,11 @@ def _tasks_of(
     wanted: list[tuple[int, frozenset[str]]],
     as_of: bool,
 ) -> list[tuple[Tasks, Collection[str]]]:
-    """The tasks of these paths, planned at the end of the range where they are still part of the table (no deletes of
-    others can lie in between), else at the snapshot each is asked for at.
+    """The tasks of these paths. A file that is still part of the table is planned at the end of the range, because no other
+    writer's deletes can apply to it in between; any other file is planned at the snapshot it is wanted at.
 
     Args:
-        as_of: Always at that snapshot: deletion vectors came in between.
+        as_of: Plan every file at its snapshot, because deletion vectors were added in the range.
     """
     if as_of:
         planned |= {at: plan(at) for at in {at for at, _ in wanted} - planned.keys()}
@@ -260,7 +275,7 @@ def _tasks_of(
 
 
 def _in_columns_of(source: _Source, frame: DataFrame, snapshot_id: int | None) -> DataFrame:
-    """The rows, read in the columns of now, in those of a snapshot. Raises: InputError (ColumnGone)."""
+    """Rows that were read with the current columns, with the columns of a snapshot. Raises: InputError (ColumnGone)."""
     then = schema_of(source.table, snapshot_id)
     if then.schema_id == source.table.schema().schema_id:
         return frame
@@ -270,18 +285,18 @@ def _in_columns_of(source: _Source, frame: DataFrame, snapshot_id: int | None) -
         if now is None:
             raise InputError(
                 "ColumnGone",
-                f"{source.facts.name}: column {f.name}, which snapshot {snapshot_id} has, was dropped since, and Spark "
-                "cannot read an increment with it. Leave `until` out, or read with lethe.scan.",
+                f"{source.facts.name}: column {f.name} of snapshot {snapshot_id} was dropped later, and Spark cannot read an "
+                "increment with it. Omit `until`, or read with lethe.scan.",
             )
         columns.append(named(now).alias(f.name))
     return frame.select(*columns)
 
 
 def _filtered(frame: DataFrame, filter: str | None, pushed: bool = True) -> DataFrame:
-    """The rows that satisfy SQL text. Raises: InputError (InvalidRead), if it is no condition on them.
+    """The rows that satisfy a condition. Raises: InputError (InvalidRead), if the text is not a condition on the rows.
 
     Args:
-        pushed: Whether Spark may hand it down to Iceberg, which looks for its columns among those of now.
+        pushed: Whether Spark may push the condition down to Iceberg, which resolves names in the current schema.
     """
     if filter is None:
         return frame
@@ -289,7 +304,7 @@ def _filtered(frame: DataFrame, filter: str | None, pushed: bool = True) -> Data
         return frame.filter(filter) if pushed else frame.filter(F.coalesce(F.expr(filter), F.lit(False)))
     except (AnalysisException, ParseException) as e:
         first = str(e).strip().splitlines()[0][:300]
-        raise InputError("InvalidRead", f"filter={filter!r} is no condition on the table's rows: {first}") from e
+        raise InputError("InvalidRead", f"filter={filter!r} is not a condition on the table's rows: {first}") from e
 
 
 def _union(frames: list[DataFrame]) -> DataFrame | None:

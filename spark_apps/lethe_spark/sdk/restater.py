@@ -1,4 +1,4 @@
-"""Taking batches back, and taking that back, from a Spark job of one's own. I/O; decided in `lethe.plan`."""
+"""Revert batches, and undo reverts, from a user's Spark job. I/O; `lethe.restatement` decides."""
 
 import uuid
 from collections.abc import Sequence
@@ -18,26 +18,24 @@ from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_
 from lethe_spark.commit.table_state import Base
 from lethe_spark.commit.tracking import keep_up
 from lethe_spark.jvm.commit import LedgerOnly
-from lethe_spark.sdk.sdk_writer import OwnJob, find_table, ids_in_files, prepare_table
+from lethe_spark.sdk.sdk_writer import SdkWriter, find_table, ids_in_files, prepare_table
 
 
 @dataclass(frozen=True)
 class RestatementResult:
-    """What became of a revert or an undo.
+    """The outcome of a revert or an undo."""
 
-    Args:
-        restatement: Its key in the ledger: what `undo` wants to hear.
-        snapshot_id: Of the commit that did it, also when that was an earlier one.
-        already: It had been done before; nothing was changed now.
-        rows_deleted, rows_restored: As far as the ledger knows the rows of its batches.
-        unknown_batch_ids: The first 20 that neither the ledger nor any data file knows. They are kept out from now on.
-    """
-
+    # The key in the ledger, which `undo` takes.
     restatement: str
+    # The snapshot of the commit, by this call or an earlier one. None: an earlier call, whose snapshot the ledger does not name.
     snapshot_id: int | None
+    # True: an earlier call did it, and this call changed nothing.
     already: bool
+    # Number of rows of the reverted batches, as far as the ledger knows them.
     rows_deleted: int = 0
+    # Number of rows that are visible again, as far as the ledger knows them.
     rows_restored: int = 0
+    # The first 20 ids that neither the ledger nor any data file knows. Batches with these ids are not promoted.
     unknown_batch_ids: tuple[str, ...] = ()
 
 
@@ -51,19 +49,26 @@ def revert(
     evict_by_seconds: int | None = None,
     batch_column: str = "batch_id",
 ) -> RestatementResult:
-    """Delete the rows of batches, in one commit that writes no data.
+    """Delete the rows of whole batches, in one commit that writes no data files.
+
+    Example: `lethe_spark.revert(spark, "main.air.flights", ["2026-03-03"], reason="loaded too early")`
 
     Args:
+        spark: A session with the table's catalog.
         table: `catalog.namespace.table`.
-        reason: Kept in the ledger, for people.
-        name: A name for this act: with the same name and the same ids again, nothing is done again, also after an undo.
-            Without one each call is an act of its own.
-        evict_by_seconds: The bytes must be gone by then; a vacuum keeps to it.
-    Raises: InputError (TableNotFound, …), ConflictError, TransientError, LedgerError.
+        batch_ids: The batches. An id that the table does not know is recorded; a batch that arrives later with this id is not
+            promoted.
+        reason: A text for people, stored in the ledger.
+        name: A name for this revert. A second call with the same name and ids changes nothing, also after an undo. Without a
+            name, each call is a new revert.
+        evict_by_seconds: The time from now by which a vacuum must have removed the bytes. None: no limit.
+        batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
+    Raises: InputError (TableNotFound, NoBatchIds, …), ConflictError, TransientError, LedgerError. In these cases nothing is
+        committed.
     """
     ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
     if not ids:
-        raise InputError("NoBatchIds", "name at least one batch to revert.")
+        raise InputError("NoBatchIds", "batch_ids is empty. Name at least one batch to revert.")
     called = name or f"revert-{uuid.uuid4().hex[:12]}"
     request = RestatementRequest(
         key=request_key("sdk", called, {"operation": Operation.REVERT, "batchIds": sorted(ids)}),
@@ -81,13 +86,18 @@ def revert(
 def undo(
     spark: SparkSession, table: str, restatement: str, *, reason: str = "", batch_column: str = "batch_id"
 ) -> RestatementResult:
-    """Show the rows of a revert again, as long as no vacuum has purged any of them.
+    """Make the rows of a revert visible again, unless a vacuum has purged some of them.
+
+    Example: `lethe_spark.undo(spark, "main.air.flights", reverted.restatement)`
 
     Args:
-        restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches --json` shows it.
-    Raises: InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince:
-        nothing was undone;
-        ConflictError, TransientError, LedgerError.
+        spark: A session with the table's catalog.
+        table: `catalog.namespace.table`.
+        restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches --json` prints it.
+        reason: A text for people, stored in the ledger.
+        batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
+    Raises: InputError (UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince),
+        ConflictError, TransientError, LedgerError. In these cases nothing is committed.
     """
     called = f"undo-{uuid.uuid5(uuid.NAMESPACE_URL, restatement).hex[:12]}"
     request = RestatementRequest(
@@ -107,7 +117,7 @@ def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch
     found, properties = find_table(spark, table)
     prepare_table(found, properties, batch_column, wanted=False)
     run = run_id(found.uuid, request.operation, [request.key])
-    job = OwnJob(found.name, batch_column, run, request.operation, properties, seen_table_uuid=found.uuid)
+    job = SdkWriter(found.name, batch_column, run, request.operation, properties, seen_table_uuid=found.uuid)
 
     def plan(base: Base) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
         done = request.key in base.ledger.requests

@@ -1,4 +1,4 @@
-"""A user's own Spark job as a committer: no operator, no Dataset; the table is found, and prepared on its first use. I/O."""
+"""A user's Spark job as a writer, without operator and Dataset: find the table, and prepare it on first use. I/O."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -23,24 +23,24 @@ from lethe_spark.sql.folder_server import require_served
 log = logging.getLogger(__name__)
 
 
-class Logged:
-    """Reports to the log: whoever wrote the job watches it himself."""
+class LogReporter:
+    """Reports progress to the log only. The user watches the job."""
 
     def phase(self, phase: Phase, message: str = "") -> None:
         log.debug("%s %s", phase, message)
 
 
 @dataclass(frozen=True)
-class OwnJob:
-    """A `Committer`. It may write tables that a Dataset claims as well: the compare-and-set of each commit keeps them
-    out of each other's way."""
+class SdkWriter:
+    """A `Committer`. It may write a table that a Dataset claims: each commit is a compare-and-set, so neither loses the
+    other's changes."""
 
     table_name: str
     batch_column: str
     run_id: str
     run_kind: str
     catalog_properties: Mapping[str, str]
-    reporter: Logged = field(default_factory=Logged)
+    reporter: LogReporter = field(default_factory=LogReporter)
     claim: str | None = None
     accepts: AcceptedHead | None = None
     seen_table_uuid: str | None = None
@@ -55,7 +55,7 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
     """The table and PyIceberg's properties of its catalog.
 
     Args:
-        table: `catalog.namespace.table`; the catalog is one that both this session and `.pyiceberg.yaml` know.
+        table: `catalog.namespace.table`. The catalog must be configured in this session and in `.pyiceberg.yaml`.
     Raises: InputError (InvalidName, UnknownCatalog, CatalogNotServed, TableNotFound, TableHoldsBatches), TableError,
         TransientError.
     """
@@ -68,7 +68,7 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
         raise InputError(
             "UnknownCatalog",
             f"this Spark session has no catalog {catalog}. Make the session with lethe_spark.apps.session.make_session"
-            f"({catalog!r}), or set spark.sql.catalog.{catalog} and what belongs to it.",
+            f"({catalog!r}), or set spark.sql.catalog.{catalog} and its properties.",
         )
     found = SparkTable.load(spark, catalog, name)
     if found is None:
@@ -78,8 +78,8 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
 
 
 def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
-    """See to it that the table says where its ledgers begin and which column names the batches; and, when it is empty or
-    this is `wanted`, that it is sorted by that column with exact bounds. Safe to repeat, and beside other writers.
+    """Set the properties that say where the table's ledgers begin and which column holds the batch ids. If the table is empty
+    or preparing is `wanted`, also set the sort order and exact bounds. Safe to repeat, and to run beside other writers.
 
     Raises: InputError (BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld), TransientError.
     """
@@ -98,11 +98,11 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
         raise InputError(
             "BatchColumnMissing",
             f"{table.full_name} has no column {batch_column}; its columns are {', '.join(facts.columns)}. Add a string "
-            "column of that name, or name another with batch_column.",
+            "column of that name, or pass the name of another with batch_column.",
         )
     missing: dict[str, str] = {}
     if facts.ledger_since is None and not any(s.ledger for s in facts.snapshots.values()):
-        # What is there now was written before any ledger: it is read as it is, though its ancestors expired long ago.
+        # The current rows are older than any ledger. They stay readable, also if the ancestors of the head have expired.
         missing[names.LEDGER_SINCE] = str(facts.last_sequence_number)
     if names.BATCH_COLUMN not in facts.properties:
         missing[names.BATCH_COLUMN] = str(facts.batch_field_id)
@@ -113,8 +113,8 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
         table.set_properties(missing)
     if not facts.prepared and not wanted and not _is_empty(facts):
         log.warning(
-            "%s is not sorted by %s or keeps truncated metrics of it: reads and vacuums look into more files than they "
-            "need. Write once with prepare=True; `lethe doctor %s` says more.",
+            "%s is not sorted by %s or has truncated metrics of it: reads and vacuums open more files than necessary. Write "
+            "once with prepare=True. `lethe doctor %s` shows the details.",
             table.full_name,
             column,
             table.full_name,
@@ -122,17 +122,17 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
 
 
 def _is_empty(facts: TableFacts) -> bool:
-    """Whether the head holds no rows; what does not say counts as full."""
+    """Whether the head holds no rows. A head that does not record its number of rows counts as not empty."""
     if facts.head_id is None:
         return True
     return facts.snapshots[facts.head_id].summary.get("total-records") == "0"
 
 
 def ids_in_files(base: Base, batch_ids: Collection[str]) -> frozenset[str]:
-    """Those of the ids, unknown to the ledger, that some data file might hold by its bounds. Reads manifests, no rows."""
+    """The ids that the ledger does not know and that, by the bounds, some data file may hold. Reads manifests, no rows."""
     known = get_many(base.ledger.batches, batch_ids)
-    strangers = [i for i in batch_ids if i not in known]
-    if not strangers:
+    unknown = [i for i in batch_ids if i not in known]
+    if not unknown:
         return frozenset()
-    index = IdIndex(strangers)
+    index = IdIndex(unknown)
     return frozenset(i for f in base.files() for i in index.within(f))

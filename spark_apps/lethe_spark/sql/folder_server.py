@@ -1,8 +1,8 @@
-"""Tables of a catalog of type hadoop for this process's Spark: a REST catalog on loopback, backed by the folder itself.
+"""Serve the tables of a catalog of type hadoop to this process's Spark, as a REST catalog on the loopback address. I/O.
 
-I/O. Spark's own Hadoop catalog commits by a rename, and trusts `version-hint.text`; Iceberg lets nobody put another way of
-committing under it but a Java class. Its REST client, though, asks whoever answers: here the answers come from
-`lethe.hadoop.metadata_folder`, and Iceberg's own code, in the session's JVM, makes the metadata.
+Iceberg's own Hadoop catalog commits by a rename and relies on `version-hint.text`, and only a Java class could change that.
+So Spark uses Iceberg's REST client. This server commits through `lethe.hadoop.metadata_folder`, and Iceberg's code in the
+session's JVM makes the metadata.
 """
 
 import hmac
@@ -40,23 +40,23 @@ _ELSEWHERE: Final = "write.metadata.path"
 
 
 class Metadata(Protocol):
-    """Who makes metadata of requests; see `JvmMetadata`."""
+    """Makes the metadata that a request asks for; see `JvmMetadata`."""
 
     def created(self, location: str, request: str) -> str: ...
 
     def updated(self, location: str, metadata: str, request: str) -> str | None: ...
 
 
-class NotThere(Exception):
-    """Something that was asked for; `kind` is Iceberg's name of the exception."""
+class NoSuchResource(Exception):
+    """The requested resource does not exist. `kind` is Iceberg's name of the exception."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-class Tables:
-    """What the catalog does with the tables of one folder."""
+class FolderTables:
+    """The catalog's operations on the tables of one folder."""
 
     def __init__(self, catalog: FolderCatalog, metadata: Metadata) -> None:
         self._catalog = catalog
@@ -65,32 +65,33 @@ class Tables:
     def load(self, parts: tuple[str, ...]) -> Version:
         found = self._catalog.metadata_folder(parts).current()
         if found is None:
-            raise NotThere("NoSuchTableException", f"there is no table in {self._catalog.location(parts)}")
+            raise NoSuchResource("NoSuchTableException", f"there is no table in {self._catalog.location(parts)}")
         return found
 
     def create(self, namespace: tuple[str, ...], request: str) -> Version:
-        """Raises: ConflictError, if there is such a table; InputError (NotSupported, InvalidTableDefinition)."""
+        """Raises: ConflictError, if the table exists; InputError (NotSupported, InvalidTableDefinition)."""
         wanted = json.loads(request)
         parts = (*namespace, str(wanted["name"]))
         folder = self._catalog.metadata_folder(parts)
         if wanted.get("stage-create"):
             raise InputError(
                 "NotSupported",
-                f"{'.'.join(parts)}: in a catalog of type hadoop a table is created empty: CREATE TABLE without AS SELECT.",
+                f"{'.'.join(parts)}: a catalog of type hadoop creates empty tables only. Use CREATE TABLE without AS SELECT.",
             )
         if wanted.get("location") and not _same_place(str(wanted["location"]), folder.location):
             raise InputError(
-                "NotSupported", f"{'.'.join(parts)}: its place is {folder.location}, by its name; leave LOCATION out."
+                "NotSupported",
+                f"{'.'.join(parts)}: the name determines the location, {folder.location}. Omit LOCATION.",
             )
         if folder.current() is not None:
-            raise ConflictError("TableExists", f"there is a table in {folder.location}")
+            raise ConflictError("TableExists", f"a table exists in {folder.location}")
         text = self._metadata.created(folder.location, request)
         self._check(folder.location, json.loads(text))
         return folder.commit(None, text)
 
     def change(self, parts: tuple[str, ...], request: str) -> Version:
-        """Raises: ConflictError, if what the request requires does not hold, or others were faster again and again;
-        UnknownCommitState, InputError (NotSupported, InvalidChange)."""
+        """Raises: ConflictError, if a requirement of the request does not hold, or other writers committed first in every
+        attempt; UnknownCommitState, InputError (NotSupported, InvalidChange)."""
         folder = self._catalog.metadata_folder(parts)
         for _ in range(ATTEMPTS):
             base = self.load(parts)
@@ -101,23 +102,23 @@ class Tables:
             try:
                 return folder.commit(base, text)
             except ConflictError as e:
-                # The request may hold on the new version as well: what it requires is looked at again.
+                # The request may be valid for the new version too: the next attempt checks its requirements again.
                 log.info("%s: a commit lost its race: %s", folder.location, e.reason)
-        raise ConflictError("CommitFailed", f"{folder.location}: other writers were faster in {ATTEMPTS} attempts")
+        raise ConflictError("CommitFailed", f"{folder.location}: other writers committed first in {ATTEMPTS} attempts")
 
     def _check(self, location: str, made: Mapping[str, Any]) -> None:
         if not _same_place(str(made["location"]), location) or _ELSEWHERE in (made.get("properties") or {}):
             raise InputError(
                 "NotSupported",
-                f"{location}: a table of a catalog of type hadoop is found by its folder, so neither it nor its metadata "
-                f"({_ELSEWHERE}) can be moved elsewhere.",
+                f"{location}: a catalog of type hadoop finds a table by its folder. Neither the table nor its metadata "
+                f"({_ELSEWHERE}) can be moved.",
             )
 
 
 class FolderServer:
-    """Answers on loopback, to whoever has the token, for as long as the process lives."""
+    """An HTTP server on the loopback address, for the lifetime of the process. Each request must contain the token."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: FolderTables) -> None:
         self.tables = tables
         self.token = secrets.token_urlsafe(24)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
@@ -133,14 +134,14 @@ class FolderServer:
         self._server.server_close()
 
     def answer(self, method: str, path: str, body: str) -> str:
-        """The JSON text of an answer. Raises: NotThere, LetheError; whatever the storage raises."""
+        """The JSON text of the response. Raises: NoSuchResource, LetheError, and the errors of the storage."""
         steps = [unquote_plus(step) for step in urlsplit(path).path.strip("/").split("/")]
         match method, steps[1:]:
             case "GET", ["config"]:
                 return json.dumps({"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
             case "POST", ["namespaces"]:
                 return json.dumps({"namespace": json.loads(body)["namespace"], "properties": {}})
-            case "GET", ["namespaces", namespace]:  # a namespace is a folder, there with its first table
+            case "GET", ["namespaces", namespace]:  # a namespace is a folder, which the first table creates
                 return json.dumps({"namespace": _levels(namespace), "properties": {}})
             case "POST", ["namespaces", namespace, "tables"]:
                 return _loaded(self.tables.create(_levels(namespace), body))
@@ -148,7 +149,7 @@ class FolderServer:
                 return _loaded(self.tables.load((*_levels(namespace), name)))
             case "POST", ["namespaces", namespace, "tables", name]:
                 return _loaded(self.tables.change((*_levels(namespace), name), body))
-        raise NotThere("NotFoundException", f"a catalog of type hadoop does not do this: {method} {path}")
+        raise NoSuchResource("NotFoundException", f"a catalog of type hadoop does not support {method} {path}")
 
 
 def _levels(namespace: str) -> tuple[str, ...]:
@@ -164,9 +165,9 @@ def _loaded(found: Version) -> str:
 
 
 def _status(error: Exception) -> tuple[int, str]:
-    """The HTTP status, and Iceberg's name, of what went wrong. 500 is what its client takes for "nobody knows"."""
+    """The HTTP status of an error, and Iceberg's name of it. Iceberg's client takes 500 as an unknown commit state."""
     match error:
-        case NotThere():
+        case NoSuchResource():
             return 404, error.kind
         case ConflictError(reason="TableExists"):
             return 409, "AlreadyExistsException"
@@ -181,7 +182,7 @@ def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-        wbufsize = -1  # an answer is one packet, not head and body one after the other
+        wbufsize = -1  # sends head and body as one packet
 
         def do_GET(self) -> None:
             self._answer()
@@ -192,12 +193,18 @@ def _handler_of(server: FolderServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             if not hmac.compare_digest(self.headers.get(TOKEN, "").encode(), server.token.encode()):
-                return self._send(401, _error(401, "NotAuthorizedException", "this catalog serves one process only"))
+                return self._send(
+                    401, _error(401, "NotAuthorizedException", "this catalog serves the process that started it only")
+                )
             try:
                 return self._send(200, server.answer(self.command, self.path, body.decode()))
             except Exception as e:
                 status, kind = _status(e)
-                text = str(e) if isinstance(e, (LetheError, NotThere)) else f"{type(e).__name__}, see the driver's log"
+                text = (
+                    str(e)
+                    if isinstance(e, (LetheError, NoSuchResource))
+                    else f"{type(e).__name__}, see the driver's log"
+                )
                 if status == 500:
                     log.warning("%s %s: %s", self.command, self.path, text, exc_info=e)
                 return self._send(status, _error(status, kind, text))
@@ -224,10 +231,10 @@ _SERVERS: Final[dict[str, FolderServer]] = {}
 
 
 def serve(session: SparkSession, name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Serve a catalog of type hadoop to this process; the Spark settings of it.
+    """Serve a catalog of type hadoop to this process. Returns the Spark settings of the catalog.
 
-    Raises: InputError (CatalogNotServed), if the session already has a catalog of that name that is not this one;
-        InputError (UnsupportedCatalog, UnsupportedIceberg).
+    Raises: InputError: CatalogNotServed, if the session has another catalog of that name; UnsupportedCatalog,
+        UnsupportedIceberg.
     """
     known = session.conf.get(f"spark.sql.catalog.{name}", None)
     if known is not None and not serves(session, name):
@@ -235,23 +242,25 @@ def serve(session: SparkSession, name: str, properties: Mapping[str, str]) -> di
     catalog = catalogs.load(name)
     assert isinstance(catalog, FolderCatalog)
     escape_requests(session)
-    tables = Tables(catalog, JvmMetadata(session))
+    tables = FolderTables(catalog, JvmMetadata(session))
     if name not in _SERVERS:
         _SERVERS[name] = FolderServer(tables)
     server = _SERVERS[name]
-    server.tables = tables  # of this session: an earlier one may have been stopped
+    server.tables = tables  # of this session: an earlier session may have been stopped
     as_rest = {**properties, "type": "rest", "uri": server.uri, f"spark.header.{TOKEN}": server.token}
     return catalogs.spark_properties(name, as_rest)
 
 
 def serves(session: SparkSession, name: str) -> bool:
-    """Whether the session's catalog of that name is the one served here."""
+    """Whether this process serves the session's catalog of that name."""
     return name in _SERVERS and session.conf.get(f"spark.sql.catalog.{name}.uri", None) == _SERVERS[name].uri
 
 
 def require_served(session: SparkSession, catalog: str, table: str, properties: Mapping[str, str]) -> None:
-    """Of a catalog of type hadoop, see to it that Spark's is the one served here, and that the table, if there is one, can
-    be read: through Spark, the reason why not would be lost. Of a REST catalog, that it shows the history of tables.
+    """Check that the session can use a catalog safely.
+
+    Type hadoop: this process must serve Spark's catalog, and the table must be readable if it exists. Spark would hide the
+    reason why it is not. Type rest: the catalog must show the history of its tables.
 
     Raises: InputError (CatalogNotServed, UnsupportedCatalog, InvalidName, UnsupportedStorage), TableError (MetadataUnreadable,
         MetadataAmbiguous), TransientError.
@@ -269,14 +278,14 @@ def require_served(session: SparkSession, catalog: str, table: str, properties: 
     except Exception as e:
         raise TransientError(
             "CatalogOrStorageAway",
-            f"{type(e).__name__} while looking for {table} in the catalog {catalog}. Nothing was changed; try again later.",
+            f"{type(e).__name__} while looking for {table} in the catalog {catalog}. Nothing was changed. Try again later.",
         ) from e
 
 
 def _not_served(name: str) -> InputError:
     return InputError(
         "CatalogNotServed",
-        f"this session's catalog {name} is Spark's own of type hadoop, or none: it commits by a rename, which may replace "
-        f"another writer's commit. Leave spark.sql.catalog.{name} out of Spark's settings, and make the session with "
+        f"the session has no catalog {name}, or Spark's own catalog of type hadoop, which commits by a rename that may replace "
+        f"another writer's commit. Remove spark.sql.catalog.{name} from Spark's settings, and make the session with "
         f"lethe_spark.make_session({name!r}) before the catalog is first used.",
     )

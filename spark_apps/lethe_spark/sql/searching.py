@@ -1,6 +1,6 @@
-"""Looking for rows with some values in many data files, in Spark's Python workers. I/O through executors.
+"""Search many data files for rows with certain values, in Spark's Python workers. I/O through executors.
 
-No value is part of a query: Spark hands them to its workers as it hands them code. No error tells one.
+No value is part of a query: Spark broadcasts the values. No error contains a value.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,81 +18,91 @@ from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
 
 _GROUPS_PER_CORE: Final = 4
-# Of a path, what was found, or why nobody can say; None: it is not there.
-Told: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
+# A path, and the positions that were found, or why the file cannot be searched. None: the file does not exist.
+FileResult: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is looked for, by keys, PyIceberg's properties to open files with, and the table's name mapping."""
+    """A search for values."""
 
+    # The values, by the key of the search.
     wanted: Mapping[str, AnyWanted] = field(repr=False)
+    # PyIceberg's properties to open files with.
     io_properties: Mapping[str, str] = field(repr=False)
+    # The table's name mapping. None: it has none.
     names: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
 class Searched:
-    """`found`: positions by path, then by the key of the search; `missing`: paths of files that the storage does not have;
-    `unsure`: why nothing can be said of the other files."""
+    """The result of a search."""
 
+    # Positions of rows by path, then by the key of the search.
     found: Mapping[str, Mapping[str, FrozenBitMap64]]
+    # Files that cannot be searched, and why.
     unsure: Mapping[str, str]
+    # Files that do not exist.
     missing: frozenset[str] = frozenset()
 
 
 def search(context: SparkContext, asked: Search, files: Sequence[CandidateFile]) -> Searched:
-    """The positions of the rows that are looked for, in each of the data files. Raises: what Spark raises."""
+    """Find the positions of the wanted rows in each of the data files. Raises: Spark's errors."""
     wanted = context.broadcast(dict(asked.wanted))
     try:
-        return _asked(context, files, _Look(wanted, dict(asked.io_properties), asked.names).into)
+        return _run(context, files, _ValueWorker(wanted, dict(asked.io_properties), asked.names).search)
     finally:
         wanted.destroy()  # from the disks of the executors too
 
 
 @dataclass(frozen=True)
 class BatchSearch:
-    """Batches that are looked for by the batch column of this field id; the others as `Search`. `bounds` of that column, lower
-    and upper, by the paths of files of which they are known: only batches within are looked for. `absent`: by the paths of
-    files, the batch of their rows if they lack that column."""
+    """A search for the rows of batches."""
 
+    # The field id of the batch column.
     field_id: int
+    # The ids of the batches.
     ids: frozenset[str]
+    # PyIceberg's properties to open files with.
     io_properties: Mapping[str, str] = field(repr=False)
+    # The table's name mapping. None: it has none.
     names: Mapping[str, int] | None = None
+    # Known lower and upper bounds of the batch column by path. Only batches within them are searched for.
     bounds: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    # For files without the batch column: the batch of their rows, by path.
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
 def search_batches(
     context: SparkContext, asked: BatchSearch, files: Sequence[CandidateFile], strict: bool = False
 ) -> Searched:
-    """The positions of each batch's rows in each of the data files, by batch id.
+    """Find the positions of each batch's rows in each of the data files, by batch id.
 
     Args:
-        strict: A file that is not there is told of instead of failing the search; of one without the batch column nothing is
-            said.
-    Raises: what Spark raises.
+        strict: Report a missing file in `missing` instead of failing, and a file without the batch column in `unsure`.
+    Raises: Spark's errors.
     """
     ids = context.broadcast(sorted(asked.ids))
-    look = _LookForBatches(ids, replace(asked, ids=frozenset()), strict)
+    worker = _BatchWorker(ids, replace(asked, ids=frozenset()), strict)
     try:
-        return _asked(context, files, look.into)
+        return _run(context, files, worker.search)
     finally:
         ids.destroy()
 
 
-def _asked(
-    context: SparkContext, files: Sequence[CandidateFile], look: Callable[[Iterable[CandidateFile]], Iterator[Told]]
+def _run(
+    context: SparkContext,
+    files: Sequence[CandidateFile],
+    search_files: Callable[[Iterable[CandidateFile]], Iterator[FileResult]],
 ) -> Searched:
-    """What the workers tell of the files, which are handed to them largest first."""
+    """Search the files in the workers, the largest first."""
     groups = max(1, min(len(files), context.defaultParallelism * _GROUPS_PER_CORE))
     largest_first = sorted(files, key=lambda c: -c.size)
     shares = [largest_first[n::groups] for n in range(groups)]
     found: dict[str, dict[str, FrozenBitMap64]] = {}
     unsure: dict[str, str] = {}
     missing: set[str] = set()
-    for path, answer in context.parallelize(shares, groups).flatMap(look).collect():
+    for path, answer in context.parallelize(shares, groups).flatMap(search_files).collect():
         if answer is None:
             missing.add(path)
         elif isinstance(answer, str):
@@ -103,19 +113,19 @@ def _asked(
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ValueWorker:
     """Runs in a worker."""
 
     wanted: "Broadcast[dict[str, AnyWanted]]"
     io_properties: dict[str, str]
     names: Mapping[str, int] | None
 
-    def into(self, files: Iterable[CandidateFile]) -> Iterator[Told]:
+    def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
         def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
             wanted = {key: self.wanted.value[key] for key in c.keys}
             return self._find(c, wanted)
 
-        return (_told(c, one) for c in files)
+        return (_result_of(c, one) for c in files)
 
     def _find(self, c: CandidateFile, wanted: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
         values = {key: w for key, w in wanted.items() if isinstance(w, Wanted)}
@@ -128,20 +138,20 @@ class _Look:
 
 
 @dataclass(frozen=True)
-class _LookForBatches:
+class _BatchWorker:
     """Runs in a worker."""
 
     ids: "Broadcast[list[str]]"
     asked: BatchSearch  # but for the ids
     strict: bool
 
-    def into(self, files: Iterable[CandidateFile]) -> Iterator[Told]:
+    def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
         def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
             asked = self.asked
             searched = SearchedFile(load_file_io(dict(asked.io_properties), c.path), c.path, c.format_name, asked.names)
             return find_batches(searched, asked.field_id, self._within(c), asked.absent.get(c.path), self.strict)
 
-        return (_told(c, one, self.strict) for c in files)
+        return (_result_of(c, one, self.strict) for c in files)
 
     def _within(self, file: CandidateFile) -> list[str]:
         """The ids that the file might hold."""
@@ -151,11 +161,11 @@ class _LookForBatches:
         return ids[start:] if upper is None else ids[start : bisect_right(ids, upper)]
 
 
-def _told(
-    file: CandidateFile, look: Callable[[CandidateFile], Mapping[str, FrozenBitMap64]], strict: bool = False
-) -> Told:
+def _result_of(
+    file: CandidateFile, search_file: Callable[[CandidateFile], Mapping[str, FrozenBitMap64]], strict: bool = False
+) -> FileResult:
     try:
-        found = look(file)
+        found = search_file(file)
     except FileNotFoundError:
         if not strict:
             raise RuntimeError(f"{file.path} could not be searched (FileNotFoundError)") from None

@@ -1,4 +1,4 @@
-"""Tables in a folder and nothing else: Spark writes, reverts and reads them by listing, whatever `version-hint.text` says,
+"""FolderTables in a folder and nothing else: Spark writes, reverts and reads them by listing, whatever `version-hint.text` says,
 and writers that race create each version once.
 """
 
@@ -23,7 +23,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql import folder_server
-from lethe_spark.sql.folder_server import Tables
+from lethe_spark.sql.folder_server import FolderTables
 from pyspark.sql import SparkSession
 
 from tests.spark.support.appender import append, appenders
@@ -189,7 +189,7 @@ def losing(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> 
     """The storage of `table`, as the catalog sees it."""
     assert table.startswith(f"{CATALOG}.")
     catalog = LosingCatalog(CATALOG, **catalogs.properties(CATALOG))
-    monkeypatch.setattr(folder_server._SERVERS[CATALOG], "tables", Tables(catalog, JvmMetadata(spark)))
+    monkeypatch.setattr(folder_server._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(spark)))
     return Losing
 
 
@@ -267,6 +267,6 @@ def test_a_session_whose_catalog_is_sparks_own_of_that_type_is_refused(
         lambda: write(spark, "own.air.flights", "A", 1),
         lambda: make_session("own"),
     ):
-        with pytest.raises(InputError, match="it commits by a rename") as refused:
+        with pytest.raises(InputError, match="which commits by a rename") as refused:
             act()
         assert refused.value.reason == "CatalogNotServed"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lethe.base.errors import ConflictError, InputError
 from lethe.hadoop.catalog import FolderCatalog
-from lethe_spark.sql.folder_server import TOKEN, FolderServer, Tables
+from lethe_spark.sql.folder_server import TOKEN, FolderServer, FolderTables
 from pyiceberg.catalog.rest import CreateTableRequest, RestCatalog
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -65,14 +65,14 @@ def catalog(tmp_path: Path) -> FolderCatalog:
 @pytest.fixture(scope="module")
 def running() -> Iterator[FolderServer]:
     nothing_yet = FolderCatalog("lake", warehouse="file:///nowhere")
-    made = FolderServer(Tables(nothing_yet, OfPyIceberg()))
+    made = FolderServer(FolderTables(nothing_yet, OfPyIceberg()))
     yield made
     made.close()
 
 
 @pytest.fixture
 def server(running: FolderServer, catalog: FolderCatalog) -> FolderServer:
-    running.tables = Tables(catalog, OfPyIceberg())
+    running.tables = FolderTables(catalog, OfPyIceberg())
     return running
 
 
@@ -155,7 +155,7 @@ def test_a_change_that_changes_nothing_makes_no_version(server: FolderServer, ca
 
 def test_racing_appends_through_servers_of_their_own_are_all_there_once(catalog: FolderCatalog, tmp_path: Path) -> None:
     """Two processes have a server each: nothing but the folder stands between them. The hint is wrong all the time."""
-    servers = [FolderServer(Tables(catalog, OfPyIceberg())) for _ in range(2)]
+    servers = [FolderServer(FolderTables(catalog, OfPyIceberg())) for _ in range(2)]
     properties = {
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "3",
@@ -210,7 +210,7 @@ def test_a_table_found_by_its_folder_cannot_lie_elsewhere(server: FolderServer, 
         client(server).create_table(NAME, SCHEMA, **change)  # type: ignore[arg-type]
 
     made = client(server).create_table(NAME, SCHEMA)
-    with pytest.raises(BadRequestError, match="can be moved elsewhere"), made.transaction() as moving:
+    with pytest.raises(BadRequestError, match="can be moved"), made.transaction() as moving:
         moving.set_properties(**{"write.metadata.path": "file:///elsewhere"})
 
 
