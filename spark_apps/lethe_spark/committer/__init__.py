@@ -1,4 +1,4 @@
-"""The committer: a small process, one for each watched namespace, that carries out runs which change metadata alone.
+"""The committer: one small process per watched namespace, which carries out runs that change only metadata.
 
-It needs no Spark, and so no half a minute of starting it: see docs/committer.md.
+It uses no Spark, so a run does not wait for Spark to start: see docs/committer.md.
 """

@@ -7,19 +7,19 @@ from lethe.contract.run import RunKind, RunSpec
 
 
 class NeedsSpark(TransientError):
-    """The run is not refused: it has to be carried out by a Job."""
+    """The run is not refused; it needs a Job."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("NeedsSpark", f"{why}. Nothing was changed; the run is carried out by a Job.")
+        super().__init__("NeedsSpark", f"{why}. Nothing was changed. A Job carries out the run.")
 
 
 def require_fit(spec: RunSpec) -> None:
-    """Raises: NeedsSpark, for a run that writes data, or that this version does not know."""
+    """Raises: NeedsSpark, for a run that reads or writes data files."""
     match spec.kind:
         case RunKind.RESTATEMENT:
             assert spec.restatement is not None
             if spec.restatement.dry_run:
-                raise NeedsSpark("a dry run looks at data files")
+                raise NeedsSpark("a dry run reads data files")
             for request in spec.restatement.requests:
                 if request.replacement is not None or not request.operation.is_metadata_only:
                     raise NeedsSpark(f"Restatement {request.name}: a {request.operation} writes data")

@@ -1,6 +1,6 @@
-"""Whether this process can do its work, and a Lease that says so for as long as it can. I/O in threads of its own.
+"""Check that the process can work, and renew its Lease while it can. I/O in two threads.
 
-The operator reads the Lease's `renewTime`: who is not heard of for `leaseDurationSeconds` is not counted on.
+The operator reads the Lease: it does not send runs to a committer whose `renewTime` is older than `leaseDurationSeconds`.
 """
 
 import logging
@@ -18,25 +18,28 @@ log = logging.getLogger(__name__)
 
 RENEW_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 30
-# A watch says something at least when it ends; a JVM is asked all the time, and may have to collect its garbage.
-UNHEARD_SECONDS: Final = 75.0
-UNANSWERED_SECONDS: Final = 20.0
-# A JVM that does not answer for so long never will.
+# A watch of the mailbox answers at least when it ends, after WATCH_SECONDS.
+WATCH_LIMIT_SECONDS: Final = 75.0
+# Longer than a garbage collection of the JVM.
+JVM_LIMIT_SECONDS: Final = 20.0
+# A JVM that has not answered for this time will not answer again.
 HUNG_SECONDS: Final = 120.0
 
 
 @dataclass
-class Health:
-    """When the mailbox and the JVM were heard of last, on a monotonic clock; None for never. Pure but for remembering."""
+class CommitterHealth:
+    """When the mailbox and the JVM last answered. No I/O."""
 
+    # Monotonic seconds. None: never.
     mailbox_time: float | None = None
+    # Monotonic seconds. None: never.
     jvm_time: float | None = None
 
     def trouble(self, now: float) -> str:
-        """Why this process cannot be counted on; "" when it can."""
-        if self.mailbox_time is None or now - self.mailbox_time > UNHEARD_SECONDS:
+        """Why this process cannot work; empty if it can."""
+        if self.mailbox_time is None or now - self.mailbox_time > WATCH_LIMIT_SECONDS:
             return "the mailbox cannot be watched"
-        if self.jvm_time is None or now - self.jvm_time > UNANSWERED_SECONDS:
+        if self.jvm_time is None or now - self.jvm_time > JVM_LIMIT_SECONDS:
             return "the JVM does not answer"
         return ""
 
@@ -46,20 +49,19 @@ class Health:
 
 @dataclass
 class Heartbeat:
-    """Asks the JVM, and renews the Lease.
-
-    Args:
-        holder: Who we are: the pod's name.
-        answers: Whether the JVM does; may take as long as it likes.
-        hung: What to do once it has not for too long.
-    """
+    """Asks the JVM for an answer, and renews the Lease."""
 
     api: Api
+    # Name of the Lease.
     lease: str
+    # The holder that the Lease names: this pod.
     holder: str
-    health: Health
+    health: CommitterHealth
+    # Whether the JVM answers. May block.
     answers: Callable[[], bool]
-    hung: Callable[[], object]
+    # Called when the JVM has not answered for HUNG_SECONDS.
+    on_hung: Callable[[], object]
+    # Time between two renewals.
     renew_seconds: float = RENEW_SECONDS
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -78,14 +80,15 @@ class Heartbeat:
         while not self.stopped.is_set():
             now = monotonic()
             if self.health.is_hung(now):
-                self.hung()
+                self.on_hung()
             trouble = self.health.trouble(now) or self._patch()
             if trouble != last:
-                log.warning("the Lease %s is not renewed: %s", self.lease, trouble) if trouble else log.info(
-                    "well again"
-                )
+                if trouble:
+                    log.warning("the Lease %s is not renewed: %s", self.lease, trouble)
+                else:
+                    log.info("the Lease %s is renewed again", self.lease)
                 last = trouble
-            # Soon again at the start, when there is nothing to say yet.
+            # Retry soon: at the start the mailbox and the JVM have not answered yet.
             self.stopped.wait(self.renew_seconds if not trouble else self.renew_seconds / 10)
 
     def _patch(self) -> str:
@@ -98,6 +101,6 @@ class Heartbeat:
 
 
 def renewal(holder: str, now: datetime) -> dict[str, Any]:
-    """The Lease's spec. Pure."""
+    """The spec of the Lease. Pure."""
     renewed = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed}

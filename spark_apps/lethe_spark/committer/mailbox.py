@@ -1,7 +1,7 @@
-"""What lies in the mailbox, what is done next, and when. Pure but for remembering; times are those of a monotonic clock.
+"""The entries of the mailbox, and which one is next, when. Keeps state, no I/O; times are seconds of a monotonic clock.
 
-Invariants: at most one thing is done for a Dataset at a time; its runs go in the order in which they were asked for. What is in
-the mailbox is not done: it is taken out by whoever has delivered its result, and a process that ends before that leaves it.
+Invariants: at most one run or upkeep of a Dataset is in progress. The runs of a Dataset go in the order of their entries. An
+entry is removed only after its result was delivered, so the entries of a process that dies remain for the next one.
 """
 
 from collections.abc import Mapping
@@ -13,54 +13,63 @@ from pydantic import ValidationError
 
 U = TypeVar("U")
 
-# Tidying up after a Dataset's runs: no more often, and not put off for longer than this by runs of others.
+# The least time between two upkeeps of a Dataset.
 UPKEEP_EVERY_SECONDS: Final = 30.0
+# An upkeep that has waited for this time goes before runs.
 UPKEEP_LATE_SECONDS: Final = 90.0
-# So that threads are left for runs.
+# At most this many upkeeps at once, so that threads remain for runs.
 UPKEEPS_AT_ONCE: Final = 2
-# A key that was taken out may show once more, in news that was under way.
+# An event that was sent before a key was removed may still contain the key.
 SETTLED_FOR_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Post:
-    """A key of the mailbox with what it says; `text` as it was put in."""
+    """A key of the mailbox and its entry."""
 
     key: str
+    # The entry as stored in the mailbox.
     text: str
     entry: MailboxEntry
 
     @property
-    def place(self) -> tuple[float, str]:
+    def order(self) -> tuple[float, str]:
         return self.entry.created_time.timestamp(), self.key
 
 
 @dataclass(frozen=True)
 class Upkeep(Generic[U]):
-    """What is left to do for a Dataset after its runs."""
+    """Work for a Dataset after its runs: expiring snapshots, removing files, the table of batches."""
 
     dataset_uid: str
     work: U
 
 
 @dataclass
-class _Wanted(Generic[U]):
+class _DueUpkeep(Generic[U]):
     work: U
+    # When it was first requested.
     since: float
+    # The earliest time to do it.
     due: float
 
 
 @dataclass
 class Mailbox(Generic[U]):
     _posts: dict[str, Post] = field(default_factory=dict)
-    _settled: dict[str, tuple[str, float]] = field(default_factory=dict)  # key -> text, until
-    _not_before: dict[str, float] = field(default_factory=dict)  # by key
-    _busy: dict[str, bool] = field(default_factory=dict)  # by Dataset: whether with upkeep
-    _upkeep: dict[str, _Wanted[U]] = field(default_factory=dict)  # by Dataset
+    # Finished entries by key: their text, and until when to ignore them.
+    _settled: dict[str, tuple[str, float]] = field(default_factory=dict)
+    # Postponed entries by key: the earliest time of the next attempt.
+    _not_before: dict[str, float] = field(default_factory=dict)
+    # Datasets in progress by uid: True for an upkeep, False for a run.
+    _busy: dict[str, bool] = field(default_factory=dict)
+    # Waiting upkeeps by Dataset.
+    _upkeep: dict[str, _DueUpkeep[U]] = field(default_factory=dict)
+    # Time of the last upkeep by Dataset.
     _kept_up: dict[str, float] = field(default_factory=dict)
 
     def put(self, data: Mapping[str, str]) -> dict[str, str]:
-        """The mailbox is now this. Returns: the keys that nobody can read, and why."""
+        """Take the new content of the mailbox. Returns: the unreadable keys, and why each is."""
         posts: dict[str, Post] = {}
         unreadable: dict[str, str] = {}
         for key, text in data.items():
@@ -75,7 +84,7 @@ class Mailbox(Generic[U]):
                 unreadable[key] = f"not a {CONTRACT_VERSION} entry ({', '.join(fields[:5])})"
                 continue
             if entry.api_version != CONTRACT_VERSION:
-                unreadable[key] = f"of {entry.api_version}, this image speaks {CONTRACT_VERSION}"
+                unreadable[key] = f"the entry has version {entry.api_version}, this image supports {CONTRACT_VERSION}"
                 continue
             posts[key] = Post(key, text, entry)
         self._posts = posts
@@ -84,7 +93,7 @@ class Mailbox(Generic[U]):
         return unreadable
 
     def take(self, now: float) -> Post | Upkeep[U] | None:
-        """The next thing to do, whose Dataset is busy from now on; None when there is nothing, or nothing yet."""
+        """The next run or upkeep; its Dataset is busy until it ends. None: nothing is due now."""
         late = self._next_upkeep(now, wanted_for=UPKEEP_LATE_SECONDS)
         chosen = late or self._next_post(now) or self._next_upkeep(now)
         if isinstance(chosen, Upkeep):
@@ -95,14 +104,15 @@ class Mailbox(Generic[U]):
             self._busy[chosen.entry.dataset_uid] = False
         return chosen
 
-    def look_again(self, now: float) -> float | None:
-        """In how many seconds something may be there to do, if nothing happens before; None: not before something does."""
+    def next_due(self, now: float) -> float | None:
+        """Seconds until something may be due without a change of the mailbox. None: nothing until a change."""
         times = [*(until for _, until in self._settled.values()), *self._not_before.values()]
         times += [u.due for i, u in self._upkeep.items() if i not in self._busy]
         return max(0.0, min(t for t in times if t > now) - now) if any(t > now for t in times) else None
 
     def settled(self, post: Post, now: float, upkeep: U | None = None) -> None:
-        """The post is done, told, and taken out. `upkeep`: what is left to do for the Dataset, in place of what was before."""
+        """Record that the run is done, its result delivered, and its key removed. `upkeep` replaces a waiting upkeep of the
+        Dataset."""
         uid = post.entry.dataset_uid
         self._settled[post.key] = (post.text, now + SETTLED_FOR_SECONDS)
         self._busy.pop(uid, None)
@@ -110,10 +120,10 @@ class Mailbox(Generic[U]):
             before = self._upkeep.get(uid)
             since = before.since if before else now
             due = max(now, self._kept_up.get(uid, -UPKEEP_EVERY_SECONDS) + UPKEEP_EVERY_SECONDS)
-            self._upkeep[uid] = _Wanted(upkeep, since, due)
+            self._upkeep[uid] = _DueUpkeep(upkeep, since, due)
 
     def put_off(self, post: Post, until: float) -> None:
-        """The post could not be done or told now; it stays, and what is behind it for its Dataset waits with it."""
+        """Postpone a run that failed or whose result could not be delivered. Later runs of its Dataset wait for it."""
         self._not_before[post.key] = until
         self._busy.pop(post.entry.dataset_uid, None)
 
@@ -122,16 +132,16 @@ class Mailbox(Generic[U]):
 
     @property
     def under_way(self) -> int:
-        """How many Datasets something is done for."""
+        """The number of Datasets with a run or upkeep in progress."""
         return len(self._busy)
 
     def _next_post(self, now: float) -> Post | None:
         firsts: dict[str, Post] = {}
-        for post in sorted(self._posts.values(), key=lambda p: p.place):
+        for post in sorted(self._posts.values(), key=lambda p: p.order):
             if not self._is_settled(post, now):
                 firsts.setdefault(post.entry.dataset_uid, post)
         free = (p for uid, p in firsts.items() if uid not in self._busy and self._not_before.get(p.key, now) <= now)
-        return min(free, key=lambda p: p.place, default=None)
+        return min(free, key=lambda p: p.order, default=None)
 
     def _next_upkeep(self, now: float, wanted_for: float = 0.0) -> Upkeep[U] | None:
         if sum(self._busy.values()) >= UPKEEPS_AT_ONCE:

@@ -1,7 +1,6 @@
-"""How far runs are, told to the operator: that each was begun, and the phase of those that take long.
+"""Report the progress of runs to the operator: that each began, and the phases of long ones.
 
-I/O, most of it in a thread of its own. A run that is over in a second is told of by its result: each patch makes the operator
-look.
+I/O, most of it in one thread. Each patch makes the operator reconcile, so a run of a second reports no phases, only its result.
 """
 
 import logging
@@ -25,8 +24,8 @@ INTERVAL_SECONDS: Final = 5.0
 KEY: Final = "progress.json"
 
 
-class Unheard:
-    """For work that nobody waits for."""
+class LoggedPhases:
+    """Logs phases. For upkeep, which is not reported to the operator."""
 
     def phase(self, phase: Phase, message: str = "") -> None:
         log.debug("%s %s", phase, message)
@@ -34,12 +33,15 @@ class Unheard:
 
 @dataclass(eq=False)
 class RunReports:
-    """The reports of one run, the first of which is told."""
+    """The reports of one run. The first one was sent before this was made."""
 
-    place: StatusConfigMap
+    config_map: StatusConfigMap
+    # The current progress.
     state: Progress
-    told: Progress
-    told_time: float
+    # The progress that was sent last.
+    sent: Progress
+    # When it was sent: monotonic seconds.
+    sent_time: float
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -47,20 +49,20 @@ class RunReports:
         self.state = self.state.model_copy(update={"phase": phase, "message": message[:1000]})
 
     def ended(self, phase: Phase, message: str = "") -> Progress:
-        """The last word, for whoever tells it beside the result. Nothing else is told after it."""
+        """The final progress, which the caller sends together with the result. No report is sent after this."""
         with self._lock:
             self._closed = True
         self.phase(phase, message)
         return self._now()
 
-    def tell(self) -> None:
-        """Tell what is new, if the last time is long enough ago."""
+    def send(self) -> None:
+        """Send the progress if it has changed and the last report is INTERVAL_SECONDS ago."""
         with self._lock:
-            if self._closed or self.state == self.told or monotonic() < self.told_time + INTERVAL_SECONDS:
+            if self._closed or self.state == self.sent or monotonic() < self.sent_time + INTERVAL_SECONDS:
                 return
-            self.told, self.told_time = self.state, monotonic()
+            self.sent, self.sent_time = self.state, monotonic()
             try:
-                self.place.put(KEY, self._now().to_json())
+                self.config_map.put(KEY, self._now().to_json())
             except (OSError, HTTPException) as e:
                 log.warning("progress could not be reported: %s", e)
 
@@ -70,7 +72,7 @@ class RunReports:
 
 @dataclass
 class Reporting:
-    """The reports of all runs that are under way."""
+    """Sends the reports of all runs in progress."""
 
     _runs: list[RunReports] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -79,15 +81,15 @@ class Reporting:
         threading.Thread(target=self._work, name="lethe-progress", daemon=True).start()
 
     @contextmanager
-    def of_run(self, spec: RunSpec, place: StatusConfigMap, begun: int) -> Iterator[RunReports]:
-        """Tell that a run is begun, for the `begun`th time, and report it as long as the block lasts.
+    def of_run(self, spec: RunSpec, config_map: StatusConfigMap, begun: int) -> Iterator[RunReports]:
+        """Report that a run began, for the `begun`th time, and its phases while the block is executed.
 
-        Raises: ApiError, OSError, HTTPException, if the first cannot be told.
+        Raises: ApiError, OSError, HTTPException, if the first report cannot be sent.
         """
         now = datetime.now(UTC)
         first = Progress(run_id=spec.run_id, attempt=spec.attempt, phase=Phase.PLANNING, begun=begun, updated_time=now)
-        place.put(KEY, first.to_json())
-        reports = RunReports(place, first, first, monotonic())
+        config_map.put(KEY, first.to_json())
+        reports = RunReports(config_map, first, first, monotonic())
         with self._lock:
             self._runs.append(reports)
         try:
@@ -102,4 +104,4 @@ class Reporting:
             with self._lock:
                 runs = list(self._runs)
             for reports in runs:
-                reports.tell()
+                reports.send()

@@ -1,6 +1,6 @@
 """The threads of the committer, from the start to the end of its process. I/O.
 
-Invariant: whatever is wrong with the JVM ends the process, and what it was at stays in the mailbox for the next one.
+Invariant: any failure of the JVM ends the process. The runs in progress stay in the mailbox for the next process.
 """
 
 import gc
@@ -17,10 +17,10 @@ from typing import Final
 
 from lethe.base.errors import InputError
 
-from lethe_spark.committer.heartbeat import Health, Heartbeat
+from lethe_spark.committer.heartbeat import CommitterHealth, Heartbeat
 from lethe_spark.committer.mailbox import Mailbox, Post, Upkeep
 from lethe_spark.committer.reports import Reporting
-from lethe_spark.committer.tables import Tables
+from lethe_spark.committer.tables import OpenTables
 from lethe_spark.committer.watching import Watching
 from lethe_spark.committer.work import Aftermath, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
@@ -32,24 +32,29 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "lethe-committer"
 THREADS: Final = 4
-AGAIN_SECONDS: Final = 5.0  # after what could not be told
-# Of SIGTERM's 30 seconds: a commit under way is finished; then whatever has not come to it stops at its next step.
+# Pause before a run whose result could not be delivered is repeated.
+RETRY_SECONDS: Final = 5.0
+# After SIGTERM, of 30 seconds: runs in progress may finish within the first limit; then they stop at their next step.
 FINISH_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 7.0
 BROKEN: Final = 1
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`name`: of the ConfigMap that is the mailbox, and of the Lease; `holder`: the pod's."""
+class ServeSettings:
+    """The settings of the process."""
 
+    # The API server.
     api: Api
+    # Name of the mailbox (a ConfigMap) and of the Lease.
     name: str
+    # Name of the pod, for the Lease.
     holder: str
+    # Number of runs in progress at once.
     threads: int
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> "Settings":
+    def of(cls, environ: Mapping[str, str]) -> "ServeSettings":
         """Raises: InputError (NotInAPod)."""
         missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
         api = Api.from_environment(environ) if not missing else None
@@ -62,28 +67,31 @@ class Settings:
 
 
 @dataclass
-class Committer:
-    """The process, but for its JVM."""
+class CommitterProcess:
+    """The committer's process, except for its JVM."""
 
-    settings: Settings
+    settings: ServeSettings
     jvm: SmallJvm
     formatter: RedactingFormatter
     mailbox: Mailbox[Aftermath] = field(default_factory=Mailbox)
-    health: Health = field(default_factory=Health)
+    health: CommitterHealth = field(default_factory=CommitterHealth)
+    # Set by SIGTERM: no run and no upkeep begins any more.
     leaving: threading.Event = field(default_factory=threading.Event)
+    # Set FINISH_SECONDS later: runs stop at their next step.
     hurry: threading.Event = field(default_factory=threading.Event)
+    # Guards the mailbox, and is notified of its changes.
     news: threading.Condition = field(default_factory=threading.Condition)
 
     def run(self) -> None:
-        """Serve until SIGTERM, then until what is under way has come to an end, or has had time to."""
-        # A pipe, since a handler may come upon the main thread at any point, a lock of an Event's in its hand.
+        """Serve until SIGTERM, and then until the runs in progress have ended or their time is over."""
+        # A pipe, because the handler may interrupt the main thread while it holds the lock of an Event.
         asked, ask = os.pipe()
         signal.signal(signal.SIGTERM, lambda *_: os.write(ask, b"."))
         threading.excepthook = _end_with_thread
-        settings, tables = self.settings, Tables(self.jvm, self.formatter)
+        settings, tables = self.settings, OpenTables(self.jvm, self.formatter)
         reporting = Reporting()
         worker = Worker(settings.api, settings.name, tables, reporting, self.hurry, self.leaving)
-        self.jvm.on_end(lambda code: end(f"its JVM ended with {code}", BROKEN))
+        self.jvm.on_end(lambda code: end(f"the JVM ended with exit code {code}", BROKEN))
         reporting.start()
         threads = [
             threading.Thread(target=self._work, args=(worker,), name=f"lethe-work-{n}", daemon=True)
@@ -100,7 +108,7 @@ class Committer:
     def _leave(self, threads: list[threading.Thread]) -> None:
         self.leaving.set()
         with self.news:
-            log.info("leaving; %d Datasets are under way", self.mailbox.under_way)
+            log.info("ending; runs of %d Datasets are in progress", self.mailbox.under_way)
             self.news.notify_all()
         until = monotonic() + FINISH_SECONDS
         for thread in threads:
@@ -132,14 +140,14 @@ class Committer:
                 self.news.notify_all()
 
     def _take(self) -> Post | Upkeep[Aftermath] | None:
-        """The next thing to do; None once the process is to end."""
+        """Wait for the next run or upkeep. None: the process is to end."""
         with self.news:
             while not self.leaving.is_set():
                 now = monotonic()
                 chosen = self.mailbox.take(now)
                 if chosen is not None:
                     return chosen
-                self.news.wait(self.mailbox.look_again(now))
+                self.news.wait(self.mailbox.next_due(now))
         return None
 
     def _carry_out(self, worker: Worker, post: Post) -> None:
@@ -148,7 +156,7 @@ class Committer:
         except (Cancelled, OSError, HTTPException) as e:
             log.warning("run %s stays in the mailbox: %s", post.entry.run_id, e)
             with self.news:
-                self.mailbox.put_off(post, monotonic() + AGAIN_SECONDS)
+                self.mailbox.put_off(post, monotonic() + RETRY_SECONDS)
         else:
             with self.news:
                 self.mailbox.settled(post, monotonic(), left)
@@ -157,24 +165,24 @@ class Committer:
         upkeep.work.tidy_up()
         with self.news:
             self.mailbox.kept_up(upkeep.dataset_uid)
-        # Python's references keep the JVM's objects alive, and those in cycles do so until they are looked for.
+        # References from Python keep objects of the JVM alive; those in cycles only go with a collection.
         gc.collect()
 
 
 def _hung() -> None:
-    end("its JVM does not answer any more", BROKEN)
+    end("the JVM does not answer", BROKEN)
 
 
 def _end_with_thread(args: threading.ExceptHookArgs) -> None:
-    """Half a process is none. What it was at is done by the next one, as often as `BEGUN_AT_MOST` allows."""
+    """End the process when one of its threads fails. The next process repeats the run, up to `BEGUN_AT_MOST` times."""
     name = args.thread.name if args.thread is not None else ""
     log.error("thread %s", name, exc_info=args.exc_value)
     if name.startswith("lethe-"):
-        end(f"{args.exc_type.__name__} in its thread {name}", BROKEN)
+        end(f"{args.exc_type.__name__} in the thread {name}", BROKEN)
 
 
 def end(why: str, code: int) -> None:
-    """End the process at once. Not sys.exit: no thread of py4j's may keep it alive."""
+    """End the process immediately. sys.exit would wait for threads of py4j."""
     log.log(logging.ERROR if code else logging.INFO, "the committer ends: %s", why)
     sys.stdout.flush()
     sys.stderr.flush()

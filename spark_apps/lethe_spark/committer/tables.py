@@ -1,4 +1,4 @@
-"""The tables that runs work on: found through catalogs that stay open, and looked at before anything is done. I/O."""
+"""Open the tables of runs, through catalogs that stay open, and check them before a run changes anything. I/O."""
 
 import threading
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 
-from lethe_spark.commit.table_checks import is_settled, look_over
+from lethe_spark.commit.table_checks import check_and_observe, is_settled
 from lethe_spark.committer.fitness import NeedsSpark
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
@@ -17,8 +17,8 @@ from lethe_spark.run.redact import RedactingFormatter, secrets_of
 
 
 @dataclass
-class Tables:
-    """Tables by their names. Several threads may ask at once."""
+class OpenTables:
+    """Opens tables by name. Safe to use from several threads."""
 
     jvm: SmallJvm
     formatter: RedactingFormatter
@@ -26,15 +26,15 @@ class Tables:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def learn_secrets(self) -> None:
-        """Let the log blot out what the configuration file holds now."""
+        """Redact the current secrets of the configuration file from the log."""
         found = [secrets_of(own) for own in catalogs.every().values()]
         with self._lock:
             self.formatter.secrets = self.formatter.secrets.union(*found)
 
     def properties(self, name: str) -> dict[str, str]:
-        """PyIceberg's properties of a catalog, as the configuration file has them now.
+        """PyIceberg's current properties of a catalog.
 
-        Raises: NeedsSpark, for one that is not there or cannot be opened here. Whether that is for good, a Job says.
+        Raises: NeedsSpark, if the catalog is missing or cannot be opened here. A Job decides whether that is permanent.
         """
         try:
             found = catalogs.properties(name)
@@ -43,13 +43,13 @@ class Tables:
         except InputError as e:
             raise NeedsSpark(e.message.rstrip(".")) from e
         if catalogs.is_folder(found):
-            raise NeedsSpark(f"catalog {name} is a folder, which is served to sessions of Spark only")
+            raise NeedsSpark(f"catalog {name} has type hadoop, which is served to Spark sessions only")
         return found
 
     def open(self, context: Run) -> IcebergTable:
-        """The run's table, if nothing has to be set in it before.
+        """The table of a run, if it needs no preparation.
 
-        Raises: NeedsSpark; InputError, as `look_over`; TransientError.
+        Raises: NeedsSpark; InputError, as `check_and_observe`; TransientError.
         """
         wanted = context.spec.table
         table = self._catalog(wanted.catalog, context.catalog_properties).load(wanted.name)
@@ -57,12 +57,12 @@ class Tables:
             raise NeedsSpark(f"catalog {wanted.catalog} has no table {wanted.name} yet")
         if table.format_version < 2:
             raise NeedsSpark(f"{wanted.name} has Iceberg format version 1")
-        if not is_settled(context, look_over(context, table)):
+        if not is_settled(context, check_and_observe(context, table)):
             raise NeedsSpark(f"{wanted.name} is not claimed and prepared for Dataset {context.claim} yet")
         return table
 
     def _catalog(self, name: str, properties: Mapping[str, str]) -> JvmCatalog:
-        # One after the other: a catalog that does not answer is not asked by every thread at once.
+        # Under the lock, so that only one thread at a time waits for a catalog that does not answer.
         with self._lock:
             known = self._opened.get(name)
             if known is not None and known[0] == properties:
@@ -74,7 +74,7 @@ class Tables:
             except Exception as e:
                 raise understood(e) from e
             own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
-            # One with other credentials, say, is not closed: a run of another thread may be in the middle of it.
+            # The catalog with the old properties is not closed: a run of another thread may be using it.
             opened = self.jvm.open_catalog(name, own)
             self._opened[name] = (properties, opened)
             return opened

@@ -1,6 +1,6 @@
-"""What lies in the mailbox, as the API server tells: listed once, then watched. I/O, for as long as the process lives.
+"""Follow the mailbox on the API server: list it once, then watch it. I/O, for the lifetime of the process.
 
-Invariant: who is told of a state was told of it after all that are older; a state that was missed is made up for by a list.
+Invariant: states are delivered in their order. After a missed state the mailbox is listed again.
 """
 
 import logging
@@ -15,29 +15,30 @@ from lethe_spark.run.kube import Api, ApiError
 
 log = logging.getLogger(__name__)
 
-# So long one watch lasts. A connection that died unnoticed is noticed soon after.
+# Duration of one watch. It also limits how long a dead connection goes unnoticed.
 WATCH_SECONDS: Final = 50
+# A watch that ended sooner is followed by a pause of this length.
 SHORTEST_SECONDS: Final = 0.5
+# Pauses after the first, second, … failure in a row.
 PAUSES_SECONDS: Final = (0.2, 1.0, 2.0, 5.0)
 
 
 class _Outdated(Exception):
-    """The API server does not know any more what came after our version."""
+    """The API server no longer has the changes since our version."""
 
 
 @dataclass
 class Watching:
-    """Watches one ConfigMap.
-
-    Args:
-        put: Told what the ConfigMap holds, each time that this may have changed; nothing while there is no such ConfigMap.
-        heard: Told whenever the API server has answered.
-    """
+    """Watches one ConfigMap."""
 
     api: Api
+    # Name of the ConfigMap.
     name: str
+    # Called with the data after each possible change. Empty data: the ConfigMap does not exist.
     put: Callable[[Mapping[str, str]], object]
-    heard: Callable[[], object]
+    # Called after each answer of the API server.
+    on_answer: Callable[[], object]
+    # Duration of one watch.
     watch_seconds: int = WATCH_SECONDS
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -54,10 +55,10 @@ class Watching:
                 while not self.stopped.is_set():
                     began = monotonic()
                     version = self._watch(version)
-                    if monotonic() < began + SHORTEST_SECONDS:  # somebody in between cuts watches short
+                    if monotonic() < began + SHORTEST_SECONDS:  # a proxy cuts watches short
                         self.stopped.wait(SHORTEST_SECONDS)
             except _Outdated:
-                log.info("the mailbox is listed anew: what happened since was forgotten by the API server")
+                log.info("the API server no longer has the changes since the last event: listing the mailbox again")
             except (OSError, HTTPException, ValueError, KeyError) as e:
                 log.warning("the mailbox %s cannot be watched: %s", self.name, e)
                 self.stopped.wait(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
@@ -67,18 +68,18 @@ class Watching:
         found = self.api.get(self.api.config_maps(), fieldSelector=f"metadata.name={self.name}")
         items = found.get("items") or ()
         self.put((items[0].get("data") or {}) if items else {})
-        self.heard()
+        self.on_answer()
         return str(found["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
-        """Until the server closes. Returns: the version up to which all was told."""
+        """Watch until the server closes. Returns: the version of the last event."""
         wanted = {"fieldSelector": f"metadata.name={self.name}", "resourceVersion": version}
         try:
             with self.api.watch(self.api.config_maps(), self.watch_seconds, **wanted) as events:
-                self.heard()
+                self.on_answer()
                 for event in events:
                     version = self._take(event)
-                    self.heard()
+                    self.on_answer()
         except ApiError as e:
             if e.status == 410:
                 raise _Outdated from e

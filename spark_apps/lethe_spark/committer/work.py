@@ -1,7 +1,7 @@
-"""One run of the mailbox, from its key to its result. I/O.
+"""Carry out one run of the mailbox, from its key to its result. I/O.
 
-The order matters: the result is delivered before the key is taken out, so that who dies in between is followed by somebody
-who does it again, and finds it done in the ledger.
+The order matters: the key is removed after the result was delivered. If the process dies in between, the next one repeats the
+run and finds in the ledger that it is done.
 """
 
 import logging
@@ -25,8 +25,8 @@ from lethe_spark.commit.table_state import Base
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
 from lethe_spark.committer.mailbox import Post
 from lethe_spark.committer.reports import KEY as PROGRESS
-from lethe_spark.committer.reports import Reporting, Unheard
-from lethe_spark.committer.tables import Tables
+from lethe_spark.committer.reports import LoggedPhases, Reporting
+from lethe_spark.committer.tables import OpenTables
 from lethe_spark.jobs.finish.clean_up import finished
 from lethe_spark.jobs.finish.reanchor import anchored, reanchor
 from lethe_spark.jvm.table import IcebergTable
@@ -38,17 +38,17 @@ from lethe_spark.run.kube import Api, ApiError, StatusConfigMap
 log = logging.getLogger(__name__)
 
 MANAGER: Final = "lethe-committer"
-# A run that ended its process so often is for one that it alone can end.
+# A run during which the process ended this many times is left to a Job, whose process serves no other runs.
 BEGUN_AT_MOST: Final = 3
 
 
 class JvmGone(Exception):
-    """Nothing can be done any more in this process; what it was at is done by the next."""
+    """The JVM has ended, so this process must end. The next process repeats the run."""
 
 
 @dataclass(frozen=True)
 class Aftermath:
-    """A run that is over and told, and the table it worked on: what is left is to tidy up."""
+    """A finished run whose result was delivered, and its table, which still needs upkeep."""
 
     context: Run
     table: IcebergTable
@@ -68,69 +68,68 @@ class Aftermath:
 
 @dataclass(frozen=True)
 class Worker:
-    """Carries out what lies in the mailbox.
-
-    Args:
-        mailbox: The name of its ConfigMap.
-        hurry: Set when the process has to end soon: a run stops at its next step, and stays in the mailbox.
-        leaving: Set when it is to end: tidying up stops at its next step.
-    """
+    """Carries out the runs of the mailbox."""
 
     api: Api
+    # Name of the mailbox's ConfigMap.
     mailbox: str
-    tables: Tables
+    tables: OpenTables
     reporting: Reporting
+    # When set, runs stop at their next step, and stay in the mailbox.
     hurry: threading.Event = field(default_factory=threading.Event)
+    # When set, upkeep stops at its next step.
     leaving: threading.Event = field(default_factory=threading.Event)
 
     def carry_out(self, post: Post) -> Aftermath | None:
-        """Carry a run out, tell its result, and take its key out of the mailbox.
+        """Carry out a run, deliver its result, and remove its key from the mailbox.
 
-        Returns: What is left to do. Raises: Cancelled; ApiError, OSError, HTTPException, if it could not be told; JvmGone. Its
-            key is then still there.
+        Returns: the upkeep that remains.
+        Raises: Cancelled; ApiError, OSError, HTTPException, if the result could not be delivered; JvmGone. The key then stays.
         """
         entry = post.entry
-        place = StatusConfigMap(self.api, entry.config_map, entry.prefix)
+        config_map = StatusConfigMap(self.api, entry.config_map, entry.prefix)
         left: Aftermath | None = None
         try:
-            documents = place.documents()
+            documents = config_map.documents()
             if "run.json" in documents:
-                left = self._carry_out(entry, place, documents)
+                left = self._carry_out(entry, config_map, documents)
             else:
-                log.info("run %s of ConfigMap %s is not wanted any more", entry.run_id, entry.config_map)
+                log.info("run %s is no longer in ConfigMap %s, and is dropped", entry.run_id, entry.config_map)
         except ApiError as e:
             if e.status != 404:
                 raise
-            log.info("run %s: ConfigMap %s is gone, and its Dataset with it", entry.run_id, entry.config_map)
+            log.info("run %s: ConfigMap %s was deleted with its Dataset", entry.run_id, entry.config_map)
         self.drop(post.key)
         return left
 
     def drop(self, *keys: str) -> None:
-        """Take keys out of the mailbox. Raises: ApiError, OSError, HTTPException."""
+        """Remove keys from the mailbox. Raises: ApiError, OSError, HTTPException."""
         try:
             data = dict.fromkeys(keys)
             self.api.merge(self.api.config_maps(self.mailbox), {"data": data}, MANAGER)
         except ApiError as e:
-            if e.status != 404:  # the mailbox itself is gone, and everything with it
+            if e.status != 404:  # the mailbox was deleted, with all its keys
                 raise
 
-    def _carry_out(self, entry: MailboxEntry, place: StatusConfigMap, documents: dict[str, str]) -> Aftermath | None:
+    def _carry_out(
+        self, entry: MailboxEntry, config_map: StatusConfigMap, documents: dict[str, str]
+    ) -> Aftermath | None:
         try:
             self.tables.learn_secrets()
             spec = _run_of(entry, documents["run.json"])
         except Exception as e:
-            result.put(place, {"result.json": result.failed(entry, _known(entry, e)).to_json()})
+            result.put(config_map, {"result.json": result.failed(entry, _known(entry, e)).to_json()})
             return None
         if spec is None:
-            log.info("run %s, attempt %d, is outdated: another one lies in its place", entry.run_id, entry.attempt)
+            log.info("run %s, attempt %d, was replaced by another one", entry.run_id, entry.attempt)
             return None
         begun = _begun_before(entry, documents) + 1
         log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
-        with self.reporting.of_run(spec, place, begun) as reports:
+        with self.reporting.of_run(spec, config_map, begun) as reports:
             left: Aftermath | None = None
             try:
                 if begun > BEGUN_AT_MOST:
-                    raise NeedsSpark(f"the committer ended {begun - 1} times in the middle of this run")
+                    raise NeedsSpark(f"the committer ended {begun - 1} times during this run")
                 left = self._work(spec, reports)
                 done = left.result
             except Cancelled:
@@ -141,7 +140,7 @@ class Worker:
                 done = result.failed(spec, _known(spec, e))
             crash_point("before-result", spec.run_id)
             last = reports.ended(Phase.FAILED if done.outcome is RunOutcome.FAILED else Phase.SUCCEEDED, done.message)
-            result.put(place, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
+            result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
         return left
 
@@ -167,14 +166,14 @@ class Worker:
                     ).carry_out(),
                 )
             case RunKind.CONSOLIDATION | RunKind.VACUUM | RunKind.ERASURE_CHECK:
-                raise AssertionError(f"`require_fit` lets no {spec.kind} pass")
+                raise AssertionError(f"`require_fit` refuses a {spec.kind}")
             case _:
                 assert_never(spec.kind)
-        return Aftermath(Run(spec, Unheard(), properties, self.leaving), table, done)
+        return Aftermath(Run(spec, LoggedPhases(), properties, self.leaving), table, done)
 
 
 def _known(asked: RunSpec | MailboxEntry, error: Exception) -> LetheError:
-    """The error as one of ours, logged."""
+    """The error as a LetheError. Logs it."""
     known = understood(error)
     expected = isinstance(error, NeedsSpark)
     level = logging.INFO if expected else logging.ERROR
@@ -183,10 +182,10 @@ def _known(asked: RunSpec | MailboxEntry, error: Exception) -> LetheError:
 
 
 def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
-    """What is to be done; None if it is not what the entry means.
+    """The run of an entry. None: the document is of another run or attempt.
 
-    Raises: NeedsSpark, if it is not understood: a Job's image may be of another release; InputError (RunFileChanged), what the
-        storage raises.
+    Raises: NeedsSpark, if the document cannot be parsed, because a Job's image may be of another release; InputError
+        (RunFileChanged); the errors of the storage.
     """
     try:
         spec = arguments.run_of(text, f"the run {entry.run_id}")
@@ -198,7 +197,7 @@ def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
 
 
 def _begun_before(entry: MailboxEntry, documents: dict[str, str]) -> int:
-    """How often this attempt was begun by a process that has not told its end."""
+    """How many processes began this attempt without reporting its end."""
     try:
         told = Progress.model_validate_json(documents.get(PROGRESS, ""))
     except ValidationError:
@@ -212,7 +211,7 @@ def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:
 
 
 class _NoEraser:
-    """Of records, which are searched in data files."""
+    """Refuses to erase records, which needs a search in data files."""
 
     def erase(self, requests: Sequence[RestatementRequest], _: Base, __: Replacements) -> Erased:
         raise NeedsSpark(f"Restatement {requests[0].name} erases records")
@@ -223,15 +222,16 @@ class _NoEraser:
 
 @dataclass
 class _NoMasker:
-    """Of native deletes, for which data files are searched. `mode` as `spec.deletes`."""
+    """Refuses to write native deletes, which needs a search in data files."""
 
+    # As `spec.deletes`.
     mode: Deletes
     written: list[str] = field(default_factory=list)
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:  # noqa: ARG002
         masking = plan_masking(base.ledger, delta, base.field_id, self.mode, base.is_masked)
         if not masking.is_empty:
-            raise NeedsSpark("batches are deleted natively as well, or are to be")
+            raise NeedsSpark("the run writes native deletes, or removes some")
         return Masks(delta)
 
 

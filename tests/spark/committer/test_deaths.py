@@ -12,6 +12,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
+from tests.spark.committer.runs import ALL, a_revert
 from tests.spark.support.mailbox import Namespace, Process, committer, serving
 from tests.spark.support.story import Story, of_batches
 from tests.support import api_server
@@ -19,8 +20,6 @@ from tests.support.api_server import ApiServer
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.servers.faults import Fault, Switch
-
-ALL = ("A", "B", "C")
 
 
 @pytest.fixture
@@ -51,10 +50,6 @@ def begin(spark: SparkSession, lake: Lake) -> Callable[..., Story]:
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
     return tmp_path / "committer.log"
-
-
-def a_revert(story: Story, *batch_ids: str, name: str = "revert", **changes: object) -> RunSpec:
-    return story.restatement(a_request(name, batch_ids=batch_ids), **changes)
 
 
 def commits_of(story: Story, *specs: RunSpec) -> list[int]:
@@ -191,7 +186,7 @@ def test_sigterm_lets_the_commit_under_way_be_finished_and_takes_nothing_new(
             namespace.ask(second)
             namespace.server.wait_for(lambda: namespace.progress(first) is not None, 60)
             process.terminate()
-            namespace.server.wait_for(lambda: "leaving" in process.log, 10)
+            namespace.server.wait_for(lambda: "ending; runs of" in process.log, 10)
         assert process.wait(25) == 0, process.log[-3000:]
 
     assert namespace.result(first, within_seconds=1).outcome == "Committed"

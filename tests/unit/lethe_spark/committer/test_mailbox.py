@@ -79,7 +79,7 @@ def test_what_could_not_be_told_holds_back_what_is_behind_it_and_nothing_else() 
 
     mailbox.put_off(first, until=15)
 
-    assert (take(mailbox, 10), mailbox.look_again(10)) == (None, 5)
+    assert (take(mailbox, 10), mailbox.next_due(10)) == (None, 5)
     mailbox.put({"first": an_entry("a", 1), "second": an_entry("a", 2), "b": an_entry("b", 9)})
     assert (take(mailbox, 10), take(mailbox, 15)) == ("b", "first")
 
@@ -109,7 +109,7 @@ def test_a_key_that_stays_though_it_was_taken_out_is_carried_out_again_after_a_w
     settle(mailbox, 0)
 
     assert take(mailbox, SETTLED_FOR_SECONDS - 1) is None
-    assert mailbox.look_again(SETTLED_FOR_SECONDS - 1) == 1
+    assert mailbox.next_due(SETTLED_FOR_SECONDS - 1) == 1
     assert take(mailbox, SETTLED_FOR_SECONDS) == "one"
 
 
@@ -161,7 +161,7 @@ def test_tidying_up_is_done_once_for_many_runs_and_no_more_often_than_so() -> No
     mailbox.put({"three": an_entry("a", 3)})
     settle(mailbox, 2, left="3")
 
-    assert (take(mailbox, 3), mailbox.look_again(3)) == (None, UPKEEP_EVERY_SECONDS - 2)
+    assert (take(mailbox, 3), mailbox.next_due(3)) == (None, UPKEEP_EVERY_SECONDS - 2)
     assert mailbox.take(1 + UPKEEP_EVERY_SECONDS) == Upkeep("a", "3")
 
 

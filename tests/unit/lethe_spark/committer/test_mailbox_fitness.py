@@ -3,7 +3,7 @@
 import pytest
 from lethe.contract.run import Replacement, RestatementSpec, RowsRef, RunKind, RunSpec
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
-from lethe_spark.jvm.standalone_jvm import patient
+from lethe_spark.jvm.standalone_jvm import with_timeouts
 
 from tests.support.builders import a_request, a_run
 
@@ -33,7 +33,7 @@ def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
         (a_run(RunKind.VACUUM), "a Vacuum writes data"),
         (a_run(RunKind.RESTATEMENT, requests=(RECORDS,)), "ns/records: it needs more than metadata"),
         (a_run(RunKind.RESTATEMENT, requests=(LISTED,)), "ns/listed: it needs more than metadata"),
-        (DRY, "a dry run looks at data files"),
+        (DRY, "a dry run reads data files"),
     ],
     ids=[
         "a replay in a group",
@@ -53,9 +53,9 @@ def test_what_writes_data_is_left_to_a_job(spec: RunSpec, why: str) -> None:
 
 
 def test_a_catalog_that_does_not_answer_is_not_waited_for_for_ever() -> None:
-    pg = patient({"type": "jdbc", "uri": "jdbc:postgresql://db/ice", "jdbc.socketTimeout": "7"})
-    rest = patient({"type": "rest", "uri": "https://catalog/api"})
+    pg = with_timeouts({"type": "jdbc", "uri": "jdbc:postgresql://db/ice", "jdbc.socketTimeout": "7"})
+    rest = with_timeouts({"type": "rest", "uri": "https://catalog/api"})
 
     assert (pg["jdbc.socketTimeout"], pg["jdbc.connectTimeout"]) == ("7", "5")
     assert rest["rest.client.socket-timeout-ms"] == "60000"
-    assert patient({"uri": "jdbc:sqlite:/x"}) == {"uri": "jdbc:sqlite:/x"}
+    assert with_timeouts({"uri": "jdbc:sqlite:/x"}) == {"uri": "jdbc:sqlite:/x"}

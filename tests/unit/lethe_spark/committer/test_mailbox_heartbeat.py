@@ -9,9 +9,9 @@ from time import monotonic
 import pytest
 from lethe_spark.committer.heartbeat import (
     HUNG_SECONDS,
-    UNANSWERED_SECONDS,
-    UNHEARD_SECONDS,
-    Health,
+    JVM_LIMIT_SECONDS,
+    WATCH_LIMIT_SECONDS,
+    CommitterHealth,
     Heartbeat,
     renewal,
 )
@@ -29,16 +29,19 @@ def server(tmp_path: Path) -> Iterator[ApiServer]:
 
 
 def test_a_process_is_counted_on_while_its_watch_and_its_jvm_are_heard_of() -> None:
-    assert Health().trouble(0) != ""
-    assert Health(mailbox_time=0, jvm_time=0).trouble(UNANSWERED_SECONDS) == ""
-    assert Health(mailbox_time=0, jvm_time=100).trouble(UNHEARD_SECONDS + 1) == "the mailbox cannot be watched"
-    assert Health(mailbox_time=100, jvm_time=0).trouble(UNANSWERED_SECONDS + 1) == "the JVM does not answer"
+    assert CommitterHealth().trouble(0) != ""
+    assert CommitterHealth(mailbox_time=0, jvm_time=0).trouble(JVM_LIMIT_SECONDS) == ""
+    assert (
+        CommitterHealth(mailbox_time=0, jvm_time=100).trouble(WATCH_LIMIT_SECONDS + 1)
+        == "the mailbox cannot be watched"
+    )
+    assert CommitterHealth(mailbox_time=100, jvm_time=0).trouble(JVM_LIMIT_SECONDS + 1) == "the JVM does not answer"
 
 
 def test_a_jvm_that_never_answers_again_is_hung() -> None:
-    assert not Health(jvm_time=0).is_hung(HUNG_SECONDS)
-    assert Health(jvm_time=0).is_hung(HUNG_SECONDS + 1)
-    assert not Health().is_hung(HUNG_SECONDS + 1)
+    assert not CommitterHealth(jvm_time=0).is_hung(HUNG_SECONDS)
+    assert CommitterHealth(jvm_time=0).is_hung(HUNG_SECONDS + 1)
+    assert not CommitterHealth().is_hung(HUNG_SECONDS + 1)
 
 
 def test_a_renewal_has_the_times_that_kubernetes_reads() -> None:
@@ -53,7 +56,7 @@ def test_the_lease_is_renewed_again_and_again_until_the_jvm_stops_answering(serv
     server.create(NAME, LEASES)
     jvm_answers = threading.Event()
     jvm_answers.set()
-    health, hung = Health(mailbox_time=monotonic()), threading.Event()
+    health, hung = CommitterHealth(mailbox_time=monotonic()), threading.Event()
     heart = Heartbeat(server.api, NAME, "pod-1", health, jvm_answers.is_set, hung.set, renew_seconds=0.2)
     times: list[str] = []
 
@@ -76,7 +79,7 @@ def test_the_lease_is_renewed_again_and_again_until_the_jvm_stops_answering(serv
 def test_a_lease_that_is_not_there_does_not_stop_the_process(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    health = Health(mailbox_time=monotonic(), jvm_time=monotonic())
+    health = CommitterHealth(mailbox_time=monotonic(), jvm_time=monotonic())
     heart = Heartbeat(server.api, NAME, "pod-1", health, lambda: True, lambda: None, renew_seconds=0.2)
 
     heart.start()

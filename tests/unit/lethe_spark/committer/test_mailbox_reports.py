@@ -38,7 +38,7 @@ def test_a_short_run_is_told_of_once_until_it_is_over(server: ApiServer) -> None
     """Each patch makes the operator look at the whole Dataset."""
     with Reporting().of_run(a_run(), place(server), begun=2) as run:
         run.phase(Phase.COMMITTING)
-        run.tell()
+        run.send()
 
         assert told(server) == [("Planning", 2)]
         last = run.ended(Phase.SUCCEEDED, "done")
@@ -53,12 +53,12 @@ def test_a_long_run_tells_its_phases_and_nothing_once_it_has_ended(
     monkeypatch.setattr(reports, "INTERVAL_SECONDS", 0.0)
     with Reporting().of_run(a_run(), place(server), begun=1) as run:
         run.phase(Phase.COMMITTING)
-        run.tell()
-        run.tell()
+        run.send()
+        run.send()
         assert told(server) == [("Planning", 1), ("Committing", 1)]
 
         run.ended(Phase.FAILED)
-        run.tell()
+        run.send()
 
     assert told(server) == [("Planning", 1), ("Committing", 1)]
 
@@ -87,6 +87,6 @@ def test_progress_that_cannot_be_told_later_does_no_harm(
     with Reporting().of_run(a_run(), place(server), begun=1) as run:
         server.refusals += [("PATCH", NAME, 503)]
         run.phase(Phase.COMMITTING)
-        run.tell()
+        run.send()
 
     assert "progress could not be reported" in caplog.text
