@@ -1,7 +1,6 @@
-"""The requests of a group of Restatements carried out in one commit.
+"""Carry out the requests of a group of Restatements in one commit. I/O; `lethe.restatement.group` decides.
 
-I/O; what the requests mean on a ledger is decided in `lethe.restatement.group`. Who calls says how new data is written and
-how rows that no ledger knows are found: with Spark, or not at all.
+The caller passes functions that write data and search data files: those of a Job use Spark, those of the committer refuse.
 """
 
 import logging
@@ -28,52 +27,48 @@ from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.unpublished import discard
 from lethe_spark.jvm.commit import Append, Change, LedgerOnly, Overwrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer
 
 log = logging.getLogger(__name__)
-# Others may carry out a request of the group, or use the id of a replacement, each time that all are written.
+# How often the data of a group is written, because another run carried out a request or used an id of it in the meantime.
 WRITES: Final = 4
 
 
 @dataclass(frozen=True)
 class Replacements:
-    """Replacements in files that are not yet part of the table, which several may share.
+    """Replacements that were written and are not yet part of the table."""
 
-    Args:
-        rows: Of each, by the key of its request.
-        aside: Results of the requests whose replacement cannot be used, or not now, by their keys.
-        keys: Of those that are change data, by the key of the request: older rows with one of these go.
-    """
-
+    # The files, which several replacements may share.
     files: tuple[DataFile, ...] = ()
+    # The rows of each replacement, by the key of its request.
     rows: Mapping[str, ReplacementRows] = field(default_factory=dict)
+    # Results of requests whose replacement cannot be used, or not now, by key.
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
+    # Keys of rows in change data, by the key of the request. Older rows with one of these keys are deleted.
     keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class Erased:
-    """Rows that Erases by records, and replacements with keys, take out of data files: found and written out of them, but not
-    committed.
+    """Rows that Erases by records, and replacements with keys, delete from data files. Written and not yet committed."""
 
-    Args:
-        rows: Of each, by the key of its request.
-        aside: Results of the requests whose rows cannot be named, or not now, by their keys.
-        taken_out: Of each data file that loses rows, by its path, the names of the native deletes that it had then.
-        vectors: By which they are taken out; None: by writing files anew.
-        beside: Batches whose rows deletion vectors hid already, of which some are erased: no Undo may show them again.
-        removed, survivors: Files that go, and those with what is left of their rows.
-    """
-
+    # The rows of each request, by its key.
     rows: Mapping[str, ErasedRows] = field(default_factory=dict)
+    # Results of requests whose rows cannot be searched, or not now, by key.
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
+    # The data files that lose rows, by path, each with the names of the native deletes it had when it was searched.
     taken_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    vectors: NativeDeletes | None = None
+    # The deletion vectors of the rows. None: the files are rewritten instead.
+    vectors: DeleteChanges | None = None
+    # Files that are removed.
     removed: tuple[DataFile, ...] = ()
+    # Files with the remaining rows of the removed ones.
     survivors: tuple[DataFile, ...] = ()
-    partitions: frozenset[str | None] = frozenset()  # that the removed files lie in
+    # Partitions of the removed files. None in it: an unknown one.
+    partitions: frozenset[str | None] = frozenset()
+    # Batches with erased rows that deletion vectors had hidden already. An Undo may not show these batches again.
     beside: frozenset[str] = frozenset()
 
     @property
@@ -81,7 +76,7 @@ class Erased:
         return (*self.survivors, *(self.vectors.paths if self.vectors else ()))
 
     def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change:
-        """What to commit on this head, with new data files."""
+        """The change of the table for this head, with new data files."""
         if self.vectors is not None and head_id is not None:
             return RowDelta(self.vectors, added, head_id)
         if self.removed and head_id is not None:
@@ -90,24 +85,24 @@ class Erased:
 
 
 class Eraser(Protocol):
-    """Who finds the rows of Erases by records, and those that the keys of replacements mean."""
+    """Finds the rows of Erases by records, and the rows with the keys of replacements."""
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased: ...
 
     def still_right(self, erased: Erased, base: Base) -> bool:
-        """Whether what was written is all that has to go on this base, and of these very files."""
+        """Whether the written deletes are complete for this base, and its data files are the same."""
 
 
-# The replacements of these requests, written but not committed.
+# Writes the replacements of requests, without committing them.
 Write: TypeAlias = Callable[[Sequence[RestatementRequest], Base], Replacements]
-# Those of the ids, unknown to the ledger, of which the base's data files hold rows.
+# The ids, of those that the ledger does not know, of which the data files hold rows.
 Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 
 
 @dataclass(frozen=True)
 class GroupCommit:
-    """Every replacement of the group is written before the commit, in files that they share: who asks for a request again, by
-    whichever run, finds it in the ledger."""
+    """Carries out a group. Its replacements are written before the commit, in shared files. A request that is repeated, by any
+    run, is found in the ledger."""
 
     context: Committer
     table: IcebergTable
@@ -116,21 +111,23 @@ class GroupCommit:
     find: Find
     eraser: Eraser
     masker: Masker
-    aside: Mapping[str, RequestResult] = field(default_factory=dict)  # as `Replacements.aside`, known before
-    listed_snapshot_id: int | None = None  # as of `RestatementSpec`
+    # Results of requests that cannot be carried out, known before the start, by key.
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)
+    # As in `RestatementSpec`.
+    listed_snapshot_id: int | None = None
 
     def carry_out(self) -> Committed[GroupPlan]:
-        """Plan, write the replacements, commit; again from the start if something else has to be written than was.
+        """Plan, write the replacements, commit. Start again if other data must be written than was.
 
-        Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError; what `write`, `find` and `eraser`
-            raise.
+        Raises: InputError, ConflictError, UnknownCommitState, TransientError, LedgerError, and the errors of `write`, `find` and
+            `eraser`.
         """
         lost = 0
         aside = dict(self.aside)
         base = observe_base(self.context, self.table)
         in_files = self._in_files(base)
         while lost < WRITES:
-            # Asked before any data is written: what is done or refused must not cost a write.
+            # Plan before any data is written, so that requests that are done or refused cost no write.
             base = observe_base(self.context, self.table, base)
             first = self._plan(base, in_files, Replacements(), Erased(), aside)
             if first.delta.is_empty:
@@ -143,22 +140,22 @@ class GroupCommit:
             done = self._commit(base, in_files, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
-            log.info("other rows have to come or go than were written; they are written anew")
-            # Else one that cannot be used has left its place to another, which happens once to each.
+            log.info("the table needs other rows than were written; they are written again")
+            # Not counted when a request was set aside: each request is set aside only once.
             lost += not (written.aside or erased.aside or len(aside) > known)
         raise ConflictError(
             "ReplacementsMoved",
-            f"{self.table.full_name}: others kept carrying out requests of this group, or moving the rows that it erases; it is "
-            "tried later. Nothing was committed.",
+            f"{self.table.full_name}: other writers carried out requests of this group, or moved the rows that it erases, in "
+            f"each of {WRITES} attempts. Nothing was committed. It is tried again later.",
         )
 
     def _in_files(self, base: Base) -> frozenset[str]:
-        """Ids that the ledger never heard of, yet of which there are rows: from before the ledger, or by other writers.
+        """Ids that the ledger does not know and of which the table has rows, from before the ledger or by other writers.
 
-        Only for the report of unknown ids; their tombstones are set either way.
+        Only the report of unknown ids needs them: tombstones are set for all ids.
         """
-        strangers = strangers_of(base.ledger, self.requests)
-        return frozenset(self.find(strangers, base)) if strangers and base.facts.head_id is not None else frozenset()
+        unknown = unknown_ids_of(base.ledger, self.requests)
+        return frozenset(self.find(unknown, base)) if unknown and base.facts.head_id is not None else frozenset()
 
     def _erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
         if not requests:
@@ -177,8 +174,8 @@ class GroupCommit:
         erased: Erased,
         aside: dict[str, RequestResult],
     ) -> Committed[GroupPlan | None]:
-        """The outcome is None if other rows would have to come or go than are written. An Undo that cannot be carried out is
-        set aside."""
+        """Commit. The outcome is None if the newest table needs other rows than were written. Sets an Undo aside that cannot be
+        carried out."""
         last: Masks | None = None
 
         def plan(newest: Base) -> Intent[GroupPlan | None] | NothingToCommit[GroupPlan | None]:
@@ -204,7 +201,7 @@ class GroupCommit:
             )
 
         attempts = Attempts()
-        in_vain = (*written.files, *erased.written)
+        unpublished = (*written.files, *erased.written)
         try:
             done = commit_on_ledger(self.context, self.table, plan, attempts, base)
         except CannotLift as e:
@@ -212,19 +209,19 @@ class GroupCommit:
             aside[e.key] = set_aside(by_key[e.key], e.error, e.again)
             done = Committed(None, None)
         except (InputError, ConflictError):
-            discard(self.table, (*in_vain, *self.masker.written), attempts)
+            discard(self.table, (*unpublished, *self.masker.written), attempts)
             raise
         used = last.deletes.paths if last is not None and done.snapshot_id is not None else ()
         discard(self.table, [p for p in self.masker.written if p not in used], attempts)
         self.masker.written.clear()
         if done.snapshot_id is None:
-            discard(self.table, in_vain, attempts)
+            discard(self.table, unpublished, attempts)
         return done
 
     def _masks(self, base: Base, delta: Delta, planned: GroupPlan, erases: bool) -> Masks:
-        """What the change needs of native deletes. Raises: CannotLift.
+        """The native deletes that the change needs. Raises: CannotLift.
 
-        Of a data file that an Erase takes rows out of in the same commit, no mask is set or lifted.
+        A commit that erases rows sets and lifts no masks.
         """
         by_key = {r.key: r for r in self.requests}
         undos = [by_key[k] for k in planned.carried_out if by_key[k].undoes]
@@ -250,20 +247,23 @@ class GroupCommit:
         return plan_group(base.ledger, self.requests, in_files, field_id, run, now, rows, aside, erased.rows, masking)
 
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
-        """Requests that search for rows, if since the buffer was looked at an Undo may have let batches in: these have to come
-        first."""
+        """Results of requests that search for rows, if an Undo after the last listing of the buffer may have admitted batches:
+        these must be consolidated first."""
         facts, searching = base.facts, [r for r in self.requests if r.searches]
         if self.listed_snapshot_id is None or not searching:
             return {}
         if not shown_again_since(facts.snapshots, facts.head_id, self.listed_snapshot_id):
             return {}
-        text = "an Undo may have let batches in since the buffer was listed; it goes after the next listing, and after these."
+        text = (
+            "an Undo may have admitted batches since the buffer was listed. The run waits for the next listing, and for these "
+            "batches."
+        )
         error = "BufferBeingListed"
         return {r.key: set_aside(r, InputError(error, f"Restatement {r.name}: {text}"), again=True) for r in searching}
 
 
-def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:
-    """The batch ids of requests that are yet to be carried out, as far as the ledger does not know them."""
+def unknown_ids_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:
+    """The batch ids, of requests that are not done, that the ledger does not know."""
     done = get_many(ledger.requests, [r.key for r in requests])
     wanted = dict.fromkeys(i for r in requests if r.key not in done for i in r.batch_ids)
     known = get_many(ledger.batches, wanted)
@@ -273,16 +273,16 @@ def strangers_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list
 def result_of(
     spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]
 ) -> RestatementGroupResult:
-    """What a run tells of its group. Pure but for the time and the log.
+    """The result of a run of a group. Reads the clock and logs; no other I/O.
 
-    Raises: TransientError, if none of the requests can be carried out just now.
+    Raises: TransientError, if no request can be carried out now.
     """
-    results = tuple(_told(done, request) for request in requests)
+    results = tuple(_result_of_request(done, request) for request in requests)
     if results and all(r.again for r in results):
         raise TransientError(results[0].reason, f"{results[0].message} Nothing was changed.")
     refused = [r for r in results if not r.succeeded]
     for r in refused:
-        log.info("%s is %s: %s", r.name, "kept out for now" if r.again else "refused", r.reason)
+        log.info("%s is %s: %s", r.name, "postponed" if r.again else "refused", r.reason)
     outcome = RunOutcome.FAILED if refused else RunOutcome.ALREADY_COMMITTED
     if done.snapshot_id:
         outcome = RunOutcome.COMMITTED
@@ -300,8 +300,8 @@ def result_of(
     )
 
 
-def _told(done: Committed[GroupPlan], request: RestatementRequest) -> RequestResult:
-    """A request's result, with the snapshot of this commit if that carried it out."""
+def _result_of_request(done: Committed[GroupPlan], request: RestatementRequest) -> RequestResult:
+    """The result of one request, with the snapshot of this commit if the commit carried it out."""
     result = done.outcome.results[request.key]
     if request.key not in done.outcome.carried_out:
         return result

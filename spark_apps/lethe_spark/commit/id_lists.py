@@ -1,6 +1,6 @@
-"""Batch ids that a request names by the URI of a list. I/O: reads the lists, with the FileIO of the table's catalog.
+"""Read the lists of batch ids that requests name by URI. I/O, with the FileIO of the table's catalog.
 
-A list that cannot be used keeps out its own request and no other.
+A list that cannot be used affects only its own request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,18 +18,18 @@ from pyiceberg.io import load_file_io
 
 READ_AT_ONCE: Final = 4
 _LOCAL: Final = ("", "file")
-_DENIED: Final = "ACCESS_DENIED"  # as Arrow says it, of S3, in an error that is no PermissionError
+_DENIED: Final = "ACCESS_DENIED"  # in Arrow's message for S3; the error is not a PermissionError
 
 
 def with_ids(
     requests: Sequence[RestatementRequest], properties: Mapping[str, str], table_location: str
 ) -> tuple[tuple[RestatementRequest, ...], dict[str, RequestResult]]:
-    """The requests with the ids of their lists, in their order, and results of those whose list cannot be used, by their keys.
+    """The requests, in their order, with the ids of their lists; and the results of requests whose list cannot be used, by key.
 
     Args:
-        properties: The catalog's.
-        table_location: Only a table in local files may be restated by a list in one: whoever writes a Restatement is not to
-            read what lies in the driver's own file system.
+        properties: PyIceberg's properties of the catalog.
+        table_location: A list in a local file is allowed only if the table is local too, so that the author of a Restatement
+            cannot read files of the driver.
     """
 
     def listed(request: RestatementRequest) -> tuple[RestatementRequest, RequestResult | None]:
@@ -52,20 +52,20 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
     where = f"Restatement {request.name}: spec.batchIdsFrom.uri {uri}"
     if urlsplit(uri).scheme in _LOCAL and urlsplit(table_location).scheme not in _LOCAL:
         raise InputError(
-            "InvalidIdList", f"{where}: a local file belongs to the driver. Put the list where the table lies."
+            "InvalidIdList", f"{where}: a local file belongs to the driver. Store the list in the storage of the table."
         )
     check_place(where, uri, lambda folder: tables_around(folder, properties))
     try:
         with load_file_io(dict(properties), uri).new_input(uri).open() as stream:
             content = stream.read(LIST_BYTES_AT_MOST + 1)
     except FileNotFoundError:
-        raise TransientError("ListNotFound", f"{where}: there is no such object. Put it there.") from None
+        raise TransientError("ListNotFound", f"{where}: the object does not exist. Create it.") from None
     except ValueError:
-        text = f"{where}: the catalog's FileIO cannot open it. Put the list where the table lies."
+        text = f"{where}: the catalog's FileIO cannot open it. Store the list in the storage of the table."
         raise InputError("InvalidIdList", text) from None
     except OSError as e:
         if isinstance(e, PermissionError) or _DENIED in str(e):
-            text = f"{where}: the run's credentials may not read it. Grant them access."
+            text = f"{where}: the run's credentials may not read it. Allow it."
             raise TransientError("AccessDenied", text) from None
         raise TransientError("ListUnreadable", f"{where}: it could not be read ({type(e).__name__}).") from None
     found = parse_ids(bytes(content), where)

@@ -1,6 +1,6 @@
-"""One way to change a table: plan on its newest ledger, write the next ledger, compare-and-set, plan anew on a lost race.
+"""Change a table: plan on its newest ledger, write the next ledger, compare-and-set; plan again after a lost race.
 
-I/O. Every commit, of a run or of a user's own Spark job, goes through `commit_on_ledger`.
+I/O. Each commit, of a run or of a user's Spark job, goes through `commit_on_ledger`.
 """
 
 import logging
@@ -30,45 +30,49 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Intent(Generic[T]):
-    """What a plan wants committed.
+    """What a plan wants to commit."""
 
-    Args:
-        vacuumed: The tombstones applied to the files that it removes, or masks by deletion vectors; None: none is.
-        publishes: The id under which the files were staged.
-        staged: The snapshot that keeps these files: without it they are gone, and nothing may be committed.
-        deletes: The kind of native deletes that it brings or takes back for the sake of tombstones; "": none.
-        masks_everything: Whether it masks every tombstone that is active then.
-        unfinished: Whether the run has more to commit after this.
-    """
-
+    # The change of the ledger.
     delta: Delta
+    # The change of the table's files.
     change: Change
+    # Returned to the caller after the commit.
     outcome: T
+    # The tombstones that were applied to the files it removes, or masks by deletion vectors. None: it removes and masks none.
     vacuumed: Collection[Tombstone] | None = None
+    # The id under which the files were staged. None: they were not.
     publishes: str | None = None
+    # The snapshot that keeps the staged files. If it expired, the files are deleted, and nothing may be committed.
     staged: int | None = None
+    # The kind of native deletes that it adds or removes for tombstones. Empty: none.
     deletes: str = ""
+    # Whether it masks every active tombstone.
     masks_everything: bool = False
+    # Whether the run makes further commits.
     unfinished: bool = False
 
 
 @dataclass(frozen=True)
 class NothingToCommit(Generic[T]):
-    """The ledger already says what was wanted, or nothing is left to do."""
+    """The ledger contains the change already, or there is nothing to change."""
 
     outcome: T
 
 
 @dataclass(frozen=True)
 class Committed(Generic[T]):
+    """The outcome of a plan."""
+
     outcome: T
-    snapshot_id: int | None  # None: nothing was committed
+    # The snapshot of the commit. None: nothing was committed.
+    snapshot_id: int | None
 
 
 @dataclass
 class Attempts:
-    """`in_doubt`: of one attempt nobody knows whether it landed, or may land yet. Its files must not be deleted."""
+    """What is known of the attempts to commit."""
 
+    # Whether the answer to an attempt was lost: it may have succeeded, or may succeed later. Its files must not be deleted.
     in_doubt: bool = False
 
 
@@ -79,14 +83,16 @@ def commit_on_ledger(
     attempts: Attempts | None = None,
     seen: Base | None = None,
 ) -> Committed[T]:
-    """Commit what `plan` wants on the newest ledger; `plan` is asked again whenever the table moved before the commit.
+    """Commit what `plan` wants on the newest ledger. Call `plan` again whenever another commit came first.
 
-    The plan itself looks first whether its run is in the ledger already: that makes it exactly-once, also after a
-    commit of which nobody knows whether it landed.
+    Each plan first checks whether the ledger contains its run. So the change is made exactly once, also if the answer to a
+    commit was lost.
 
     Args:
-        seen: What the caller has looked at already; not read again if the table has not moved since.
-    Raises: ConflictError after 12 lost races; UnknownCommitState if the table cannot even be read afterwards.
+        attempts: Records whether an answer was lost.
+        seen: A state that the caller has read. It is used if the table has not changed since.
+    Raises: ConflictError, after 12 lost races; UnknownCommitState, if the answer to the last attempt was lost; the errors of
+        `plan` and of reading the table.
     """
     context.reporter.phase(Phase.COMMITTING)
     for attempt in range(1, ATTEMPTS + 1):
@@ -99,13 +105,13 @@ def commit_on_ledger(
         except ConflictError as e:
             if attempt == ATTEMPTS:
                 raise
-            log.info("commit %d of %d lost its race and is planned anew: %s", attempt, ATTEMPTS, e.reason)
+            log.info("commit %d of %d lost its race and is planned again: %s", attempt, ATTEMPTS, e.reason)
         except UnknownCommitState as e:
             if attempts is not None:
                 attempts.in_doubt = True
             if attempt == ATTEMPTS:
                 raise
-            log.warning("commit %d of %d: %s; looking in the ledger", attempt, ATTEMPTS, e.reason)
+            log.warning("commit %d of %d: %s; checking the ledger", attempt, ATTEMPTS, e.reason)
         wait_before(attempt + 1)
     raise AssertionError("unreachable")
 

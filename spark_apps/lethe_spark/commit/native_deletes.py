@@ -1,4 +1,4 @@
-"""Native deletes beside a change of the ledger, and who writes them: with Spark, or not at all."""
+"""The native deletes of a change of the ledger, and the protocol of writing them. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,33 +12,30 @@ from lethe.ledger.tombstone import Tombstone
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jvm.commit import Change, DeleteFiles, RowDelta
 from lethe_spark.jvm.data_files import DataFile
-from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.deletes import DeleteChanges
 
-# Undos by their keys, each with the batches that it takes back.
+# Undos by key, each with the batches that it shows again.
 Lifts: TypeAlias = Mapping[str, tuple[RestatementRequest, Collection[str]]]
 
 
 @dataclass(frozen=True)
 class Masks:
-    """Native deletes of a change of the ledger, written and not committed.
+    """The native deletes of a change of the ledger, written and not yet committed."""
 
-    Args:
-        delta: The change, its tombstones marked as masked.
-        mode: As `spec.deletes`, of what is written; "": nothing is.
-        applied: The tombstones that `tombstone.vacuum.file` has to name; None: none.
-        dropped: Files that go whole.
-        everything: Whether each tombstone that is active then is masked.
-    """
-
+    # The change, with its tombstones marked as masked.
     delta: Delta
+    # The kind that was written, as `spec.deletes`. Empty: none was written.
     mode: str = ""
-    deletes: NativeDeletes = field(default_factory=NativeDeletes)
+    deletes: DeleteChanges = field(default_factory=DeleteChanges)
+    # Data files that are removed whole.
     dropped: tuple[DataFile, ...] = ()
+    # The tombstones for `tombstone.vacuum.file`. None: no such file.
     applied: tuple[Tombstone, ...] | None = None
+    # Whether every active tombstone is masked.
     everything: bool = False
 
     def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change | None:
-        """What to commit on this head, with new data files; None: nothing was written."""
+        """The change of the table for this head, with new data files. None: nothing was written."""
         if head_id is None or not self.mode:
             return None
         if self.dropped and not (added or self.deletes.added or self.deletes.replaced):
@@ -47,25 +44,27 @@ class Masks:
 
 
 class Masker(Protocol):
-    """Who writes native deletes for tombstones: `mode` as `spec.deletes`, `written` the paths of all files that were."""
+    """Writes native deletes for tombstones."""
 
+    # As `spec.deletes`.
     mode: Deletes
+    # The paths of all files that it wrote.
     written: list[str]
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
-        """What a change of the ledger needs on this base.
+        """Write what a change of the ledger needs on this base.
 
         Args:
-            mask: False: what is not masked yet is left to a later commit.
-        Raises: CannotLift; whatever the storage raises.
+            mask: Whether to mask tombstones. False: a later commit does.
+        Raises: CannotLift, and the errors of the storage.
         """
 
 
 class CannotLift(Exception):
-    """An Undo, by the key of its request, that would not bring back exactly the rows of its batches."""
+    """An Undo cannot show exactly the rows of its batches again. `key` is the key of its request."""
 
     def __init__(self, key: str, error: LetheError, again: bool = False) -> None:
         super().__init__(str(error))
         self.key = key
         self.error = error
-        self.again = again  # whether it may be carried out later as it is
+        self.again = again  # whether a later attempt may succeed

@@ -1,9 +1,9 @@
-"""Opening a run's table: made when it is not there, claimed and prepared. I/O."""
+"""Open a run's table: create, claim and prepare it if necessary. I/O."""
 
 from lethe.base import names
 from lethe.base.errors import InputError
 
-from lethe_spark.commit.table_checks import is_settled, look_over, says_its_beginning
+from lethe_spark.commit.table_checks import check_and_observe, has_recorded_start, is_settled
 from lethe_spark.commit.table_state import check_table
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
@@ -11,10 +11,10 @@ from lethe_spark.sql.folder_server import require_served
 
 
 def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
-    """The run's table: made when it is not there, claimed, and prepared where the Dataset allows it.
+    """Open the run's table. Create it if it does not exist, claim it, and prepare it if the Dataset allows that.
 
     Args:
-        prepare: False: it is only looked at, and left as it is.
+        prepare: False: only check the table, and change nothing.
     Raises: InputError: TableNotFound, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
         BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition. TableError (TableReplaced).
     """
@@ -28,24 +28,23 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
             raise InputError(
                 "TableNotFound",
                 f"catalog {wanted.catalog} has no table {wanted.name}"
-                + (", and spec.table.create does not say how to make it." if prepare else "."),
+                + (", and spec.table.create is not set." if prepare else "."),
             )
-        born = claim | {names.LEDGER_SINCE: "0"}
+        initial = claim | {names.LEDGER_SINCE: "0"}
         table = SparkTable.create(
-            context.spark, wanted.catalog, wanted.name, wanted.create, born, context.spec.batch_column
+            context.spark, wanted.catalog, wanted.name, wanted.create, initial, context.spec.batch_column
         )
-    facts = look_over(context, table)
+    facts = check_and_observe(context, table)
     ours = facts.claim == context.claim
     if not facts.prepared and not ours and not wanted.adopt:
         raise InputError(
             "TableNotPrepared",
-            f"{wanted.name} is not sorted by {context.spec.batch_column} or keeps truncated metrics of it. Set "
+            f"{wanted.name} is not sorted by {context.spec.batch_column} or has truncated metrics of it. Set "
             "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
         )
     if prepare and not is_settled(context, facts):
-        if not says_its_beginning(facts):
+        if not has_recorded_start(facts):
             claim |= {names.LEDGER_SINCE: str(facts.last_sequence_number)}
         assert facts.batch_field_id is not None
-        # By its name of today
         table.ensure_layout(table.column_name(facts.batch_field_id) or context.spec.batch_column, claim)
     return table

@@ -1,4 +1,4 @@
-"""Whether a table is one that a Dataset's runs can work on. I/O: reads its metadata."""
+"""Check that a table is one that the runs of a Dataset can work on. I/O: reads its metadata."""
 
 from lethe.base import names
 from lethe.base.errors import InputError
@@ -11,8 +11,8 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
 
 
-def look_over(context: Run, table: IcebergTable) -> TableFacts:
-    """The facts of a table that the run may work on, prepared or not.
+def check_and_observe(context: Run, table: IcebergTable) -> TableFacts:
+    """Check that the run may work on the table, prepared or not. Returns the facts of the table.
 
     Raises: InputError: TableHoldsBatches, TableClaimed, BatchColumnMissing, BatchColumnDropped, BatchColumnType,
         BufferOverlapsTable, FormatVersionTooOld, OutsideBoundary. TableError (TableReplaced).
@@ -26,28 +26,28 @@ def look_over(context: Run, table: IcebergTable) -> TableFacts:
     if overlap(context.spec.buffer.uri, table.location):
         raise InputError(
             "BufferOverlapsTable",
-            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} contain one another; "
-            "clean-up of the one would delete the other. Move spec.buffer.uri elsewhere.",
+            f"the buffer {context.spec.buffer.uri} and the table's location {table.location} overlap. A clean-up of "
+            "one would delete the other. Set spec.buffer.uri to another location.",
         )
     iceberg = static_table(table.metadata_location, table_properties(context))
     facts = observe(iceberg, context.batch_column, name=context.table_name)
     if facts.batch_field_id is None:
-        # Before anything is prepared: that would make a new column of the old name the batch column.
+        # Checked before preparing, which would make a new column of the old name the batch column.
         raise column_dropped(facts, "the table")
     if facts.format_version < 2:
         raise InputError(
             "FormatVersionTooOld",
-            f"{context.table_name} has Iceberg format version 1, which does not number its commits. Upgrade it: set the table "
-            "property format-version to 2.",
+            f"{context.table_name} has Iceberg format version 1, which does not number its commits. Set the table property "
+            "format-version to 2.",
         )
     return facts
 
 
-def says_its_beginning(facts: TableFacts) -> bool:
-    """Whether it is known what was written before any ledger, and is read as it is though its ancestors expired long ago."""
+def has_recorded_start(facts: TableFacts) -> bool:
+    """Whether the table records where its ledgers begin. Rows from before are readable, also after their snapshots expired."""
     return facts.ledger_since is not None or any(s.ledger for s in facts.snapshots.values())
 
 
 def is_settled(context: Run, facts: TableFacts) -> bool:
-    """Whether nothing has to be set in the table before the run: it is the Dataset's own, and prepared."""
-    return facts.claim == context.claim and facts.prepared and says_its_beginning(facts)
+    """Whether the Dataset has claimed the table and it is prepared, so that a run need not change its properties."""
+    return facts.claim == context.claim and facts.prepared and has_recorded_start(facts)

@@ -1,4 +1,4 @@
-"""The table a run works on and its ledger, seen together at one moment. I/O: reads."""
+"""Read a table and its ledger at one snapshot. I/O: reads."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,17 +30,18 @@ from lethe_spark.run.context import Committer, table_properties
 
 @dataclass(frozen=True)
 class Base:
-    """What a plan is made on. `iceberg` is PyIceberg's view of the same metadata file that the JVM holds: Python reads
-    manifests far faster than py4j does."""
+    """A table and its ledger at one snapshot: the base of a plan."""
 
+    # PyIceberg's view of the metadata file that the JVM holds. Python reads manifests much faster than py4j does.
     iceberg: StaticTable
     facts: TableFacts
     loaded: ledger_store.Loaded
+    # The field id of the batch column.
     field_id: int
 
     @cached_property
     def ledger(self) -> Ledger:
-        """That of the head, and the batches that snapshots without a ledger brought back: the next commit writes them down."""
+        """The ledger of the head, with the batches that snapshots without a ledger brought back. The next commit records them."""
         if not self._brought_back:
             return self.loaded.ledger
         folding = Folding(self.loaded.ledger, "")
@@ -49,7 +50,7 @@ class Base:
 
     @cached_property
     def _brought_back(self) -> Mapping[str, BatchEntry]:
-        """Those that the ledger does not know as promoted, or as taken back."""
+        """Batches of snapshots without a ledger that the ledger knows neither as promoted nor as reverted."""
         if not self.loaded.resolution.bare:
             return {}
         found = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
@@ -58,12 +59,12 @@ class Base:
 
     @property
     def batch_column(self) -> str:
-        """Its name of today: a column may be renamed, its field id stays."""
+        """The current name. A column can be renamed; its field id does not change."""
         return self.iceberg.schema().find_column_name(self.field_id) or ""
 
     @property
     def expectation(self) -> Expectation:
-        """What must still hold when the commit lands: this pointer, and no bare snapshot that was not looked at."""
+        """What must be true at the commit: the same pointer, and no further snapshot without a ledger."""
         found = self.loaded.resolution
         expired = found.carrier_id is not None and found.carrier_id not in self.facts.snapshots
         return Expectation(found.pointer, frozenset(found.bare), expired)
@@ -73,7 +74,7 @@ class Base:
         return data_files(self.iceberg, self.facts.head_id, self.field_id)
 
     def head(self) -> Head | None:
-        """The head, to be looked at for files that might hold tombstoned rows; None: the table is empty."""
+        """The head, to find files that may hold tombstoned rows. None: the table is empty."""
         if self.facts.head_id is None:
             return None
         column = BatchColumn.of(self.iceberg.specs(), self.field_id)
@@ -81,25 +82,25 @@ class Base:
 
     @property
     def _foreign_snapshots(self) -> frozenset[int] | None:
-        """The snapshots whose files may hold rows in partitions that no batch remembers; None: some of them have expired."""
+        """The snapshots whose files may hold rows in partitions that the ledger does not list. None: some have expired."""
         found = self.loaded.resolution
         return frozenset(found.bare) if is_gapless(self.facts.snapshots, found) else None
 
     def manifests(self) -> list[ManifestFile]:
-        """Those of the head."""
+        """The manifests of the head."""
         head = self.iceberg.metadata.snapshot_by_id(self.facts.head_id) if self.facts.head_id is not None else None
         return head.manifests(self.iceberg.io) if head is not None else []
 
     @property
     def _bare_moves_only(self) -> bool:
-        """Whether the snapshots without a ledger below the head brought no new rows: compactions, deletes of whole files."""
+        """Whether the snapshots without a ledger below the head added no rows: compactions, and deletes of whole files."""
         found = self.loaded.resolution
         operations = {self.facts.snapshots[i].summary.get("operation") for i in found.bare}
         return operations <= {"replace", "delete"} and is_gapless(self.facts.snapshots, found)
 
     @property
     def has_foreign_files(self) -> bool:
-        """Whether another writer may have added rows, ever. Each commit hands the answer on in its summary."""
+        """Whether another writer may have added rows at any time. The summary of each commit records it."""
         found = self.loaded.resolution
         if not self._bare_moves_only:
             return True
@@ -110,7 +111,7 @@ class Base:
 
     @property
     def is_masked(self) -> bool:
-        """Whether every active tombstone is masked by native deletes, as far as the newest ledger could know."""
+        """Whether native deletes mask every active tombstone, as of the newest ledger."""
         if not self.ledger.tombstones:
             return True
         carrier = self.facts.snapshots.get(self.loaded.resolution.carrier_id or 0)
@@ -119,41 +120,41 @@ class Base:
     def partitions_of(
         self, written: Sequence[Partitioned], batch_ids: Collection[str]
     ) -> dict[str, tuple[str, ...] | None]:
-        """The partitions that new batches may have rows in: those of the written files and, where another writer may have
-        used an id before, of every file that could hold it."""
+        """The partitions in which new batches may have rows: those of the written files, and, if another writer may have used
+        an id before, those of each file that could hold it."""
         others: Sequence[Partitioned] = self.files() if self.has_foreign_files else ()
         return partitions_of_batches([*written, *others], batch_ids)
 
     def rearmed(self, delta: Delta) -> Delta:
-        """The change with what files of bare snapshots make necessary: see `lethe.files.rearm`, `lethe.search.picked`."""
+        """The change, extended for the files of snapshots without a ledger: see `lethe.files.rearm`, `lethe.search.picked`."""
         now, found, head_id = datetime.now(UTC), self.loaded.resolution, self.facts.head_id
         delta = self._with_brought_back(delta)
         if is_gapless(self.facts.snapshots, found):
             added = files_added_by(self.iceberg, found.bare, head_id, self.field_id)
             return rearmed(self.ledger, delta, added, self.field_id, now, self._bare_moves_only)
-        # Expired snapshots do not say any more which files came without a ledger. The sequence numbers of the files do.
+        # Snapshots have expired, so the sequence numbers of the files tell which ones were added without a ledger.
         after = knows_files_up_to(self.facts.snapshots, found)
         since = files_added_after(self.iceberg, after, head_id, self.field_id)
         return rearmed(self.ledger, delta, since, self.field_id, now, holds=lambda ids: self._held(ids, since))
 
     def _with_brought_back(self, delta: Delta) -> Delta:
-        """The change, which also writes down the batches that snapshots without a ledger brought back."""
+        """The change, which also records the batches that snapshots without a ledger brought back."""
         settled = {b.id for b in delta.set_batches} | delta.forget_batches
         back = tuple(e for i, e in self._brought_back.items() if i not in settled)
         return replace(delta, set_batches=(*delta.set_batches, *back)) if back else delta
 
     def _held(self, ids: Collection[str], files: Collection[FileBounds]) -> frozenset[str]:
-        """Those of the ids of which the files hold rows."""
+        """The ids of which the files hold rows."""
         assert self.facts.head_id is not None
         paths = frozenset(f.path for f in files)
         return held_ids(self.iceberg, self.facts.head_id, self.field_id, sorted(ids), paths=paths)
 
     def moved(self, delta: Delta, before: Iterable[str | None], added: Sequence[Partitioned]) -> Delta:
-        """The change, with new partitions for batches whose rows it writes anew by another partition spec.
+        """The change, with new partitions for batches whose rows it rewrites with another partition spec.
 
         Args:
-            before: Partitions of the files that the rows were in; None is unknown.
-            added: The files that stand for those.
+            before: Partitions of the replaced files. None in it: an unknown one.
+            added: The files that replace them.
         """
         specs = {p and spec_of(p) for p in before}
         if not added or specs == {f.partition and spec_of(f.partition) for f in added}:
@@ -162,11 +163,10 @@ class Base:
 
 
 def observe_base(context: Committer, table: IcebergTable, seen: Base | None = None) -> Base:
-    """The table's newest state and its ledger.
+    """Read the newest state of the table and its ledger.
 
     Args:
-        seen: A base from before. While the table has not moved it is the newest state still, and returned as it is: what
-            was read of its ledger need not be read again.
+        seen: An earlier base. It is returned if the table has not changed since.
     Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableReplaced, TableRolledBack), LedgerError.
     """
     table.refresh()
@@ -185,7 +185,7 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
 
 
 def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledger_store.Loaded:
-    """The head's ledger; of a head that has lost it and was accepted, the one to continue with."""
+    """The ledger of the head. If the head has lost its ledger and was accepted: the ledger to continue with."""
     try:
         return ledger_store.load(iceberg.io, facts)
     except LedgerError as e:
@@ -201,36 +201,36 @@ def static_table(metadata_location: str, properties: Mapping[str, str]) -> Stati
 
 
 def _opened(metadata_location: str) -> str:
-    """Java writes local paths as `file:/x`, which PyIceberg would not open."""
+    """The location as PyIceberg opens it: Java writes local paths as `file:/x`."""
     if metadata_location.startswith("file:"):
         return "file:///" + metadata_location.removeprefix("file:").lstrip("/")
     return metadata_location
 
 
 def refuse_batches(table: IcebergTable) -> None:
-    """Raises: InputError (`TableHoldsBatches`), for a table of batches: its rows are made of another table's ledger."""
+    """Raises: InputError (`TableHoldsBatches`), for a table of batches, whose rows Lethe derives from another table's ledger."""
     if names.TRACKS in table.properties:
         raise InputError(
             "TableHoldsBatches",
-            f"{table.full_name} is the table of the batches of another one (table property {names.TRACKS}), which Lethe writes "
-            "anew as it sees fit. Name the table that holds the data.",
+            f"{table.full_name} is the table of batches of another table (table property {names.TRACKS}), and Lethe rewrites it. "
+            "Name the table that holds the data.",
         )
 
 
 def check_table(context: Committer, uuid: str | None) -> None:
-    """Raises: TableError (`TableReplaced`), if the table is not the one that was there when the work was asked for.
+    """Raises: TableError (`TableReplaced`), if the table is not the one for which the run was started.
 
     Args:
-        uuid: Of the table that is there now; None: there is none.
+        uuid: Of the current table. None: the table does not exist.
     """
     if context.seen_table_uuid in (None, uuid):
         return
-    found = "there is no table of this name" if uuid is None else f"the table of this name is {uuid}"
+    found = "no table has this name now" if uuid is None else f"the table of this name is {uuid}"
     raise TableError(
         "TableReplaced",
-        f"{context.table_name} was dropped, created again or renamed: {found}, and table {context.seen_table_uuid} was there "
-        "when this run was asked for. Nothing was committed. Bring that table back, or accept the change (the Dataset's "
-        "condition Ready says how).",
+        f"{context.table_name} was dropped, created again or renamed: {found}, and this run was started for table "
+        f"{context.seen_table_uuid}. Nothing was committed. Restore that table, or accept the change (the Dataset's condition "
+        "Ready says how).",
     )
 
 
@@ -239,25 +239,25 @@ def check_claim(context: Committer, claim: str | None) -> None:
     if claim is not None and context.claim not in (None, claim):
         raise InputError(
             "TableClaimed",
-            f"{context.table_name} belongs to Dataset {claim} (table property {names.CLAIM}). Point this Dataset at "
-            f"another table, or, if {claim} is gone for good, unset that property.",
+            f"{context.table_name} belongs to Dataset {claim} (table property {names.CLAIM}). Use another table "
+            f"for this Dataset, or, if {claim} was deleted, unset that property.",
         )
 
 
 def _check_head(context: Committer, facts: TableFacts) -> None:
-    """Between the look of whoever asked for this run and now, the table may have been rolled back."""
+    """Raises: TableError (`TableRolledBack`), if the table was rolled back since this run was started."""
     seen = context.seen_snapshot_id
     if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
         raise TableError(
             "TableRolledBack",
-            f"{context.table_name} was rolled back or made anew: its head is snapshot {facts.head_id or 'none'}, which "
-            f"does not descend from snapshot {seen}, the head when this run was asked for. Nothing was committed. Accept the "
-            "head (the Dataset's condition Ready says how), or bring the table back to that snapshot.",
+            f"{context.table_name} was rolled back or created again: its head is snapshot {facts.head_id or 'none'}, which "
+            f"does not descend from snapshot {seen}, the head when this run was started. Nothing was committed. Accept the "
+            "head (the Dataset's condition Ready says how), or roll the table forward to that snapshot.",
         )
 
 
 def no_batch_column(context: Committer, columns: tuple[str, ...]) -> InputError:
-    """What is said of a table without the batch column; `columns` are those it has."""
+    """The error for a table that has these columns and not the batch column."""
     return InputError(
         "BatchColumnMissing",
         f"{context.table_name} has no column {context.batch_column} (spec.batchColumn); its columns are "

@@ -1,4 +1,4 @@
-"""The table of batches, after a commit of a run or of a user's own Spark job. I/O; kept in `lethe.batches_table.table`."""
+"""Update the table of batches after a commit of a run or of a user's Spark job. I/O; see `lethe.batches_table.table`."""
 
 import logging
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ log = logging.getLogger(__name__)
 
 
 def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: Sequence[BatchRow] | None = None) -> str:
-    """Let the table of batches show what was committed. Never raises: the commit stands, and the next one makes up for it.
+    """Update the table of batches. Never raises: the commit is done, and the next update includes it.
 
     Args:
-        create: Make the table of batches if it is not there.
-        waiting: What waits in the buffer; None when nobody looked.
-    Returns: Why it does not show it, "" when it does or there is no such table.
+        create: Create the table of batches if it does not exist.
+        waiting: The batches in the buffer. None: unknown.
+    Returns: why the update failed; empty if it succeeded, or the table of batches does not exist.
     """
     try:
         done = tracking.bring_up_to_date(
@@ -32,13 +32,13 @@ def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: S
             step=context.step,
         )
     except Exception as e:
-        log.warning("%s is left to the next run: %s", tracking.name_of(table.full_name), said(e))
-        return said(e)
+        log.warning("%s was not updated, the next run does it: %s", tracking.name_of(table.full_name), safe_text(e))
+        return safe_text(e)
     if done is not None and done.snapshot_id is not None:
         log.info("%s shows version %d of the ledger", done.name, done.shown.version)
     return ""
 
 
-def said(error: Exception) -> str:
-    """The text of our own errors; a foreign one may hold a secret."""
+def safe_text(error: Exception) -> str:
+    """The text of a LetheError. Of other errors only the type, because their text may contain a secret."""
     return str(error) if isinstance(error, LetheError) else type(error).__name__

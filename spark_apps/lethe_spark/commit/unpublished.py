@@ -1,4 +1,4 @@
-"""Data files that this process wrote and did not publish. I/O."""
+"""Delete data files that this process wrote and did not publish. I/O."""
 
 import logging
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ log = logging.getLogger(__name__)
 
 
 def discard(table: IcebergTable, files: Iterable[DataFile | str], attempts: Attempts) -> None:
-    """Delete files, or those with these paths, of which it is certain that no snapshot names them, or will.
+    """Delete files, given by path or as data files, that certainly no snapshot names or will name.
 
-    That is so of files that this very process wrote, never staged, and tried to commit only in attempts that were refused.
-    After an attempt in doubt they stay: it may land yet. What is left lying goes with the orphan files, when it is old.
+    The caller must pass only files that this process wrote, did not stage, and tried to commit only in attempts that were
+    refused. After an attempt in doubt the files stay, because it may still succeed. A vacuum removes them later as orphan files.
     """
     paths = [f if isinstance(f, str) else f.path for f in files]
     if not paths:
         return
     if attempts.in_doubt:
-        log.warning("%d files of a commit of which nobody knows whether it landed stay in storage", len(paths))
+        log.warning("%d files stay in storage, because the answer to their commit was lost", len(paths))
         return
     try:
         remove_files(table, paths)

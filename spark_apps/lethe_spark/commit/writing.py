@@ -1,7 +1,7 @@
-"""A run that writes data files notes that it does, beside the table, so that no erasure is verified while it may write. I/O.
+"""Notes of runs that write data files, stored beside the table. No erasure is verified while a run may write. I/O.
 
-The note comes before the run's first look at the ledger: an erasure that this look misses was committed after it, so that its
-verification finds the note.
+A run writes its note before it reads the ledger. If the run does not see an erasure in the ledger, the erasure was committed
+later, so its verification finds the note.
 """
 
 import logging
@@ -22,17 +22,18 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer, table_properties
 
 log = logging.getLogger(__name__)
-_KEPT_FOR: Final = timedelta(days=30) + UNPUBLISHED_FOR  # tells where a run that died may have left files
+# A note says where a run that died may have left files.
+_KEPT_FOR: Final = timedelta(days=30) + UNPUBLISHED_FOR
 
 
 @contextmanager
 def noted(context: Committer, table: IcebergTable, batch_ids: Iterable[str] | None) -> Iterator[None]:
-    """Note that this run writes, for as long as it does. The note of one that dies, or of which nobody knows whether it has ended
-    everywhere, stays; the next attempt of the same run takes it over.
+    """Keep a note while the run writes. The note stays if the run dies, or if its tasks may still be running; the next attempt of
+    the run replaces it.
 
     Args:
-        batch_ids: What it may bring in from the buffer; None: it reads the table and writes rows of it.
-    Raises: what the storage raises; what the body raises.
+        batch_ids: The batches that the run may add from the buffer. None: it reads the table and writes rows of it.
+    Raises: the errors of the storage and of the body.
     """
     table.refresh()
     folder = run_folder(table, context.run_id)
@@ -44,14 +45,14 @@ def noted(context: Committer, table: IcebergTable, batch_ids: Iterable[str] | No
         stream.write(writer.to_json())
     try:
         yield
-    except InputError:  # nothing is left of what it wrote, and no task runs on
+    except InputError:  # its files were deleted, and none of its tasks is running
         _forget(io, uri)
         raise
     _forget(io, uri)
 
 
 def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -> list[tuple[Writer, datetime, str]]:
-    """The runs that have noted themselves, when, and where. Raises: what the storage raises."""
+    """The runs with a note, the time of the note, and its path. Raises: the errors of the storage."""
     found: list[tuple[Writer, datetime, str]] = []
     folder = _folder(table)
     for o in open_store(folder, properties).list(folder):
@@ -61,14 +62,14 @@ def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -
         try:
             with io.new_input(o.key).open() as stream:
                 content = bytes(stream.read())
-        except FileNotFoundError:  # it has ended since
+        except FileNotFoundError:  # the run ended in the meantime
             continue
         found.append((Writer.of_json(content, name.removesuffix(names.WRITER_SUFFIX)), o.modified, o.key))
     return found
 
 
 def forget_old(io: FileIO, writers: Iterable[tuple[Writer, datetime, str]], now: datetime) -> None:
-    """Remove the notes of runs that ended so long ago that nothing of them can be left."""
+    """Remove notes that are so old that no files of their runs can remain."""
     for _, at, uri in writers:
         if at + _KEPT_FOR < now:
             _forget(io, uri)
@@ -81,5 +82,5 @@ def _folder(table: IcebergTable) -> str:
 def _forget(io: FileIO, uri: str) -> None:
     try:
         io.delete(uri)
-    except Exception as e:  # it is taken for one of a run that died
-        log.warning("the note of a writing run stays: %s: %s", uri, type(e).__name__)
+    except Exception as e:  # then it counts as the note of a run that died
+        log.warning("could not delete the note of a run: %s: %s", uri, type(e).__name__)

@@ -1,10 +1,10 @@
-"""The check that makes a commit compare-and-set, called by Iceberg on the metadata that an attempt starts from.
+"""The check that makes a commit a compare-and-set. Iceberg calls it on the metadata that an attempt starts from.
 
-Iceberg refreshes the table before every attempt and would silently rebase a stale ledger over a newer one. The
-validator sees the refreshed history, newest first, and lets the attempt pass only if
+Iceberg refreshes the table before each attempt, and would rebase a stale ledger over a newer one without an error. The
+validator reads the refreshed history, newest first, and accepts the attempt only if
 
-- every snapshot before the first carrier is one whose added files the plan has looked at, and
-- the first carrier points to the ledger that the plan was made on.
+- the plan has read the added files of each snapshot before the first carrier, and
+- the first carrier points to the ledger of the plan.
 """
 
 from collections.abc import Iterable
@@ -14,27 +14,25 @@ from typing import Any, Final
 from lethe.base import names
 
 MARKER: Final = "LETHE-LEDGER-MOVED"
-FURTHEST: Final = 1_000_000  # snapshots; no walk goes on for ever
+# The most snapshots that the check reads.
+FURTHEST: Final = 1_000_000
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a plan was made on.
+    """The ledger and history that a plan was made on."""
 
-    Args:
-        pointer: URI of the ledger's root, None for the empty ledger of a table without one.
-        bare: Ids of the snapshots without a ledger that the plan has looked at, above the carrier.
-        expired: The carrier had expired when the change was planned: its ledger was found in a list.
-    """
-
+    # URI of the ledger's root. None: the table has no ledger.
     pointer: str | None
+    # Ids of the snapshots after the carrier, without a ledger, whose files the plan has read.
     bare: frozenset[int] = frozenset()
+    # Whether the carrier had expired before the plan, and its ledger was found in a list.
     expired: bool = False
 
 
 @dataclass(frozen=True)
 class Ancestor:
-    """The part of a snapshot that the check looks at."""
+    """The part of a snapshot that the check reads."""
 
     id: int
     parent_id: int | None
@@ -42,25 +40,25 @@ class Ancestor:
 
 
 def objection(expected: Expectation, ancestry: Iterable[Ancestor]) -> str | None:
-    """Why a commit on this history (newest first) must not land, or None when it may. Pure."""
+    """Why a commit on this history (newest first) must be refused. None: it is allowed. Pure."""
     last: Ancestor | None = None
     for ancestor in ancestry:
         if ancestor.ledger is not None:
             if ancestor.ledger == expected.pointer:
                 return None
-            return f"planned on ledger {expected.pointer}, snapshot {ancestor.id} has since set {ancestor.ledger}"
+            return f"planned on ledger {expected.pointer}, snapshot {ancestor.id} has set {ancestor.ledger} since then"
         if ancestor.id not in expected.bare:
-            return f"snapshot {ancestor.id}, of another writer, was not there when the change was planned"
+            return f"snapshot {ancestor.id}, by another writer, was committed after the change was planned"
         last = ancestor
     at_the_root = last is None or last.parent_id is None
     if expected.pointer is not None and at_the_root and not expected.expired:
         return f"planned on ledger {expected.pointer}, and no snapshot of the current history carries a ledger"
-    # Otherwise the walk ended at an expired parent, below snapshots that the plan itself had resolved.
+    # Otherwise the history ended at an expired parent, below snapshots that the plan had resolved.
     return None
 
 
 class LedgerCheck:
-    """Iceberg's `SnapshotAncestryValidator` in Python. `error` is a defect of ours, kept rather than lost in Java."""
+    """Iceberg's `SnapshotAncestryValidator` in Python. `error` keeps an exception of this code, which Java would swallow."""
 
     def __init__(self, expected: Expectation) -> None:
         self.expected = expected

@@ -1,8 +1,8 @@
-"""One attempt to commit new metadata of a table, in two steps: make it, then ask the catalog to take it.
+"""One attempt to commit new metadata of a table, in two steps: make the metadata, then submit it to the catalog.
 
-Iceberg's own `commit()` does both, and deletes the manifests of an attempt after any error that it takes for a refusal. A
-catalog may answer 400, 403 or 404 to a commit that has landed: the manifests of a live snapshot would be gone. So the catalog
-is asked here, and what an attempt wrote is deleted only when it is known that it did not land.
+Iceberg's own `commit()` does both, and deletes the manifests of an attempt after each error that it takes for a refusal. But a
+catalog may answer 400, 403 or 404 to a commit that succeeded, and then the manifests of a live snapshot would be deleted. This
+module deletes the files of an attempt only if it certainly failed.
 """
 
 import logging
@@ -23,43 +23,44 @@ _TAG: Final = "lethe-staged-{}"
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """Metadata that nobody but this process knows yet."""
+class CommitAttempt:
+    """New metadata that was not submitted to the catalog yet."""
 
     table: IcebergTable
-    base: Any  # the metadata that it was made from
+    # The metadata that it was made from.
+    base: Any
     made: Any
 
     @classmethod
-    def make(cls, table: IcebergTable, change: Callable[[Any], None], staged: int | None = None) -> "Attempt":
+    def make(cls, table: IcebergTable, change: Callable[[Any], None], staged: int | None = None) -> "CommitAttempt":
         """Refresh the table and change its metadata, manifests included.
 
         Args:
-            change: Does its updates on the transaction that it is given.
-            staged: A snapshot that must be there as long as the catalog has not taken the change.
-        Raises: ConflictError (`DataMoved`), if it is not; JvmError.
+            change: Applies its updates to a transaction.
+            staged: A snapshot that must exist until the catalog has accepted the change.
+        Raises: ConflictError (`DataMoved`), if the snapshot does not exist; JvmError.
         """
         transaction = table.java.newTransaction()
         if staged is not None and transaction.startMetadata().snapshot(staged) is None:
             raise ConflictError(
                 "DataMoved",
-                f"{table.full_name}: snapshot {staged}, which keeps the staged files of this run, was expired by another writer. "
-                "Nothing was committed; the run writes the files again.",
+                f"{table.full_name}: another writer expired snapshot {staged}, which keeps the staged files of this run. Nothing "
+                "was committed. The run writes the files again.",
             )
         change(transaction)
         if staged is not None:
-            # A REST catalog compares only what a commit names. It refuses a reference to a snapshot that it does not know.
+            # A REST catalog compares only what a commit names. It refuses a tag on a snapshot that does not exist.
             tag = _TAG.format(uuid.uuid4().hex)
             transaction.manageSnapshots().createTag(tag, staged).commit()
             transaction.manageSnapshots().removeTag(tag).commit()
         return cls(table, transaction.startMetadata(), transaction.currentMetadata())
 
     def submit(self) -> None:
-        """Ask the catalog to put it in the place of what it was made from. Raises: JvmError, also after it has landed."""
+        """Ask the catalog to replace the base by the new metadata. Raises: JvmError, in some cases although it succeeded."""
         self.table.java.operations().commit(self.base, self.made)
 
     def discard(self) -> None:
-        """Delete the manifests that it wrote. Only if it certainly did not land and never will."""
+        """Delete the manifests that it wrote. Call this only if the attempt certainly failed and cannot succeed later."""
         try:
             utility = self.table.jvm.org.apache.iceberg.CatalogUtil
             paths = java_list(self.table.jvm, self._written())
@@ -79,5 +80,5 @@ class Attempt:
 
 
 def lost_the_race(table: IcebergTable, error: BaseException) -> bool:
-    """Whether the catalog says that another commit came first, so that this one cannot land any more."""
+    """Whether the catalog reports that another commit came first, so that this one has failed."""
     return is_a(table.jvm, error, ICEBERG + "CommitFailedException")

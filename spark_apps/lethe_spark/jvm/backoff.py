@@ -1,4 +1,4 @@
-"""How long a writer waits that has lost a race. I/O: it sleeps."""
+"""Pauses between attempts of a writer that lost a race. I/O: it sleeps."""
 
 import random
 import time
@@ -10,5 +10,5 @@ _LONGEST_SECONDS: Final = 2.0
 
 
 def wait_before(attempt: int) -> None:
-    """Wait before this attempt, the second or a later one. Full jitter: who met once must not meet again in step."""
+    """Wait before the second or a later attempt. Full jitter, so that two writers that collided do not collide again."""
     time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (attempt - 2))))

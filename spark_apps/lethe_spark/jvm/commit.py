@@ -1,32 +1,33 @@
-"""Changing a table: every commit of Lethe goes through here and is a compare-and-set on the ledger's pointer.
+"""Commit a change of a table, as a compare-and-set on the ledger's pointer. Each commit of Lethe goes through this module.
 
-After any error of the catalog the table's history is looked at: only that says whether the commit has landed.
+After each error of the catalog the table's history is read, because only the history says whether the commit succeeded.
 
-Invariant: what is raised says what is known. ConflictError: certainly nothing landed. UnknownCommitState: nobody knows,
-and the history did not tell; its files must not be deleted.
+Invariant: ConflictError means that certainly nothing was committed. UnknownCommitState means that the commit may have
+succeeded or may succeed later: its files must not be deleted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError, UnknownCommitState
 
 from lethe_spark.jvm.ancestry import MARKER, Expectation, LedgerCheck
-from lethe_spark.jvm.attempt import Attempt, lost_the_race
+from lethe_spark.jvm.attempt import CommitAttempt, lost_the_race
 from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.data_files import DataFile, described
-from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_class, java_message, reading
 from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.manifests import DeleteManifests, rewriting
 from lethe_spark.jvm.registration import append_all
 from lethe_spark.jvm.table import IcebergTable
 
-LOOKS_AFTER_UNKNOWN = 3
-# Of one change: other commits may come first that do not matter to it, such as new properties.
-RACES = 4
+# How often the history is read after an error.
+HISTORY_READS: Final = 3
+# Attempts of one change. Commits that do not conflict with it, such as new properties, may come first.
+RACES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -38,61 +39,70 @@ class Append:
 
 @dataclass(frozen=True)
 class Register:
-    """Data files that others wrote, as `lethe_spark.jvm.registration` makes them: thousands at once."""
+    """Data files that other programs wrote."""
 
+    # A Java list, as `lethe_spark.jvm.registration` makes it.
     files: Any
 
 
 @dataclass(frozen=True)
 class LedgerOnly:
-    """A new ledger, no data: a snapshot of nothing but its summary."""
+    """A new ledger without data: the snapshot changes no files."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """`add` stands for the surviving rows of `remove`, which were read at `from_snapshot`; equality deletes that came since
-    are of its rows too. `dangling`: Iceberg's delete files that go along. Operation `replace`."""
+    """Files are replaced by files with their remaining rows. Operation `replace`."""
 
     remove: tuple[DataFile, ...]
     add: tuple[DataFile, ...]
+    # The snapshot at which `remove` was read. Equality deletes that were added later apply to `add` too.
     from_snapshot: int
+    # Iceberg's delete files that are removed with them.
     dangling: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class DeleteFiles:
-    """Whole files go. Operation `delete`."""
+    """Whole files are removed. Operation `delete`."""
 
     files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True)
 class Overwrite:
-    """`add` stands for what is left of the rows of `remove` as they were at `from_snapshot`, and for new ones. Operation
-    `overwrite`: of a `replace` everybody may believe that no row is lost."""
+    """Files are replaced by files with their remaining rows and with new rows. Operation `overwrite`, because readers may
+    assume that a `replace` deletes no rows."""
 
     remove: tuple[DataFile, ...]
     add: tuple[DataFile, ...]
+    # The snapshot at which `remove` was read.
     from_snapshot: int
 
 
 @dataclass(frozen=True)
 class RowDelta:
-    """Rows go by native deletes: vectors, which hold all that is deleted of their files at `from_snapshot` and from now on, or
-    equality deletes. The files of `add` come, and are none of those; the files of `remove` go whole."""
+    """Rows are deleted by native deletes, and files are added and removed."""
 
-    deletes: NativeDeletes
+    # Equality deletes, or deletion vectors with all deleted rows of their files, including those deleted before.
+    deletes: DeleteChanges
+    # New files, to which the deletes do not apply.
     add: tuple[DataFile, ...]
+    # The snapshot that the deletes were made for.
     from_snapshot: int
+    # Files that are removed whole.
     remove: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True)
 class RewriteManifests:
-    """The same files, listed in other manifests (`lethe.vacuum.manifests`); `deletes`: of delete files. Operation `replace`."""
+    """The same files in new manifests (`lethe.vacuum.manifests`). Operation `replace`."""
 
+    # Paths of the manifests that are replaced.
     replaced: frozenset[str]
+    # The number of the new manifest of each data file, by path.
     manifest_of: Mapping[str, int]
+    # Manifests of delete files.
     deletes: DeleteManifests = DeleteManifests()  # noqa: RUF009 - frozen
 
 
@@ -101,7 +111,7 @@ Change: TypeAlias = Append | Register | LedgerOnly | Rewrite | DeleteFiles | Ove
 
 @dataclass(frozen=True)
 class Staged:
-    """A staged (write-audit-publish) snapshot: its files are in the table's metadata, and in nobody's reads."""
+    """A staged (write-audit-publish) snapshot: its files are in the table's metadata, and no reader sees them."""
 
     snapshot_id: int
     files: tuple[DataFile, ...]
@@ -116,12 +126,13 @@ def commit(
     properties: Mapping[str, str] | None = None,
     staged: int | None = None,
 ) -> int:
-    """Commit a change, its summary and, in the same commit, table properties; only on the ledger that was expected.
+    """Commit a change with its summary and table properties, if the table has the expected ledger.
 
     Args:
-        summary: Must hold `lethe.ledger`, the pointer this commit sets; unique to this call.
-        staged: The snapshot that keeps the files of the change until it is committed; None: no snapshot does.
-    Returns: The id of the new snapshot. `table` is refreshed.
+        summary: Must contain `lethe.ledger`, the pointer that this commit sets, which must be unique to this call.
+        properties: Table properties to set in the same commit.
+        staged: The snapshot that keeps the files of the change until the commit. None: no snapshot does.
+    Returns: the id of the new snapshot. `table` is refreshed.
     Raises: ConflictError (`LedgerMoved`, `DataMoved`, `CommitFailed`), UnknownCommitState (`CommitStateUnknown`).
     """
     check = LedgerCheck(expect)
@@ -147,30 +158,30 @@ def _commit(
     defect: Callable[[], Exception | None] = lambda: None,
     staged: int | None = None,
 ) -> int:
-    """Make a change and let the catalog take it, several times if other commits come first that do not matter.
+    """Make a change and submit it, again if a commit that does not conflict came first.
 
     Args:
-        find: The id of the new snapshot in the table's refreshed metadata, None if it is not there.
-        defect: What went wrong in a callback.
+        find: Returns the id of the new snapshot in the table's refreshed metadata. None: it is not there.
+        defect: Returns the exception of a callback, if any.
     """
     listen_for_callbacks(table.gateway)
     for number in range(1, RACES + 1):
-        attempt: Attempt | None = None
-        failure: BaseException = RuntimeError("the catalog took the commit, and the table does not show it")
+        attempt: CommitAttempt | None = None
+        failure: BaseException = RuntimeError("the catalog accepted the commit, and the table does not show it")
         refused: LetheError | None = None
         try:
-            attempt = Attempt.make(table, change, staged)
+            attempt = CommitAttempt.make(table, change, staged)
             attempt.submit()
         except JvmError as e:
             if (error := defect()) is not None:
                 raise error from e
             failure, refused = e, _refusal(table, e)
             if attempt is None and refused is not None and refused.reason != "CommitFailed":
-                raise refused from e  # by a validation, before the catalog was asked
-        # Whatever the catalog answered, the commit may have landed: its history says so.
-        landed = _look_for(table, find, failure)
-        if landed is not None:
-            return landed
+                raise refused from e  # by a validation, before anything was submitted
+        # The commit may have succeeded whatever the catalog answered. The history says so.
+        committed = _find_in_history(table, find, failure)
+        if committed is not None:
+            return committed
         if refused is None:
             raise _unknown(table, failure) from failure
         lost = lost_the_race(table, failure)
@@ -214,10 +225,10 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             for file in add:
                 update = update.addFile(file.java)
         case RowDelta(deletes, add, from_snapshot, remove):
-            # That no other vector came for one of the files is validated in any case; that the replaced ones are there still,
-            # and the files, also if somebody dropped them whole, is by the last of these.
+            # Iceberg always validates that no other vector was added for one of the files. The last of these validations checks
+            # that the replaced vectors and the files still exist.
             update = target.newRowDelta().validateFromSnapshot(from_snapshot)
-            # Of the files that go, the ledger's check is enough: Iceberg takes a file that is named here for one that stays.
+            # Files to remove are not listed here, because Iceberg requires listed files to stay. The ledger's check covers them.
             update = update.validateDataFilesExist(java_list(table.jvm, deletes.of)).validateDeletedFiles()
             for file in remove:
                 update = update.removeRows(file.java)
@@ -234,7 +245,7 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             for manifest in manifests_of_deletes.added:
                 update = update.addManifest(manifest)
         case DeleteFiles(files):
-            # Without the validation, deleting a file that is already gone lands silently.
+            # Without this validation, deleting a file that is already gone succeeds silently.
             update = target.newDelete().validateFilesExist()
             for file in files:
                 update = update.deleteFile(file.java)
@@ -244,24 +255,24 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
 
 
 def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
-    """The conflict that Iceberg reports, or None when it does not say whether the commit landed."""
+    """The conflict that Iceberg reports. None: the error does not say whether the commit succeeded."""
     if is_a(table.jvm, error, ICEBERG + "ValidationException"):
         text = java_message(error)
         if MARKER in text:
             seen = text.split(f"{MARKER}: ", 1)[-1].splitlines()[0]
             return ConflictError(
-                "LedgerMoved", f"{table.full_name}: {seen}. Nothing was committed; the run plans again."
+                "LedgerMoved", f"{table.full_name}: {seen}. Nothing was committed. The run plans again."
             )
         return ConflictError(
             "DataMoved",
-            f"{table.full_name}: a concurrent commit changed the data files that this one is about "
-            f"({text.splitlines()[0][:300]}). Nothing was committed; the run plans again.",
+            f"{table.full_name}: a concurrent commit changed the data files of this commit "
+            f"({text.splitlines()[0][:300]}). Nothing was committed. The run plans again.",
         )
     if is_a(table.jvm, error, ICEBERG + "CleanableFailure"):
         return ConflictError(
             "CommitFailed",
             f"{table.full_name}: the catalog refused the commit ({java_class(error).rsplit('.', 1)[-1]}), as it does when "
-            "other writers are faster, and the table's history does not show it. Nothing was committed; the run plans again.",
+            "another commit came first, and the table's history does not show it. Nothing was committed. The run plans again.",
         )
     return None
 
@@ -270,13 +281,13 @@ def _unknown(table: IcebergTable, error: BaseException) -> UnknownCommitState:
     return UnknownCommitState(
         "CommitStateUnknown",
         f"{table.full_name}: the catalog answered a commit with {java_class(error).rsplit('.', 1)[-1]}, and the table's "
-        "history does not show the commit. It may still land: the next attempt looks for this run in the ledger first.",
+        "history does not show the commit. It may still succeed: the next attempt looks for this run in the ledger first.",
     )
 
 
-def _look_for(table: IcebergTable, find: Callable[[], int | None], failure: BaseException) -> int | None:
-    """What `find` finds in the table as it is now. Raises: UnknownCommitState, if the catalog does not answer."""
-    for _ in range(LOOKS_AFTER_UNKNOWN):
+def _find_in_history(table: IcebergTable, find: Callable[[], int | None], failure: BaseException) -> int | None:
+    """Refresh the table and call `find`. Raises: UnknownCommitState, if the catalog does not answer."""
+    for _ in range(HISTORY_READS):
         try:
             table.java.refresh()
             return find()
@@ -286,7 +297,7 @@ def _look_for(table: IcebergTable, find: Callable[[], int | None], failure: Base
 
 
 def _id_of(snapshots: Iterable[Any]) -> int | None:
-    """Of the first one."""
+    """The id of the first snapshot."""
     return next((int(s.snapshotId()) for s in snapshots), None)
 
 
@@ -302,20 +313,20 @@ def _history(table: IcebergTable) -> Iterable[Any]:
 
 
 def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: Mapping[str, str]) -> int:
-    """Record written files in the table's metadata without showing them: a crash then loses nothing.
+    """Record written files in the table's metadata without showing them to readers, so that a crash does not lose them.
 
     Args:
-        summary: Must hold `lethe.stage`, unique to these files.
-    Returns: The staged snapshot's id. Raises: ConflictError after 12 lost races, UnknownCommitState.
+        summary: Must contain `lethe.stage`, unique to these files.
+    Returns: the id of the staged snapshot. Raises: ConflictError after 12 lost races, UnknownCommitState.
     """
     wanted = tuple(files)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _stage_once(table, wanted, wap_id, summary)
         except ConflictError as e:
-            # Nothing has to be planned anew: a staged snapshot is valid on whatever the others have made of the table.
+            # No new plan is needed: a staged snapshot is valid after any other commit.
             if attempt == ATTEMPTS and _newest(table, wap_id) is not None:
-                raise _unknown(table, e) from e  # one attempt did land; its files must not be taken for unpublished
+                raise _unknown(table, e) from e  # one attempt succeeded; its files must not be deleted
             if attempt == ATTEMPTS:
                 raise
         wait_before(attempt + 1)
@@ -334,13 +345,13 @@ def _stage_once(table: IcebergTable, files: tuple[DataFile, ...], wap_id: str, s
 
 
 def _snapshots(table: IcebergTable) -> Iterable[Any]:
-    """Every retained snapshot of the metadata that Iceberg saw last, staged ones too."""
+    """All retained snapshots of the last refresh, including staged ones."""
     return each(table.java.operations().current().snapshots())
 
 
 @reading("looking for a staged snapshot")
 def find_staged(table: IcebergTable, wap_id: str) -> Staged | None:
-    """The newest snapshot staged under this id, whether or not it was published since."""
+    """The newest snapshot that was staged under this id, published or not."""
     snapshot = _newest(table, wap_id)
     if snapshot is None:
         return None

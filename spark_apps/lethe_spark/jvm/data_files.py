@@ -1,4 +1,4 @@
-"""Data files of a table as Iceberg's own objects, which a commit hands back to it, and the scan tasks of named ones."""
+"""Data files of a table as objects of Iceberg, which a commit passes back to it, and the scan tasks of named files."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,17 @@ from lethe_spark.jvm.table import IcebergTable
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file; `records` rows, `bytes` long. `java` is Iceberg's own object, which a commit hands back to it.
-
-    `partition` (its text, as `lethe.files.partitions` writes it) and the bounds of the batch column are known of files that
-    a run has written or staged, not of scanned ones; None is unknown."""
+    """A data file. The partition and bounds of scanned files are unknown, those of written and staged files are known."""
 
     path: str
+    # Number of rows.
     records: int
     bytes: int
+    # Iceberg's object, which a commit passes back to it.
     java: Any = field(repr=False, compare=False)
+    # The text of the partition, as in `lethe.files.partitions`. None: unknown.
     partition: str | None = None
+    # Bounds of the batch column. None: unknown.
     lower: str | None = None
     upper: str | None = None
 
@@ -35,7 +36,7 @@ class DataFile:
 
 
 def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]:
-    """Iceberg's data files with their partitions and bounds. One call into the JVM for each: its JSON form has it all."""
+    """Data files with their partitions and bounds. Costs one call into the JVM per file, for its JSON form."""
     parser = table.jvm.org.apache.iceberg.ContentFileParser
     field_id = table.java.properties().get(names.BATCH_COLUMN)
     specs = table.java.specs()
@@ -91,6 +92,6 @@ def tasks_of(table: IcebergTable, paths: Iterable[str], snapshot_id: int) -> lis
         raise ConflictError(
             "DataMoved",
             f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(wanted)} data files "
-            f"that were planned, the first is {missing[0]}. Nothing was committed; the run plans again.",
+            f"of the plan, the first is {missing[0]}. Nothing was committed. The run plans again.",
         )
     return tasks

@@ -1,7 +1,7 @@
-"""Deletion vectors: those that files have, as positions, and new ones, written by Iceberg itself but not committed.
+"""Deletion vectors: read the positions of existing ones, and write new ones, by Iceberg, without committing them.
 
-A data file has one deletion vector at the most. So what is written for a file is all that is deleted of it from then on, and
-what it had is replaced: a commit that leaves the old one in its place lands, and makes the table unreadable.
+A data file has at most one deletion vector. So a new vector contains all deleted rows of its file, and replaces the old one.
+Iceberg would accept a commit that leaves the old one in place, and the table would then be unreadable.
 """
 
 import struct
@@ -18,39 +18,43 @@ from lethe_spark.jvm.handles import as_interface, method
 from lethe_spark.jvm.run_folder import writing_as
 from lethe_spark.jvm.table import IcebergTable
 
-# How a deletion vector is framed: its length, these bytes, a 64-bit Roaring bitmap in its portable form, a checksum.
+# The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum.
 _MAGIC: Final = b"\xd1\xd3\x39\x64"
 _EMPTY: Final = FrozenBitMap64()
 
 
 @dataclass(frozen=True)
-class NativeDeletes:
-    """Written, in the files of `paths`, and not committed. `added` and `replaced` are Iceberg's own delete files, `of` the paths
-    of the data files that deletion vectors are of."""
+class DeleteChanges:
+    """Native deletes that were written and not yet committed, and those that they replace."""
 
+    # The written files.
     paths: tuple[str, ...] = ()
+    # The data files of the deletion vectors.
     of: tuple[str, ...] = ()
+    # Iceberg's delete files to add.
     added: tuple[Any, ...] = field(default=(), repr=False)
+    # Iceberg's delete files to remove.
     replaced: tuple[Any, ...] = field(default=(), repr=False)
 
-    def along_with(self, other: "NativeDeletes") -> "NativeDeletes":
-        """Both, for one commit."""
-        return NativeDeletes(
+    def along_with(self, other: "DeleteChanges") -> "DeleteChanges":
+        """Both together, for one commit."""
+        return DeleteChanges(
             self.paths + other.paths, self.of + other.of, self.added + other.added, self.replaced + other.replaced
         )
 
 
 @dataclass(frozen=True)
 class Deleted:
-    """What native deletes take of a data file: the rows at `positions`, and, `others`, maybe more, that equality deletes name."""
+    """The rows of a data file that native deletes hide."""
 
     positions: FrozenBitMap64
+    # Whether equality deletes may hide further rows.
     others: bool
 
 
 @reading("reading native deletes")
 def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
-    """What native deletes take of the data files of scan tasks, by the files' paths."""
+    """The rows that native deletes hide, by the path of the data file of each scan task."""
     newer = method(table.jvm, "org.apache.iceberg.io.FileIO", "newInputFile", "org.apache.iceberg.DeleteFile")
     opened = as_interface(table.jvm, "java.util.function.Function", newer.bindTo(table.java.io()))
     loader = table.jvm.org.apache.iceberg.data.BaseDeleteLoader(opened)
@@ -70,23 +74,23 @@ def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, Deleted]:
 @reading("writing deletion vectors")
 def write_vectors(
     table: IcebergTable, tasks: Iterable[Any], positions: Mapping[str, FrozenBitMap64], run_id: str
-) -> NativeDeletes:
-    """Write a deletion vector for each of the data files, in a Puffin file of its own, and commit nothing.
+) -> DeleteChanges:
+    """Write a deletion vector for each data file, each in its own Puffin file, without committing them.
 
-    Files of several would be fewer, but PyIceberg takes every vector in one for deletes of today: when the vector of a data file
-    is replaced by a smaller one, what it was would go on deleting there for as long as that of another is in use.
+    Several vectors in one file would need fewer files. But PyIceberg applies every vector of a file that is in use: after a
+    vector is replaced by a smaller one, the old one would still apply while another vector of the same file is in use.
 
     Args:
-        tasks: Scan tasks of these files, with the deletes that they have now.
-        positions: By the path of a file, all positions of it that are deleted from then on: those that were before, too. A file
-            without any only loses the vector that it had.
-        run_id: Becomes a folder in the files' path.
-    Raises: TransientError. What was written by then stays in storage.
+        tasks: Scan tasks of these files, with their current deletes.
+        positions: All deleted positions of each file by path, including those deleted before. A file without positions loses
+            its vector.
+        run_id: A folder in the paths of the files.
+    Raises: TransientError. Files that were written by then stay in storage.
     """
     api = table.jvm.org.apache.iceberg
     target = writing_as(table, run_id)
     files = api.io.OutputFileFactory.builderFor(target, 0, 0).format(api.FileFormat.PUFFIN).build()
-    # Nothing to merge with: the positions are whole. A map without entries is a function that answers null.
+    # The positions are complete, so there are no previous ones to merge. The get of an empty map is a function returning null.
     nothing = method(table.jvm, "java.util.Map", "get", "java.lang.Object").bindTo(table.jvm.java.util.HashMap())
     previous = as_interface(table.jvm, "java.util.function.Function", nothing)
     added: list[Any] = []
@@ -100,11 +104,11 @@ def write_vectors(
             writer.delete(path, _index(table, positions[path]), specs.get(file.specId()), file.partition())
             writer.close()
             added += each(writer.result().deleteFiles())
-        # Position deletes of several files stay for the others; of a file with a vector, no reader looks at them.
+        # Position deletes of several files stay for the other files. Readers ignore them for a file with a vector.
         own = (d for d in each(task.deletes()) if _is_positional(d))
         replaced += [d for d in own if api.util.ContentFileUtil.isFileScoped(d)]
     paths = tuple(sorted({str(d.location()) for d in added}))
-    return NativeDeletes(paths, tuple(positions), tuple(added), tuple(replaced))
+    return DeleteChanges(paths, tuple(positions), tuple(added), tuple(replaced))
 
 
 def _is_positional(deletes: Any) -> bool:
@@ -112,7 +116,7 @@ def _is_positional(deletes: Any) -> bool:
 
 
 def _index(table: IcebergTable, positions: FrozenBitMap64) -> Any:
-    """The positions as Iceberg holds them; it takes them for those of a file, whose description has to fit."""
+    """The positions as Iceberg's index, which can only be read from the description of a delete file."""
     api = table.jvm.org.apache.iceberg
     content = to_blob(positions)
     described = (

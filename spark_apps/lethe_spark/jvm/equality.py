@@ -1,6 +1,6 @@
-"""Our own equality deletes: files of batch ids, of which each hides the rows of these batches in older files of its partition.
+"""Lethe's equality deletes: files of batch ids, each of which hides the rows of these batches in older files of its partition.
 
-I/O. They are named so that readers who know the ledger can tell them from those of others and leave them out.
+I/O. Their file names distinguish them from those of other writers, so that readers that know the ledger can skip them.
 """
 
 import uuid
@@ -16,33 +16,35 @@ from lethe.uri import local_path
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
-from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.run_folder import run_folder
 from lethe_spark.jvm.table import IcebergTable
 
-_COLUMN = "batch_id"  # readers go by the field id
+_COLUMN = "batch_id"  # readers use the field id, not the name
 
 
 @dataclass(frozen=True)
 class EqualityDeletes:
-    """A file of them: the batches that it hides, and Iceberg's own object."""
+    """A file of equality deletes."""
 
     path: str
+    # The batches that it hides.
     ids: frozenset[str]
+    # Iceberg's object.
     java: Any = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
-class Place:
-    """The partition that equality deletes are of, as a data file or a file of deletes in it has it."""
+class DeletePartition:
+    """A partition with equality deletes, as Iceberg's data files and delete files hold it."""
 
     spec_id: int
     partition: Any = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, file: Any) -> "Place":
+    def of(cls, file: Any) -> "DeletePartition":
         return cls(int(file.specId()), file.partition())
 
     @property
@@ -54,10 +56,10 @@ class Place:
 def our_equality_deletes(
     table: IcebergTable, io: FileIO, manifests: Iterable[ManifestFile], snapshot_id: int
 ) -> list[EqualityDeletes]:
-    """Those of ours that a snapshot holds.
+    """Lethe's equality deletes in a snapshot.
 
     Args:
-        manifests: Of the snapshot, which Python reads faster: mostly there are none.
+        manifests: The manifests of the snapshot. Python reads them first, because most tables have no equality deletes.
     """
     if not has_ours(io, manifests):
         return []
@@ -85,24 +87,26 @@ def write_equality_deletes(
     table: IcebergTable,
     io: FileIO,
     field_id: int,
-    wanted: Iterable[tuple[Place, Collection[str]]],
+    wanted: Iterable[tuple[DeletePartition, Collection[str]]],
     replaced: Iterable[EqualityDeletes],
     run_id: str,
-) -> NativeDeletes:
-    """Write a file for each place with the ids that it hides, and commit nothing.
+) -> DeleteChanges:
+    """Write a file for each partition with the ids that it hides, without committing it.
 
     Args:
-        field_id: Of the batch column.
-        replaced: Files that go with the commit.
-        run_id: Becomes a folder in the files' path.
-    Raises: TransientError; what the storage raises. What was written by then stays in storage.
+        field_id: The field id of the batch column.
+        replaced: Files that the commit removes.
+        run_id: A folder in the paths of the files.
+    Raises: TransientError, and the errors of the storage. Files that were written by then stay in storage.
     """
-    written = [_write(table, io, field_id, place, sorted(ids), run_id) for place, ids in wanted if ids]
+    written = [_write(table, io, field_id, partition, sorted(ids), run_id) for partition, ids in wanted if ids]
     paths = tuple(str(file.location()) for file in written)
-    return NativeDeletes(paths, (), tuple(written), tuple(f.java for f in replaced))
+    return DeleteChanges(paths, (), tuple(written), tuple(f.java for f in replaced))
 
 
-def _write(table: IcebergTable, io: FileIO, field_id: int, place: Place, ids: list[str], run_id: str) -> Any:
+def _write(
+    table: IcebergTable, io: FileIO, field_id: int, partition: DeletePartition, ids: list[str], run_id: str
+) -> Any:
     path = f"{run_folder(table, run_id)}/{names.EQUALITY_DELETES_PREFIX}{uuid.uuid4()}.parquet"
     column = pa.field(_COLUMN, pa.string(), nullable=False, metadata={"PARQUET:field_id": str(field_id)})
     buffer = pa.BufferOutputStream()
@@ -116,14 +120,14 @@ def _write(table: IcebergTable, io: FileIO, field_id: int, place: Place, ids: li
     text = api.types.Types.StringType.get()
     bounds = [{field_id: api.types.Conversions.toByteBuffer(text, i)} for i in (ids[0], ids[-1])]
     builder = (
-        api.FileMetadata.deleteFileBuilder(table.java.specs().get(place.spec_id))
+        api.FileMetadata.deleteFileBuilder(table.java.specs().get(partition.spec_id))
         .ofEqualityDeletes(fields)
         .withPath(path)
         .withFormat(api.FileFormat.PARQUET)
         .withFileSizeInBytes(len(content))
         .withMetrics(api.Metrics(len(ids), None, None, None, None, *map(_java_map(table), bounds)))
     )
-    return builder.withPartition(place.partition).build()
+    return builder.withPartition(partition.partition).build()
 
 
 def _java_map(table: IcebergTable) -> Any:
@@ -137,18 +141,20 @@ def _java_map(table: IcebergTable) -> Any:
 
 
 def _opened(path: str) -> str:
-    """Java writes local paths as `file:/x`, which PyIceberg would not open."""
+    """The path as PyIceberg opens it: Java writes local paths as `file:/x`."""
     return f"file://{local_path(path)}" if path.startswith("file:") else path
 
 
-def places_of(files: Iterable[tuple[Any, Collection[str]]]) -> Iterator[tuple[Place, frozenset[str]]]:
-    """The partitions of data files, each once, with the ids that its files might hold.
+def partitions_of_files(
+    files: Iterable[tuple[Any, Collection[str]]],
+) -> Iterator[tuple[DeletePartition, frozenset[str]]]:
+    """The partitions of data files, each once, with the ids that its files may hold.
 
     Args:
-        files: Iceberg's own data files, each with its ids.
+        files: Iceberg's data files, each with its ids.
     """
-    by_key: dict[tuple[int, str], tuple[Place, set[str]]] = {}
+    by_key: dict[tuple[int, str], tuple[DeletePartition, set[str]]] = {}
     for file, ids in files:
-        place = Place.of(file)
-        by_key.setdefault(place.key, (place, set()))[1].update(ids)
-    yield from ((place, frozenset(ids)) for place, ids in by_key.values())
+        partition = DeletePartition.of(file)
+        by_key.setdefault(partition.key, (partition, set()))[1].update(ids)
+    yield from ((partition, frozenset(ids)) for partition, ids in by_key.values())

@@ -1,7 +1,7 @@
-"""What Java throws, as what a caller does next. The one place where exceptions of the JVM become ours.
+"""Convert exceptions of the JVM into LetheErrors. No other module does this.
 
-Texts of Java exceptions can hold a JDBC URL with a password in it: they go to the log through `__cause__`, never into
-a message.
+The text of a Java exception may contain a JDBC URL with a password. It is logged through `__cause__`, and never part of a
+message.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,25 +16,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ICEBERG: Final = "org.apache.iceberg.exceptions."
-# PySpark turns some Java exceptions (illegal arguments, analysis) into classes of its own, whoever threw them.
+# PySpark converts some Java exceptions (illegal arguments, analysis) into classes of its own.
 JvmError: Final = (Py4JError, CapturedException)
 
 
 def java_exception(error: BaseException) -> Any | None:
-    """The Java exception behind an error of py4j or PySpark; None when there is none, as on a broken connection."""
+    """The Java exception of an error of py4j or PySpark. None: there is none, for example after a broken connection."""
     if isinstance(error, Py4JJavaError):
         return error.java_exception
     return getattr(error, "_origin", None)
 
 
 def java_class(error: BaseException) -> str:
-    """The class name of the Java exception behind an error, or the Python one's name."""
+    """The class name of the Java exception of an error; without one, the name of the Python class."""
     java = java_exception(error)
     return type(error).__name__ if java is None else str(java.getClass().getName())
 
 
 def java_message(error: BaseException) -> str:
-    """The message of the Java exception; for comparisons, not for people."""
+    """The message of the Java exception, for comparisons. It may contain secrets."""
     java = java_exception(error)
     return str(error) if java is None else str(java.getMessage() or "")
 
@@ -46,7 +46,7 @@ def is_a(jvm: Any, error: BaseException, class_name: str) -> bool:
 
 
 def says_no_such_table(jvm: Any, error: BaseException) -> bool:
-    """Whether a catalog, asked for a table, says that there is none. Spark wraps Iceberg's exceptions, or throws its own."""
+    """Whether the error means that the table does not exist. Spark wraps Iceberg's exceptions, or throws its own."""
     if any(is_a(jvm, error, ICEBERG + n) for n in ("NoSuchTableException", "NoSuchNamespaceException")):
         return True
     spark_names = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
@@ -56,11 +56,11 @@ def says_no_such_table(jvm: Any, error: BaseException) -> bool:
 
 
 def says_another_table(error: BaseException) -> bool:
-    """Whether a catalog, asked for the newest state of a table, answers with a table of another UUID."""
+    """Whether the error means that the table of this name now has another UUID."""
     return "Table UUID does not match" in java_message(error)
 
 
-# Packages whose exceptions, anywhere among the causes, mean that the catalog or the storage does not answer.
+# Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer.
 _AWAY: Final = (
     *(
         "java.net.",
@@ -80,12 +80,12 @@ def is_away(error: BaseException) -> bool:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a Java exception, or one that it was caused by, even in another process, is that a disk has no room left."""
+    """Whether a Java exception, or a cause of it, also in another process, says that a disk is full."""
     return any("No space left on device" in str(java.getMessage() or "") for java in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
-    """The Java exception behind an error, what caused it, and so on: twenty at most, for some are their own cause."""
+    """The Java exception of an error and its causes, at most twenty, because some exceptions are their own cause."""
     java = java_exception(error)
     for _ in range(20):
         if java is None:
@@ -95,9 +95,9 @@ def _causes(error: BaseException) -> Iterator[Any]:
 
 
 def transient(error: BaseException, doing: str) -> LetheError:
-    """Anything the catalog, the storage or the JVM threw while nothing was being committed: later."""
+    """The error for an exception of the catalog, the storage or the JVM outside of a commit. The caller may try again."""
     name = java_class(error).rsplit(".", 1)[-1]
-    return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed; it is tried again.")
+    return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed. It is tried again.")
 
 
 def reading(doing: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

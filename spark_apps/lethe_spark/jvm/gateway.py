@@ -1,4 +1,4 @@
-"""The JVM behind a py4j gateway, mostly that of a Spark session: collections to and fro, and callbacks into Python."""
+"""Access to the JVM through py4j: collections in both directions, and callbacks into Python."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ def gateway(spark: SparkSession) -> Any:
     """The gateway of a session. Raises: RuntimeError, if it has none."""
     gateway = spark.sparkContext._gateway
     if gateway is None:
-        raise RuntimeError("this Spark session has no JVM of its own (Spark Connect); Lethe needs a classic driver")
+        raise RuntimeError("this Spark session has no JVM (Spark Connect); Lethe needs a classic driver")
     return gateway
 
 
@@ -21,7 +21,7 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def listen_for_callbacks(gateway: Any) -> None:
-    """Let Java call Python objects; safe to repeat. Listens on loopback, on a port of its own."""
+    """Allow Java to call Python objects. Listens on a port of the loopback address. Safe to repeat."""
     ensure_callback_server_started(gateway)
 
 
@@ -40,14 +40,14 @@ def java_map(jvm: Any, values: Mapping[str, str]) -> Any:
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """The elements of a java.lang.Iterable, which Python does not take for one."""
+    """The elements of a java.lang.Iterable, over which Python cannot iterate itself."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def each_of(closeable: Any) -> Iterator[Any]:
-    """The elements of a CloseableIterable, closed at the end."""
+    """The elements of a CloseableIterable, which is closed at the end."""
     try:
         yield from each(closeable)
     finally:
@@ -55,7 +55,7 @@ def each_of(closeable: Any) -> Iterator[Any]:
 
 
 def table_cache(spark: SparkSession) -> Any:
-    """Iceberg's registry of tables by name. `SparkTableCache.get` is overloaded as a static and an instance method, and
-    py4j's attribute look-up picks either; naming the static member does not."""
+    """Iceberg's registry of tables by name. `SparkTableCache.get` is both a static and an instance method, and py4j's attribute
+    look-up may pick either. Naming the static member avoids that."""
     client = gateway(spark)._gateway_client
     return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()

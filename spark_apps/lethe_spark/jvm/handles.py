@@ -1,4 +1,4 @@
-"""Java's method handles, which stand for the lambdas that Python cannot write: Java then calls Java, without Python."""
+"""Java's method handles, used as Java lambdas, so that Java calls Java without a call into Python."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def method(jvm: Any, class_name: str, name: str, last_parameter: str) -> Any:
 
 
 def getter(jvm: Any, class_name: str, name: str) -> Any:
-    """A handle to the public method of this name without parameters, as one from any object to any object."""
+    """A handle to the public method of this name without parameters, with type Object to Object."""
     for found in java_class(jvm, class_name).getMethods():
         if found.getName() == name and not list(found.getParameterTypes()):
             api = jvm.java.lang.invoke
@@ -28,5 +28,5 @@ def as_interface(jvm: Any, interface: str, handle: Any) -> Any:
 
 
 def java_class(jvm: Any, name: str) -> Any:
-    """The class, by the loader that knows Iceberg's."""
+    """The class, loaded by the class loader that has Iceberg's classes."""
     return jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)

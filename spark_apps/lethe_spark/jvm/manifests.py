@@ -1,11 +1,11 @@
-"""Iceberg's own rewriting of manifests, told by Python which of them and what goes into which new one.
+"""Rewrite manifests with Iceberg. Python decides which ones, and which file goes into which new manifest.
 
-It asks about every data file, from several threads. The answers go over as one JSON, and Java looks them up.
+Iceberg asks for each data file, from several threads. The answers are sent as one JSON document, and Java looks them up.
 """
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from lethe_spark.jvm.table import IcebergTable
 
 
 def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manifest_of: Mapping[str, int]) -> Any:
-    """The pending update that writes the data files of some manifests into new ones. Nothing is read or written before it is
-    committed; manifests that have gone by then are passed over, with what they list.
+    """The pending update that moves the data files of some manifests into new ones. Nothing is read or written before the
+    commit. Manifests that no longer exist then are skipped, with the files that they list.
 
     Args:
         target: The table, or a transaction on it.
         replaced: Paths of manifests.
-        manifest_of: By the path of each live data file in one of them, a number: files of one number come into one new manifest.
+        manifest_of: A number for each live data file, by path. Files with the same number go into the same new manifest.
     """
     jvm = table.jvm
     handles = jvm.java.lang.invoke.MethodHandles
@@ -46,10 +46,13 @@ def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manife
 
 @dataclass(frozen=True)
 class DeleteManifests:
-    """Manifests of delete files as Iceberg holds them: `removed` go, and list the same live files as `added`, in `paths`."""
+    """Manifests of delete files, to be replaced by others that list the same live files."""
 
+    # Iceberg's manifests to remove.
     removed: tuple[Any, ...] = ()
+    # Iceberg's manifests to add.
     added: tuple[Any, ...] = ()
+    # The paths of the added ones.
     paths: tuple[str, ...] = ()
 
 
@@ -57,14 +60,14 @@ class DeleteManifests:
 def without_removed(
     table: IcebergTable, snapshot_id: int, replaced: Mapping[str, Mapping[tuple[str, int | None], int]]
 ) -> DeleteManifests:
-    """Write manifests of delete files anew without the entries of files that were removed, and commit nothing.
+    """Rewrite manifests of delete files without the entries of removed files, and commit nothing.
 
-    Iceberg's own rewriting is for those of data files.
+    Iceberg's own rewriting supports manifests of data files only.
 
     Args:
-        replaced: By the path of a manifest of this snapshot, which snapshot added each live delete file: by its path and, of a
-            deletion vector, its offset.
-    Raises: TransientError. What was written by then stays in storage.
+        replaced: The manifests of this snapshot to rewrite, by path. For each live delete file of it, by path and, for a
+            deletion vector, offset: the snapshot that added the file.
+    Raises: TransientError. Files that were written by then stay in storage.
     """
     api, io = table.jvm.org.apache.iceberg, table.java.io()
     removed: list[Any] = []
@@ -90,3 +93,17 @@ def without_removed(
             writer.close()
         added.append(writer.toManifestFile())
     return DeleteManifests(tuple(removed), tuple(added), tuple(str(m.path()) for m in added))
+
+
+@reading("reading delete files")
+def delete_files_at(table: IcebergTable, snapshot_id: int, paths: Collection[str]) -> tuple[Any, ...]:
+    """Iceberg's objects of the live delete files of a snapshot with these paths."""
+    api, io = table.jvm.org.apache.iceberg, table.java.io()
+    found: list[Any] = []
+    for manifest in each(table.java.snapshot(snapshot_id).deleteManifests(io)):
+        reader = api.ManifestFiles.readDeleteManifest(manifest, io, table.java.specs())
+        try:
+            found += [file.copy() for file in each(reader) if str(file.location()) in paths]
+        finally:
+            reader.close()
+    return tuple(found)

@@ -1,6 +1,6 @@
-"""Table metadata made and changed by Iceberg's own Java code: documents in, documents out. No I/O but the JVM's.
+"""Make and change table metadata with Iceberg's Java code: documents in, documents out. No I/O except calls into the JVM.
 
-And what its REST client needs to be told, so that documents come as they were sent.
+Also a setting of Iceberg's REST client, without which it changes documents.
 """
 
 import json
@@ -14,7 +14,7 @@ from lethe_spark.jvm.gateway import each, gateway, jvm
 
 
 class JvmMetadata:
-    """What a REST catalog does with the requests of Iceberg's REST client."""
+    """Carries out the requests of Iceberg's REST client, as a REST catalog does."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -48,12 +48,12 @@ class JvmMetadata:
             raise InputError("InvalidTableDefinition", f"{location}: {_first_line(e)}") from e
 
     def updated(self, location: str, metadata: str, request: str) -> str | None:
-        """The metadata after a change; None when it changes nothing.
+        """The metadata after a change. None: the request changes nothing.
 
         Args:
-            location: Of the file that holds `metadata`.
+            location: The file with `metadata`.
             request: An UpdateTableRequest of Iceberg's REST protocol.
-        Raises: ConflictError (CommitFailed), if the metadata is not what the request requires; InputError (InvalidChange).
+        Raises: ConflictError (CommitFailed), if a requirement of the request does not hold; InputError (InvalidChange).
         """
         api = jvm(self._spark).org.apache.iceberg
         try:
@@ -72,7 +72,7 @@ class JvmMetadata:
             raise InputError("InvalidChange", f"{location}: {_first_line(e)}") from e
 
     def _is_stale(self, error: BaseException) -> bool:
-        """A requirement that does not hold; or a snapshot whose sequence number others have used meanwhile."""
+        """Whether a requirement does not hold, or another commit has used the sequence number of a snapshot."""
         stale = ("CommitFailedException", "ValidationException")
         return any(is_a(jvm(self._spark), error, ICEBERG + name) for name in stale)
 
@@ -82,12 +82,12 @@ def _first_line(error: Any) -> str:
 
 
 def escape_requests(spark: SparkSession) -> None:
-    """Let Iceberg's REST client write what is not ASCII as JSON's escapes. Safe to repeat.
+    """Make Iceberg's REST client escape all characters that are not ASCII in its JSON. Safe to repeat.
 
-    It sends its JSON as ISO 8859-1 (https://github.com/apache/iceberg/pull/17646), in which a column of another alphabet
-    becomes a row of question marks. The setting is of the whole JVM, and changes the meaning of no request.
+    The client sends its JSON as ISO 8859-1 (https://github.com/apache/iceberg/pull/17646), which replaces the characters of
+    other alphabets by question marks. The setting applies to the whole JVM, and does not change the meaning of requests.
 
-    Raises: InputError (UnsupportedIceberg), if this session's Iceberg cannot be told.
+    Raises: InputError (UnsupportedIceberg), if this session's Iceberg has no such setting.
     """
     java, client = jvm(spark).java.lang, gateway(spark)
     rest, shaded = "org.apache.iceberg.rest.RESTObjectMapper", "org.apache.iceberg.shaded.com.fasterxml.jackson.core"
@@ -100,6 +100,6 @@ def escape_requests(spark: SparkSession) -> None:
     except JvmError as e:
         raise InputError(
             "UnsupportedIceberg",
-            "this session's Iceberg runtime cannot be told to send other alphabets intact, so no catalog of type hadoop is "
-            "served to it. Use the version that Lethe is tested with (spark_apps/jars.txt).",
+            "this session's Iceberg runtime cannot send characters that are not ASCII, so Lethe does not serve catalogs of type "
+            "hadoop to it. Use the version that Lethe is tested with (spark_apps/jars.txt).",
         ) from e

@@ -1,7 +1,7 @@
-"""Data files that others wrote, as Iceberg's own objects: thousands in a few calls.
+"""Make Iceberg's objects for data files that other programs wrote: thousands of files in a few calls.
 
-A call from Python into the JVM costs a tenth of a millisecond or more, and building one data file takes twenty. So they go
-over as JSON, the form in which Iceberg's REST protocol sends them, and Java's streams do the rest.
+A call from Python into the JVM takes at least a tenth of a millisecond, and building one data file needs twenty calls. So the
+files are sent as JSON, in the format of Iceberg's REST protocol, and Java parses them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.handles import as_interface, method
 from lethe_spark.jvm.table import IcebergTable
 
-# About two kilobytes each, as one text.
+# Files per call. Each has about two kilobytes of JSON.
 AT_ONCE: Final = 2000
 
 
-@reading("handing data files over")
+@reading("making data files")
 def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
     """A Java list of data files.
 

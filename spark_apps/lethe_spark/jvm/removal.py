@@ -1,4 +1,4 @@
-"""What goes for good: snapshots by their ids, and files of the table that nobody needs."""
+"""Remove snapshots by id, unneeded files of the table, and statistics. I/O."""
 
 from collections.abc import Collection, Iterable
 
@@ -12,18 +12,18 @@ from lethe_spark.jvm.table import IcebergTable
 def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
     """Expire exactly these snapshots, and delete the files that no remaining snapshot reaches.
 
-    Iceberg would also expire whatever is older than five days: the age limit is set to the epoch so that nothing is.
+    Iceberg would also expire all snapshots older than five days. Setting the age limit to the epoch prevents that.
 
-    Returns: How many were there to expire.
+    Returns: the number of expired snapshots.
     Raises: ConflictError (`SnapshotReferenced`), if a tag or branch holds one of them; TransientError.
     """
     table.refresh()
-    there = {int(s.snapshotId()) for s in each(table.java.snapshots())}
-    going = sorted(there.intersection(snapshot_ids))
-    if not going:
+    existing = {int(s.snapshotId()) for s in each(table.java.snapshots())}
+    expiring = sorted(existing.intersection(snapshot_ids))
+    if not expiring:
         return 0
     update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
-    for snapshot_id in going:
+    for snapshot_id in expiring:
         update = update.expireSnapshotId(snapshot_id)
     try:
         update.commit()
@@ -34,13 +34,13 @@ def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
                 f"{table.full_name}: a tag or branch holds one of the snapshots to expire "
                 f"({java_message(e).splitlines()[0][:200]}). Nothing was expired.",
             ) from e
-        raise transient(e, f"expiring {len(going)} snapshots of {table.full_name}") from e
+        raise transient(e, f"expiring {len(expiring)} snapshots of {table.full_name}") from e
     table.refresh()
-    return len(going)
+    return len(expiring)
 
 
 def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
-    """Delete files through the table's own storage. Those already gone are no error.
+    """Delete files through the table's FileIO. A file that does not exist is not an error.
 
     Raises: InputError (`OutsideTable`), before anything is deleted, for a path outside the table's folders.
     """
@@ -60,6 +60,34 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     return len(wanted)
 
 
+def forget_statistics(table: IcebergTable) -> tuple[str, ...]:
+    """Remove all statistics from the table's metadata, in one commit without a snapshot.
+
+    Returns: the paths of their files, which stay in storage.
+    Raises: TransientError.
+    """
+    table.refresh()
+    statistics = list(each(table.java.statisticsFiles()))
+    of_partitions = list(each(table.java.partitionStatisticsFiles()))
+    if not statistics and not of_partitions:
+        return ()
+    try:
+        transaction = table.java.newTransaction()
+        update = transaction.updateStatistics()
+        for file in statistics:
+            update = update.removeStatistics(file.snapshotId())
+        update.commit()
+        partitions = transaction.updatePartitionStatistics()
+        for file in of_partitions:
+            partitions = partitions.removePartitionStatistics(file.snapshotId())
+        partitions.commit()
+        transaction.commitTransaction()
+    except JvmError as e:
+        raise transient(e, f"dropping the statistics of {table.full_name}") from e
+    table.refresh()
+    return tuple(str(file.path()) for file in (*statistics, *of_partitions))
+
+
 def _plain(uri: str) -> str:
-    """`file:/x`, `file:///x` and `/x` are one place; Java writes the first, Python the second."""
+    """The same text for `file:/x` (as Java writes it), `file:///x` (as Python does) and `/x`."""
     return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

@@ -1,7 +1,7 @@
-"""Data files written but not committed, and scans of exactly the files one names.
+"""Write data files without committing them, and read exactly the named files.
 
-Iceberg's compaction registry (`FileRewriteCoordinator`, `ScanTaskSetManager`) does both: a write to a file set id ends
-in data files instead of a commit, a read of one yields the staged scan tasks. Both live in this driver's JVM.
+Both use Iceberg's registries for compaction in this driver's JVM: a write to a file set id (`FileRewriteCoordinator`) ends in
+data files instead of a commit, and a read of such an id (`ScanTaskSetManager`) returns the rows of the staged scan tasks.
 """
 
 import uuid
@@ -30,16 +30,17 @@ def write_uncommitted(
     one_pass: bool = False,
     by_range: bool = False,
 ) -> tuple[DataFile, ...]:
-    """Write the rows as data files of the table, by its partitioning and sort order, and commit nothing.
+    """Write the rows as data files of the table, with its partitioning and sort order, without committing them.
 
     Args:
         frame: Columns of the table, in any order.
-        run_id: Becomes a folder in each file's path (`run_folder`).
-        one_pass: The frame is computed once, and one task writes each partition, instead of a range of the whole.
-        by_range: Each task writes a range of partitions and batches, so that no two files overlap however large a partition is;
-            the frame is computed twice.
-    Returns: The files. On failure Spark's tasks remove what they wrote; a crash leaves files that no snapshot names.
-    Raises: TransientError, or what the frame itself raises when it is computed.
+        run_id: A folder in the path of each file (`run_folder`).
+        target_file_size_bytes: The size of a file. None: as the table says.
+        one_pass: Compute the frame once; one task writes each partition.
+        by_range: Each task writes a range of partitions and batches, so that no two files overlap, however large a partition is.
+            The frame is computed twice.
+    Returns: the files. After an error Spark's tasks delete their files; a crash leaves files that no snapshot names.
+    Raises: TransientError, and the errors of computing the frame.
     """
     group = str(uuid.uuid4())
     if one_pass and bool(table.java.spec().isUnpartitioned()):
@@ -49,7 +50,7 @@ def write_uncommitted(
     target = writing_as(table, run_id)
     cache.add(group, target)
     try:
-        # `check-nullability`: rows that Python produced are nullable to Spark; ingest has already refused nulls.
+        # `check-nullability`: Spark takes all rows from Python as nullable; ingest has already refused nulls.
         writer = frame.write.format("iceberg").option(FILE_SET, group).option("check-nullability", "false")
         if one_pass or by_range:
             writer = writer.option("distribution-mode", "hash" if one_pass else "range")
@@ -64,7 +65,7 @@ def write_uncommitted(
 
 @dataclass
 class ScannedFiles:
-    """The rows of the named files as `frame`. Keep it open until the frame's last action has ended."""
+    """The rows of the named files. Keep it open until the last action on `frame` has ended."""
 
     frame: DataFrame
     files: tuple[DataFile, ...]
@@ -83,7 +84,7 @@ class ScannedFiles:
 
 
 def scan_files(table: SparkTable, paths: Iterable[str], snapshot_id: int) -> ScannedFiles:
-    """Read exactly the named files of a snapshot, with whatever native deletes apply to them.
+    """Read exactly the named files of a snapshot, with the native deletes that apply to them.
 
     Args:
         paths: As Iceberg records them (`DataFile.path`, or a manifest's `file_path`).
@@ -94,7 +95,7 @@ def scan_files(table: SparkTable, paths: Iterable[str], snapshot_id: int) -> Sca
 
 @reading("planning a scan of named files")
 def scan_tasks(table: SparkTable, tasks: Collection[Any]) -> ScannedFiles:
-    """Read what these scan tasks of Iceberg's say. Raises: TransientError."""
+    """Read the rows of scan tasks. Raises: TransientError."""
     group = str(uuid.uuid4())
     api = table.jvm.org.apache.iceberg.spark
     table_cache(table.spark).add(group, table.java)

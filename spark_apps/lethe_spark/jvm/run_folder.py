@@ -1,4 +1,4 @@
-"""Where a run's data files lie: each run has a folder of its own, so that what it wrote can be listed, committed or not."""
+"""The folder of a run's data files. Each run has its own, so that all files it wrote can be listed, committed or not."""
 
 from typing import Any, Final
 
@@ -9,14 +9,16 @@ DATA_PATH: Final = "write.data.path"
 
 
 def run_folder(table: IcebergTable, run_id: str) -> str:
-    """The folder of all data files that a run writes, committed or not: what verification lists."""
+    """The folder of all data files that a run writes, committed or not."""
     base = table.properties.get(DATA_PATH) or f"{table.location}/data"
     return f"{base.rstrip('/')}/{run_id}"
 
 
 def writing_as(table: IcebergTable, run_id: str) -> Any:
-    """The Java table as it is written to by a run: its new files go to the run's folder. It is inside a transaction that is
-    never committed. Raises: TransientError."""
+    """The Java table of a transaction that is never committed and puts new files into the run's folder.
+
+    Raises: TransientError.
+    """
     try:
         transaction = table.java.newTransaction()
         transaction.updateProperties().set(DATA_PATH, run_folder(table, run_id)).commit()

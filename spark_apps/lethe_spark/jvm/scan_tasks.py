@@ -1,8 +1,8 @@
-"""Reading chosen data files as a DataFrame.
+"""Read chosen data files as a DataFrame.
 
-Such a DataFrame reads scan tasks that are registered in this driver's JVM (Iceberg's `ScanTaskSetManager`). Nobody says when
-the last DataFrame made of it is gone, and Spark's temporary views hold it by name only. So registrations stay: until there are
-many tasks, and then for as long as the JVM can still reach the relation that all DataFrames on these files share.
+Such a frame reads scan tasks that are registered in this driver's JVM (Iceberg's `ScanTaskSetManager`). Nothing reports when
+the last frame of a registration is gone, and temporary views refer to it by name only. So registrations stay until there are
+many tasks, and then as long as the JVM can reach the relation that all frames on these files share.
 """
 
 import re
@@ -20,11 +20,11 @@ from lethe_spark.jvm.errors import JvmError, reading, transient
 from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
 from lethe_spark.jvm.rewrite import SCAN_SET
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.sql_names import quoted, quoted_path
+from lethe_spark.jvm.sql_expressions import quoted, quoted_path
 
-# So many registered tasks, about a kilobyte each, may wait for somebody to ask for them again.
+# At most this many registered tasks, of about a kilobyte each, are kept when no frame uses them.
 TASKS_AT_MOST: Final = 100_000
-# How Iceberg's tasks print themselves: a list of thousands of paths in one call instead of two calls for each.
+# The text of Iceberg's tasks contains their paths: one call for thousands of tasks instead of two calls for each.
 _PATH: Final = re.compile(r"BaseFileScanTask\{file=(.*?), partition_data=")
 
 
@@ -36,7 +36,7 @@ class Tasks:
     paths: tuple[str, ...]
 
     def chosen(self, paths: Collection[str]) -> Iterator[Any]:
-        """The Java lists that together are the tasks of these paths."""
+        """The tasks of these paths, as several Java lists."""
         start: int | None = None
         for n, path in enumerate(self.paths):
             if path in paths:
@@ -52,7 +52,8 @@ def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) ->
     """Plan a scan of a snapshot.
 
     Args:
-        where: SQL text; files that cannot hold such rows are left out. What Iceberg cannot judge leaves out none.
+        where: A condition as SQL text. Files that cannot hold such rows are skipped. A condition that Iceberg does not support
+            skips no file.
     Raises: TransientError.
     """
     try:
@@ -69,14 +70,14 @@ def plan_tasks(table: SparkTable, snapshot_id: int, where: str | None = None) ->
     except JvmError as e:
         raise transient(e, f"planning a scan of {table.full_name}") from e
     paths = tuple(_PATH.findall(str(java.toString())))
-    if len(paths) != int(java.size()):  # another version of Iceberg prints them in another way
+    if len(paths) != int(java.size()):  # another version of Iceberg may have another text
         paths = tuple(str(task.file().location()) for task in each(java))
     return Tasks(java, paths)
 
 
 @reading("planning a scan")
 def without_our_deletes(table: SparkTable, tasks: Tasks) -> Tasks:
-    """The same tasks without the equality deletes that Lethe wrote, for who knows from the ledger what they say."""
+    """The same tasks without Lethe's equality deletes, for readers that apply the ledger."""
     api, kept = table.jvm.org.apache.iceberg, java_list(table.jvm, ())
     everything = api.expressions.ResidualEvaluator.unpartitioned(api.expressions.Expressions.alwaysTrue())
     for task in each(tasks.java):
@@ -93,7 +94,7 @@ def without_our_deletes(table: SparkTable, tasks: Tasks) -> Tasks:
 
 
 def _condition(table: SparkTable, where: str) -> Any | None:
-    """The Iceberg expression of SQL text, None when it has none."""
+    """The Iceberg expression of a condition. None: Iceberg cannot express it."""
     converter = table.jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     try:
         return converter.convertToIcebergExpression(
@@ -102,14 +103,14 @@ def _condition(table: SparkTable, where: str) -> Any | None:
             )
         )
     except JvmError:
-        return None  # always true, or nothing that Iceberg has words for: then it rules out no file
+        return None  # always true, or not supported by Iceberg: it skips no file
 
 
 @reading("staging the files of a read")
 def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) -> DataFrame:
-    """The rows of the chosen paths, with whatever native deletes apply to them, in the table's columns of now.
+    """The rows of the chosen paths, with the native deletes that apply to them, in the table's current columns.
 
-    The frame, and whatever is made of it, stays good for as long as it is held: see the module's docstring.
+    The frame, and frames made of it, stay valid as long as they are referenced: see the module's docstring.
     Raises: ConflictError (`DataMoved`), if a path is not among the tasks; TransientError.
     """
     spark, group = table.spark, str(uuid.uuid4())
@@ -121,7 +122,7 @@ def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) ->
     if int(tasks.size()) < wanted:
         raise ConflictError(
             "DataMoved",
-            f"{table.full_name}: Spark plans {tasks.size()} of the {wanted} data files that its manifests name. Read again.",
+            f"{table.full_name}: Spark plans {tasks.size()} of the {wanted} data files in its manifests. Read again.",
         )
     table_cache(spark).add(group, table.java)
     table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().stageTasks(table.java, group, tasks)
@@ -130,17 +131,21 @@ def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) ->
     reference = table.jvm.java.lang.ref.WeakReference(relation)
     _STAGED.add(_Staged(spark, table.java, group, int(tasks.size()), reference))
     columns = [str(c.name()) for c in each(table.java.schema().columns())]
-    return frame.select(*map(quoted, columns))  # format version 3 adds row lineage
+    return frame.select(*map(quoted, columns))  # without the row lineage of format version 3
 
 
 @dataclass(frozen=True)
 class _Staged:
-    """`relation` is a java.lang.ref.WeakReference to what every plan on these files shares."""
+    """One registration."""
 
     spark: SparkSession
+    # Iceberg's table.
     table: Any
+    # The id of the file set.
     group: str
+    # Number of tasks.
     tasks: int
+    # A java.lang.ref.WeakReference to the relation that all plans on these files share.
     relation: Any
 
     @property
@@ -153,7 +158,7 @@ class _Staged:
 
 
 class _Registry:
-    """What is registered in the JVM of this process, oldest first."""
+    """The registrations in the JVM of this process, oldest first."""
 
     def __init__(self) -> None:
         self._staged: list[_Staged] = []
@@ -161,7 +166,7 @@ class _Registry:
 
     def add(self, new: _Staged) -> None:
         with self._lock:
-            # Of a session that was stopped nothing is left to be closed: its JVM may be another one by now.
+            # A stopped session needs no closing, and its JVM may have been replaced.
             self._staged = [s for s in self._staged if s.spark.sparkContext._jsc is not None]
             waiting = sum(s.tasks for s in self._staged) + new.tasks - TASKS_AT_MOST
             for s in list(self._staged) if waiting > 0 else ():
@@ -184,11 +189,11 @@ _STAGED = _Registry()
 
 
 def staged_now() -> int:
-    """How many sets of files are registered."""
+    """The number of registered file sets."""
     return len(_STAGED)
 
 
 def held_now() -> int:
-    """How many of those the JVM can still reach: a frame that Python has dropped counts until py4j has said so, which can
-    take a second, and the JVM has collected its garbage."""
+    """The number of registered file sets that the JVM can still reach. A frame that Python has dropped counts until py4j has
+    reported it, which can take a second, and the JVM has collected its garbage."""
     return _STAGED.held

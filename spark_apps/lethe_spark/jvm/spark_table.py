@@ -1,24 +1,26 @@
-"""A table of a Spark session: loading and making one, and its columns as Spark sees them."""
+"""A table of a Spark session: load and create it, and read its columns as Spark sees them."""
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from lethe.base.errors import ConflictError, InputError
 from lethe.contract.run import CreateTable
 from lethe.files.transforms import Transform, TransformKind, check_properties, parse_transforms
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lethe_spark.jvm.backoff import ATTEMPTS, wait_before
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, is_away, java_message, says_no_such_table, transient
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
-from lethe_spark.jvm.sql_names import quoted_path
+from lethe_spark.jvm.sql_expressions import quoted_path
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.jvm.table_definition import columns_of
 
-# Each commit writes a metadata file of the whole history; thousands of commits a day would leave them all behind.
+# Each commit writes a metadata file with the whole history. Without this, thousands of commits a day would keep them all.
 NEW_TABLE: Mapping[str, str] = {"write.metadata.delete-after-commit.enabled": "true"}
+
+# Metadata of a column besides its name, type and nullability.
+_COLUMN_METADATA: Final = frozenset({"comment", "__CHAR_VARCHAR_TYPE_STRING"})
 
 
 class SparkTable(IcebergTable):
@@ -30,7 +32,7 @@ class SparkTable(IcebergTable):
 
     @classmethod
     def load(cls, spark: SparkSession, catalog: str, name: str) -> "SparkTable | None":
-        """The table `name` ("namespace.table"), or None when there is none. Raises TransientError."""
+        """The table `name` ("namespace.table"). None: it does not exist. Raises: TransientError."""
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
                 spark._jsparkSession, quoted_path(catalog, name)
@@ -51,16 +53,16 @@ class SparkTable(IcebergTable):
         properties: Mapping[str, str] | None = None,
         batch_column: str = "",
     ) -> "SparkTable":
-        """Make the table, and its namespace, unless it is there; then load it. Iceberg's catalog makes it: no text of the
-        definition becomes part of a statement.
+        """Create the table and its namespace, unless they exist, and load it. Iceberg's catalog creates the table: no text of
+        the definition becomes part of a statement.
 
         Args:
-            create: Columns as a column list of Spark SQL, and partition fields as `lethe.files.transforms` reads them; its
-                properties win over Lethe's defaults for a new table, and give way to `properties`.
-            batch_column: Added to the columns when it is not among them; "": no column is added.
+            create: Columns as a column list of Spark SQL, and partition fields as `lethe.files.transforms` reads them. Its
+                properties override Lethe's defaults for a new table; `properties` override both.
+            batch_column: Added to the columns if it is missing. Empty: no column is added.
         Raises: InputError (`InvalidTableDefinition`), TransientError.
         """
-        columns, transforms = columns_of(create, batch_column), parse_transforms(create.partition_by)
+        columns, transforms = _columns_of(create, batch_column), parse_transforms(create.partition_by)
         check_properties(create.properties)
         wanted = {**NEW_TABLE, **create.properties, **(properties or {}), "format-version": str(create.format_version)}
         java = jvm(spark).org.apache.iceberg
@@ -75,7 +77,7 @@ class SparkTable(IcebergTable):
             )
             made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), wanted)).create()
         except JvmError as e:
-            if _says_wrong(spark, e):
+            if _is_bad_definition(spark, e):
                 raise InputError(
                     "InvalidTableDefinition",
                     f"{catalog}.{name} could not be created from spec.table.create: {java_message(e).strip()[:300]}. Correct "
@@ -90,14 +92,14 @@ class SparkTable(IcebergTable):
 
     @property
     def columns(self) -> StructType:
-        """The columns of now, as Spark sees them."""
+        """The current columns, as Spark sees them."""
         return self.spark.table(quoted_path(self.catalog, self.name)).schema
 
     def take_over(self, columns: StructType) -> None:
-        """Add those of the columns that the table does not have, as optional ones, and widen the types of others. A column
-        that is there already, and as wide or wider, stays as it is: safe to repeat, and beside others who do the same.
+        """Add missing columns as optional ones, and widen the types of existing columns. A column that is as wide or wider does
+        not change. Safe to repeat, and to run beside other writers.
 
-        Raises: ConflictError, if the table now has such a column of another kind, or after many lost races; TransientError.
+        Raises: ConflictError, if the table has such a column of another type, or after many lost races; TransientError.
         """
         convert = self.jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
         wanted = convert(self.spark._jsparkSession.parseDataType(columns.json()))
@@ -113,11 +115,36 @@ class SparkTable(IcebergTable):
                 if not lost or attempt == ATTEMPTS:
                     raise ConflictError(
                         "ColumnsMoved",
-                        f"{self.full_name}: columns {', '.join(columns.names)} could not be added or widened, since others "
-                        "changed the table's columns at the same time. Nothing was committed; the run is planned anew.",
+                        f"{self.full_name}: columns {', '.join(columns.names)} could not be added or widened, because other "
+                        "writers changed the table's columns at the same time. Nothing was committed. The run plans again.",
                     ) from e
                 wait_before(attempt + 1)
         self.refresh()
+
+
+def _columns_of(create: CreateTable, batch_column: str = "") -> StructType:
+    """The columns of the definition, and the batch column, which the definition may omit.
+
+    Raises: InputError (`InvalidTableDefinition`).
+    """
+    try:
+        columns = StructType.fromDDL(create.table_schema)
+    except Exception as e:
+        first = str(e).strip().splitlines()[0][:300] if str(e).strip() else type(e).__name__
+        raise InputError(
+            "InvalidTableDefinition", f"spec.table.create.schema is not a Spark SQL column list: {first}"
+        ) from e
+    for column in columns.fields:
+        other = sorted(set(column.metadata) - _COLUMN_METADATA)
+        if other:
+            raise InputError(
+                "InvalidTableDefinition",
+                f"spec.table.create.schema: column {column.name} has {', '.join(other)}; a column can have a name, a type, "
+                "NOT NULL and a COMMENT. Remove the rest.",
+            )
+    if not batch_column or batch_column.lower() in {f.name.lower() for f in columns.fields}:
+        return columns
+    return StructType([*columns.fields, StructField(batch_column, StringType())])
 
 
 def _partition_by(spec: Any, transform: Transform) -> None:
@@ -142,8 +169,8 @@ def _partition_by(spec: Any, transform: Transform) -> None:
             assert_never(transform.kind)
 
 
-def _says_wrong(spark: SparkSession, error: BaseException) -> bool:
-    """Whether the definition cannot be made a table of, by Spark, Iceberg or the catalog."""
+def _is_bad_definition(spark: SparkSession, error: BaseException) -> bool:
+    """Whether Spark, Iceberg or the catalog refused the definition of the table."""
     if isinstance(error, (AnalysisException, ParseException, IllegalArgumentException)):
         return True
     wrong = (

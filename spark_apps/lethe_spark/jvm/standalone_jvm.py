@@ -1,8 +1,7 @@
-"""A small JVM of this process's own, with Iceberg and its catalogs and without a Spark session.
+"""A small JVM with Iceberg and its catalogs, without a Spark session. I/O: starts a process.
 
-I/O: it starts a process. Spark's own launcher starts it, by which it has the same class path, the same authentication and the
-same callbacks as a driver's; nothing of Spark runs in it but the gateway. No secret is on its command line: what a catalog has
-to know is handed over through the gateway.
+Spark's launcher starts it, so it has the class path, authentication and callbacks of a driver. Of Spark, only the gateway runs
+in it. Its command line contains no secrets: the properties of catalogs are sent through the gateway.
 """
 
 import logging
@@ -22,7 +21,7 @@ from lethe_spark.jvm.table import IcebergTable
 log = logging.getLogger(__name__)
 
 HEAP: Final = "256m"
-# One collector thread and one compiler suffice, and start fast. Whoever has no memory left must not go on as half a JVM.
+# One collector thread and one compiler are enough, and start fast. A JVM without memory must exit, not run on half-broken.
 OPTIONS: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -30,8 +29,8 @@ OPTIONS: Final = (
     "-XX:MaxDirectMemorySize=64m",
     "-XX:+ExitOnOutOfMemoryError",
 )
-# A catalog that does not answer must not hold a thread for ever. Seconds for JDBC, milliseconds for REST.
-PATIENCE: Final[Mapping[str, Mapping[str, str]]] = {
+# Timeouts, so that a catalog that does not answer does not block a thread. Seconds for JDBC, milliseconds for REST.
+TIMEOUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "jdbc:postgresql": {"jdbc.connectTimeout": "5", "jdbc.socketTimeout": "60", "jdbc.tcpKeepAlive": "true"},
     "http": {"rest.client.connection-timeout-ms": "5000", "rest.client.socket-timeout-ms": "60000"},
 }
@@ -39,7 +38,7 @@ PATIENCE: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True)
 class SmallJvm:
-    """The JVM, and the process that it is."""
+    """The JVM and its process."""
 
     gateway: Any
     process: "subprocess.Popen[bytes]"
@@ -50,38 +49,38 @@ class SmallJvm:
 
         Args:
             confs: Settings of Spark's launcher, as `lethe_spark.run.launching.launch_confs` makes them: class path and options.
-            heap: Its most, as -Xmx takes it.
-        Raises: PySparkRuntimeError, if it does not come up.
+            heap: The largest heap, as -Xmx takes it.
+        Raises: PySparkRuntimeError, if it does not start.
         """
         options = f"{' '.join(OPTIONS)} {confs.get('spark.driver.extraJavaOptions', '')}".strip()
         wanted = {**confs, "spark.driver.memory": heap, "spark.driver.extraJavaOptions": options}
         gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(wanted.items())))
         api = gateway.jvm.org.apache.logging.log4j
         api.core.config.Configurator.setRootLevel(api.Level.WARN)
-        listen_for_callbacks(gateway)  # now: it is no business of several threads at once
+        listen_for_callbacks(gateway)  # before several threads use the gateway
         return cls(gateway, gateway.proc)
 
     def answers(self) -> bool:
-        """Whether it still does. Waits for it as long as it takes."""
+        """Whether the JVM answers. Waits without a limit."""
         try:
             return self.process.poll() is None and int(self.gateway.jvm.java.lang.System.currentTimeMillis()) > 0
         except JvmError:
             return False
 
     def on_end(self, then: Callable[[int], object]) -> None:
-        """Let something be done, with its exit code, as soon as the process has ended."""
+        """Call `then` with the exit code when the process has ended."""
         threading.Thread(target=lambda: then(self.process.wait()), name="lethe-jvm-end", daemon=True).start()
 
     def open_catalog(self, name: str, properties: Mapping[str, str]) -> "JvmCatalog":
-        """A catalog of Iceberg's.
+        """Open a catalog.
 
         Args:
-            properties: As Spark's settings have them, without their prefix.
-        Raises: TransientError, if it does not answer.
+            properties: As in Spark's settings, without their prefix.
+        Raises: TransientError, if the catalog does not answer.
         """
         jvm = self.gateway.jvm
         wanted = jvm.java.util.HashMap()
-        for key, value in patient(properties).items():
+        for key, value in with_timeouts(properties).items():
             wanted.put(key, value)
         try:
             configuration = jvm.org.apache.hadoop.conf.Configuration()
@@ -100,7 +99,7 @@ class JvmCatalog:
     java: Any
 
     def load(self, table: str) -> IcebergTable | None:
-        """The table `table` ("namespace.table"), or None when there is none. Raises: TransientError."""
+        """The table `table` ("namespace.table"). None: it does not exist. Raises: TransientError."""
         gateway = self.jvm.gateway
         identifier = gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(table)
         try:
@@ -112,8 +111,8 @@ class JvmCatalog:
         return IcebergTable(gateway, self.name, table, java)
 
 
-def patient(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with limits of time, unless they set their own. Pure."""
+def with_timeouts(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with timeouts, unless they set their own. Pure."""
     uri = properties.get("uri", "")
-    limits = next((found for start, found in PATIENCE.items() if uri.startswith(start)), {})
+    limits = next((found for start, found in TIMEOUTS.items() if uri.startswith(start)), {})
     return {**limits, **properties}

@@ -1,4 +1,4 @@
-"""An Iceberg table as a JVM sees it: its facts, the layout that Lethe needs. Spark need not run in that JVM."""
+"""An Iceberg table in a JVM: its facts, and the layout that Lethe needs. The JVM needs no Spark session."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,12 @@ from lethe_spark.jvm.gateway import each
 
 
 class IcebergTable:
-    """A handle to one table. What it says is as of its loading or the last `refresh`.
+    """A handle to one table. Its facts are those of the last `refresh`, or of loading it.
 
     Args:
-        gateway: py4j's, to the JVM that `java`, Iceberg's own object, lives in.
+        gateway: py4j's gateway to the JVM.
         name: "namespace.table".
+        java: Iceberg's table in this JVM.
     """
 
     def __init__(self, gateway: Any, catalog: str, name: str, java: Any) -> None:
@@ -34,7 +35,7 @@ class IcebergTable:
 
     @reading("refreshing a table")
     def refresh(self) -> None:
-        """Raises: TableError (TableReplaced), if the name means another table now; TransientError."""
+        """Read the newest state. Raises: TableError (TableReplaced), if another table has the name now; TransientError."""
         try:
             self.java.refresh()
         except JvmError as e:
@@ -42,8 +43,8 @@ class IcebergTable:
                 raise
             raise TableError(
                 "TableReplaced",
-                f"{self.full_name} was dropped, created again or renamed while it was worked on. Nothing was committed to the "
-                "table that has this name now. Bring the other one back, or begin again with this one.",
+                f"{self.full_name} was dropped, created again or renamed during the run. Nothing was committed to the table that "
+                "has this name now. Restore the other table, or start again with this one.",
             ) from e
 
     @property
@@ -69,12 +70,12 @@ class IcebergTable:
 
     @property
     def last_sequence_number(self) -> int:
-        """The highest that was assigned to a snapshot, a staged one included."""
+        """The highest sequence number of a snapshot, including staged ones."""
         return int(self.java.operations().current().lastSequenceNumber())
 
     @property
     def snapshot_count(self) -> int:
-        """Of the retained ones, staged ones included."""
+        """Number of retained snapshots, including staged ones."""
         return int(self.java.operations().current().snapshots().size())
 
     @property
@@ -90,12 +91,12 @@ class IcebergTable:
         return bool(self.java.spec().isPartitioned())
 
     def field_id(self, column: str) -> int | None:
-        """The Iceberg field id of a column, None when there is no such column."""
+        """The Iceberg field id of a column. None: the table has no such column."""
         found = self.java.schema().findField(column)
         return None if found is None else int(found.fieldId())
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set table properties in a commit of their own. Raises: TransientError."""
+        """Set table properties in a separate commit. Raises: TransientError."""
         try:
             update = self.java.updateProperties()
             for key, value in properties.items():
@@ -106,16 +107,16 @@ class IcebergTable:
         self.refresh()
 
     def column_name(self, field_id: int) -> str | None:
-        """The name of today of a column, None when there is no such column (any more)."""
+        """The current name of a column. None: the table has no such column, or it was dropped."""
         found = self.java.schema().findColumnName(field_id)
         return None if found is None else str(found)
 
     def ensure_layout(self, batch_column: str, properties: Mapping[str, str] | None = None) -> bool:
-        """Prepare the table for Lethe in one commit: sorted by the batch column, exact bounds of it, the field's id.
+        """Prepare the table in one commit: sort order by the batch column, exact bounds of it, and its field id.
 
         Args:
             properties: Further table properties to set in the same commit, such as the claim.
-        Returns: Whether anything had to be changed.
+        Returns: whether anything was changed.
         Raises: InputError (`BatchColumnMissing`), TransientError.
         """
         field_id = self.field_id(batch_column)
@@ -152,10 +153,10 @@ class IcebergTable:
 
 
 def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) -> dict[str, str]:
-    """The table properties that Lethe's reads and vacuums lean on. Pure.
+    """The table properties that Lethe's reads and vacuums rely on. Pure.
 
-    A partitioned table is distributed by hash of its partition. One without partitions has nothing to hash: by range,
-    or every task would write a file of its own with all batches in it.
+    A partitioned table is distributed by hash of its partition, a table without partitions by range. Otherwise each task would
+    write a file with all batches.
     """
     return {
         names.METRICS_MODE.format(column=batch_column): "full",

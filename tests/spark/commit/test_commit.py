@@ -52,7 +52,7 @@ def test_a_foreign_append_that_was_not_looked_at_stops_the_commit(flights: Fligh
     mine = flights.handle()
     flights.append_as_a_stranger("A")
 
-    with pytest.raises(ConflictError, match="of another writer") as refused:
+    with pytest.raises(ConflictError, match="by another writer") as refused:
         commit(mine, LedgerOnly(), pointing_to("L2"), Expectation("L1"))
 
     assert refused.value.reason == "LedgerMoved"

@@ -291,7 +291,7 @@ def test_a_buffer_inside_the_tables_location_is_refused_before_anything_is_read(
     error = refusal(story, story.consolidation("B", buffer=within))
 
     assert error.reason == "BufferOverlapsTable"
-    assert "Move spec.buffer.uri" in error.message
+    assert "Set spec.buffer.uri to another location" in error.message
 
 
 def test_the_batch_column_may_be_missing_from_the_definition_too(story: Story) -> None:

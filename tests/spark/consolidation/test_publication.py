@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.attempt import Attempt
+from lethe_spark.jvm.attempt import CommitAttempt
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, local, of_batches
@@ -172,17 +172,17 @@ def test_an_expiry_between_the_check_and_the_catalogs_answer_is_noticed(
 ) -> None:
     """A REST catalog compares only the head, which an expiry of staged snapshots does not move."""
     story = tell(catalog)
-    submit = Attempt.submit
+    submit = CommitAttempt.submit
     expired: list[bool] = []
 
-    def expire_first(attempt: Attempt) -> None:
+    def expire_first(attempt: CommitAttempt) -> None:
         publishes = attempt.made.currentSnapshot().snapshotId() != attempt.base.currentSnapshot().snapshotId()
         if publishes and not expired:
             expired.append(True)
             expire_unreferenced(story)
         submit(attempt)
 
-    monkeypatch.setattr(Attempt, "submit", expire_first)
+    monkeypatch.setattr(CommitAttempt, "submit", expire_first)
     story.consolidate("B", "C")
 
     assert expired

@@ -53,7 +53,7 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     spec = story.restatement(story.an_erase(name_of(somebody[1])))
     assert spec.restatement is not None
     restatement = spec.restatement.model_copy(update={"listed_snapshot_id": listed})
-    with pytest.raises(TransientError, match="an Undo may have let batches in since the buffer was listed") as failed:
+    with pytest.raises(TransientError, match="an Undo may have admitted batches since the buffer was listed") as failed:
         story.run(spec.model_copy(update={"restatement": restatement}), **at)
     assert failed.value.reason == "BufferBeingListed"
     assert story.consolidate("late").batches_promoted == 1
@@ -222,7 +222,7 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     monkeypatch.setattr(group_commit, "WRITES", 1)
     before = len(story.snapshots())
 
-    with pytest.raises(ConflictError, match="moving the rows that it erases"):
+    with pytest.raises(ConflictError, match="moved the rows that it erases"):
         story.erase(*GONE, before_commit=story.compact)
 
     assert len(story.snapshots()) == before + 1

@@ -152,7 +152,7 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     monkeypatch.setattr(group_commit, "WRITES", 1)
     request = story.a_change(*SOME)
 
-    with pytest.raises(ConflictError, match="kept carrying out requests of this group, or moving the rows"):
+    with pytest.raises(ConflictError, match="carried out requests of this group, or moved the rows"):
         story.restate(request, before_commit=story.compact)
 
     assert left_by(story, story.restatement(request).run_id) == []

@@ -37,10 +37,9 @@ from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.erasure.close import Seen
 from lethe_spark.jobs.finish.purged import for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
-from lethe_spark.jvm.deletes import NativeDeletes
-from lethe_spark.jvm.manifests import DeleteManifests, without_removed
-from lethe_spark.jvm.metadata_files import delete_files_at, forget_statistics
-from lethe_spark.jvm.removal import remove_files
+from lethe_spark.jvm.deletes import DeleteChanges
+from lethe_spark.jvm.manifests import DeleteManifests, delete_files_at, without_removed
+from lethe_spark.jvm.removal import forget_statistics, remove_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 
@@ -68,7 +67,7 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
         files = delete_files_at(table, head, paths) if paths else ()
         if not files:
             return NothingToCommit(None)
-        return Intent(Delta(own.run_id), RowDelta(NativeDeletes(replaced=files), (), head), None)
+        return Intent(Delta(own.run_id), RowDelta(DeleteChanges(replaced=files), (), head), None)
 
     return commit_on_ledger(own, table, plan).snapshot_id
 

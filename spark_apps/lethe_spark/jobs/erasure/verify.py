@@ -23,7 +23,7 @@ from lethe.uri import place, without_values
 
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
 from lethe_spark.commit.table_state import observe_base
-from lethe_spark.commit.tracking import said
+from lethe_spark.commit.tracking import safe_text
 from lethe_spark.jobs.erasure.close import Seen, close, verification_of
 from lethe_spark.jobs.erasure.metadata import (
     KEPT_BY_PROPERTY,
@@ -62,7 +62,7 @@ def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumRe
     try:
         return settle(context, table, result)
     except Exception as e:
-        log.warning("the erasures of %s are left to a later run: %s", table.full_name, said(e))
+        log.warning("the erasures of %s are left to a later run: %s", table.full_name, safe_text(e))
         return result
 
 

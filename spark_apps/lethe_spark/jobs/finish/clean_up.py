@@ -27,7 +27,7 @@ from lethe.vacuum.expiry import SnapshotTree, plan_expiry, too_many
 from lethe.vacuum.ledger_files import just_superseded, named_files, needed_roots, plan_cleanup
 
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.commit.tracking import keep_up, said
+from lethe_spark.commit.tracking import keep_up, safe_text
 from lethe_spark.jobs.erasure.metadata import rewrite_telling_manifests
 from lethe_spark.jobs.finish.purged import note_purged
 from lethe_spark.jobs.finish.reanchor import beside, reanchor
@@ -61,7 +61,7 @@ def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[Bat
     try:
         tidied = tidy(context, table, committed=result.snapshot_id is not None)
     except Exception as e:
-        log.warning("tidying up %s is left to the next run: %s", table.full_name, said(e))
+        log.warning("tidying up %s is left to the next run: %s", table.full_name, safe_text(e))
     wanted = context.spec.batch_tracking
     return result.model_copy(
         update={
@@ -133,7 +133,7 @@ def clean_up(context: Run, table: IcebergTable) -> int:
     try:
         return _clean_up(context, table)
     except Exception as e:
-        log.warning("%s: no ledger file is removed: %s", table.full_name, said(e))
+        log.warning("%s: no ledger file is removed: %s", table.full_name, safe_text(e))
         return 0
 
 

@@ -14,7 +14,7 @@ from lethe.restatement.group import set_aside
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted
 
-from lethe_spark.commit.group_commit import GroupCommit, Replacements, result_of, strangers_of
+from lethe_spark.commit.group_commit import GroupCommit, Replacements, result_of, unknown_ids_of
 from lethe_spark.commit.id_lists import with_ids
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
@@ -83,7 +83,7 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
                 aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
     held = candidates(base.iceberg, base.facts.head_id, wanted)
     searched = {key: [c for c in held if key in c.keys] for key in wanted}
-    strangers = strangers_of(base.ledger, requests)
+    strangers = unknown_ids_of(base.ledger, requests)
     in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
     files, now = base.files(), datetime.now(UTC)
     spec = context.spec

@@ -39,8 +39,8 @@ from lethe_spark.commit.unpublished import discard
 from lethe_spark.ingest.name_mapping import field_ids
 from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.deletes import NativeDeletes, deleted_of, write_vectors
-from lethe_spark.jvm.equality import our_equality_deletes, places_of, write_equality_deletes
+from lethe_spark.jvm.deletes import DeleteChanges, deleted_of, write_vectors
+from lethe_spark.jvm.equality import our_equality_deletes, partitions_of_files, write_equality_deletes
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
 from lethe_spark.sql.searching import BatchSearch, search_batches
@@ -145,7 +145,7 @@ class SparkMasker:
 
     def _vectors(
         self, masking: Masking, mode: str, tasks: Mapping[str, Any], found: Found
-    ) -> tuple[NativeDeletes, frozenset[str]]:
+    ) -> tuple[DeleteChanges, frozenset[str]]:
         """The new deletion vectors, and the masked batches of which rows had been deleted by others before."""
         mask = masking.mask.keys() if mode == DELETION_VECTORS else frozenset[str]()
         lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
@@ -164,7 +164,7 @@ class SparkMasker:
                 whole[path] = frozen(new)
         beside = {i for i, n in hidden.items() if n != (masking.known[i].rows if i in masking.known else 0)}
         if not whole:
-            return NativeDeletes(), frozenset(beside)
+            return DeleteChanges(), frozenset(beside)
         self.context.reporter.phase(Phase.WRITING, f"deletion vectors of {len(whole)} files")
         vectors = write_vectors(self.table, [tasks[p] for p in whole], whole, self.context.run_id)
         self.written += vectors.paths
@@ -172,7 +172,7 @@ class SparkMasker:
 
     def _equality(
         self, base: Base, masking: Masking, mode: str, might: Iterable[FileBounds], tasks: Mapping[str, Any]
-    ) -> NativeDeletes:
+    ) -> DeleteChanges:
         """New equality deletes, one file for each partition that might hold one of the batches, in place of those that hide
         what is shown again."""
         assert base.facts.head_id is not None
@@ -185,8 +185,10 @@ class SparkMasker:
             index = IdIndex(masking.mask)
             wanted += [(tasks[f.path].file(), frozenset(index.within(f))) for f in might]
         if not wanted:
-            return NativeDeletes()
-        made = write_equality_deletes(self.table, io, base.field_id, places_of(wanted), replaced, self.context.run_id)
+            return DeleteChanges()
+        made = write_equality_deletes(
+            self.table, io, base.field_id, partitions_of_files(wanted), replaced, self.context.run_id
+        )
         self.written += made.paths
         return made
 

@@ -1,4 +1,4 @@
-"""What a vacuum run does besides purging, as `spec.maintenance` asks for it: its order, its time, and what is said of it.
+"""What a vacuum run does besides purging, as `spec.maintenance` asks for it: its order, its time, and what is safe_text of it.
 
 What was purged by then stays purged: a step that fails is left to the next run, and the result says so.
 """
@@ -10,7 +10,7 @@ from datetime import timedelta
 from lethe.contract.result import RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
 
-from lethe_spark.commit.tracking import said
+from lethe_spark.commit.tracking import safe_text
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
 from lethe_spark.jobs.vacuum.orphans import remove_orphan_files
@@ -72,7 +72,7 @@ def _step(
     except Cancelled:
         raise
     except Exception as e:
-        return _noted(result, f"{what}: {said(e)}")
+        return _noted(result, f"{what}: {safe_text(e)}")
 
 
 def _compact(

@@ -13,7 +13,7 @@ from lethe_spark.commit.ledger_commit import Intent, NothingToCommit
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Rewrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile, tasks_of
-from lethe_spark.jvm.deletes import NativeDeletes
+from lethe_spark.jvm.deletes import DeleteChanges
 from lethe_spark.jvm.equality import our_equality_deletes
 from lethe_spark.jvm.rewrite import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
@@ -78,7 +78,7 @@ def intent(
     if plan.rewrite:
         change = Rewrite(step.removed, step.added, plan.snapshot_id, dangling)
     elif dangling and base.facts.head_id is not None:
-        change = RowDelta(NativeDeletes(replaced=dangling), (), base.facts.head_id, step.removed)
+        change = RowDelta(DeleteChanges(replaced=dangling), (), base.facts.head_id, step.removed)
     elif plan.delete:
         change = DeleteFiles(step.removed)
     else:

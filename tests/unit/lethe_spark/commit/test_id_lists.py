@@ -49,7 +49,7 @@ def test_a_list_that_is_not_there_is_waited_for_and_one_that_is_none_is_refused(
         "folder": ("ListUnreadable", True),
     }
     assert aside["ns/missing"].message == (
-        f"Restatement ns/missing: spec.batchIdsFrom.uri file://{tmp_path}/missing: there is no such object. Put it there."
+        f"Restatement ns/missing: spec.batchIdsFrom.uri file://{tmp_path}/missing: the object does not exist. Create it."
     )
     assert found["ns/good"].batch_ids == ("a",)
 

@@ -36,11 +36,11 @@ def test_a_history_that_was_planned_on_lets_the_commit_pass(expected: Expectatio
 @pytest.mark.parametrize(
     ("expected", "history", "problem"),
     [
-        (Expectation("L1"), [carrier(6, "L2"), carrier(5, "L1")], "snapshot 6 has since set L2"),
+        (Expectation("L1"), [carrier(6, "L2"), carrier(5, "L1")], "snapshot 6 has set L2 since then"),
         (Expectation(None), [carrier(6, "L2")], "planned on ledger None"),
-        (Expectation("L1"), [bare(6), carrier(5, "L1")], "snapshot 6, of another writer"),
-        (Expectation("L1", frozenset({6})), [bare(7), bare(6), carrier(5, "L1")], "snapshot 7, of another writer"),
-        (Expectation(None), [ROOT], "snapshot 1, of another writer"),
+        (Expectation("L1"), [bare(6), carrier(5, "L1")], "snapshot 6, by another writer"),
+        (Expectation("L1", frozenset({6})), [bare(7), bare(6), carrier(5, "L1")], "snapshot 7, by another writer"),
+        (Expectation(None), [ROOT], "snapshot 1, by another writer"),
         # Rolled back to before the ledger, or replaced by another table.
         (Expectation("L1"), [], "no snapshot of the current history carries a ledger"),
         (Expectation("L1", frozenset({1})), [ROOT], "no snapshot of the current history carries a ledger"),
