@@ -239,5 +239,5 @@ def test_in_whatever_order_things_end_each_is_done_once_in_order_and_no_dataset_
 
     assert sorted(p.key for p in done) == sorted(f"k{n}" for n in range(len(entries)))
     for dataset in "abc":
-        mine = [p.place for p in done if p.entry.dataset_uid == dataset]
+        mine = [p.order for p in done if p.entry.dataset_uid == dataset]
         assert mine == sorted(mine)
