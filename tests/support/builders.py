@@ -7,6 +7,7 @@ from typing import Any
 
 from lethe.base import names
 from lethe.buffer.batch import ListedObject
+from lethe.contract.refusal import Refusal
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
@@ -74,6 +75,8 @@ def a_tombstone(
 
 def a_batch(id: str = "A", state: BatchState = BatchState.PROMOTED, **changes: Any) -> BatchEntry:
     wanted: dict[str, Any] = {"run": RUN, "time": NOW, "rows": 3, "bytes": 30}
+    if isinstance(text := changes.get("refusal"), str):
+        changes["refusal"] = Refusal.parse(text)
     return BatchEntry(id, state, **{**wanted, **changes})
 
 

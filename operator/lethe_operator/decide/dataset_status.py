@@ -1,12 +1,12 @@
 """The status of a Dataset. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.refusal import Refusal
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
@@ -26,7 +26,6 @@ from lethe_operator.resources.observed import EventsView, NoTable, TableView, Un
 
 # A single killed pod is normal. From this number of consecutive failures on, the Dataset is not ready.
 FAILURES_UNTIL_NOT_READY: Final = 3
-_REASON: Final = re.compile(r"^([A-Z][A-Za-z]+): ")
 
 
 @dataclass(frozen=True)
@@ -236,9 +235,8 @@ def _as_seen_before(batches: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refusal(batch: BatchEntry) -> dict[str, str]:
-    text = batch.refusal or ""
-    reason = _REASON.match(text)
-    document = {"batchId": batch.id, "message": text[reason.end() :] if reason else text}
-    if reason:
-        document["reason"] = reason[1]
+    refusal = batch.refusal or Refusal("", "")
+    document = {"batchId": batch.id, "message": refusal.message}
+    if refusal.reason:
+        document["reason"] = refusal.reason
     return document

@@ -4,7 +4,6 @@ writes anew. Pure.
 The ledger is the truth, and the table a projection of it: what is here can be made again at any time.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +17,6 @@ BUFFERED: Final = "buffered"
 STATES: Final = (*(s.value for s in BatchState), BUFFERED)
 # Of all that waits, so many are shown, the oldest: a buffer may hold more than anybody would look through.
 BUFFERED_AT_MOST: Final = 20_000
-_REFUSAL: Final = re.compile(r"^([A-Z][A-Za-z]+): ")
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class BatchRow:
 
 def row_of(entry: BatchEntry) -> BatchRow:
     """What the ledger remembers of a batch, as a row."""
-    reason, message = _refusal(entry.refusal)
+    refusal = entry.refusal
     return BatchRow(
         batch_id=entry.id,
         state=entry.state.value,
@@ -55,8 +53,8 @@ def row_of(entry: BatchEntry) -> BatchRow:
         run_id=entry.run,
         restatement=entry.restatement,
         replaced_by=entry.replaced_by,
-        refusal_reason=reason,
-        refusal_message=message,
+        refusal_reason=(refusal.reason or None) if refusal is not None else None,
+        refusal_message=refusal.message if refusal is not None else None,
         evict_by=entry.evict_by,
     )
 
@@ -64,14 +62,6 @@ def row_of(entry: BatchEntry) -> BatchRow:
 def buffered_row(batch: BufferedBatch) -> BatchRow:
     """What lies complete in the buffer and is not known to the ledger, as a row."""
     return BatchRow(batch.id, BUFFERED, batch.oldest_time, bytes=batch.bytes, objects=len(batch.data_objects))
-
-
-def _refusal(text: str | None) -> tuple[str | None, str | None]:
-    """The reason and the message of a refusal, which the ledger keeps as one text."""
-    if text is None:
-        return None, None
-    found = _REFUSAL.match(text)
-    return (found[1], text[found.end() :]) if found else (None, text)
 
 
 @dataclass(frozen=True)

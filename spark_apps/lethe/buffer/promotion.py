@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from lethe.contract.refusal import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Delta, Ledger
 from lethe.ledger.parts import get_many
 
@@ -47,6 +48,14 @@ class WrittenBatch:
 
 
 @dataclass(frozen=True)
+class JudgedBatch:
+    """A batch that is refused."""
+
+    refusal: Refusal
+    objects: tuple[BufferedObject, ...]  # by which it was judged
+
+
+@dataclass(frozen=True)
 class Publish:
     """Commit the written files with this delta."""
 
@@ -64,7 +73,7 @@ class WriteAnew:
 def plan_publication(
     ledger: Ledger,
     written: Mapping[str, WrittenBatch],
-    refused: Mapping[str, tuple[str, tuple[BufferedObject, ...]]],
+    refused: Mapping[str, JudgedBatch],
     run: str,
     now: datetime,
     in_table: bool = False,
@@ -74,7 +83,7 @@ def plan_publication(
 
     Args:
         written: The batches in the files, by id.
-        refused: Batches set aside, by id: the refusal's text and the objects it was judged by.
+        refused: Batches set aside, by id.
         in_table: The files are part of the table already, published by somebody else: only the records are wanting.
         partitions: That the rows of each batch may lie in; anywhere, of a batch not named.
     """
@@ -97,15 +106,15 @@ def plan_publication(
     ]
     judged = get_many(ledger.batches, refused)
     entries += [
-        BatchEntry(i, BatchState.REFUSED, run, now, refusal=text, objects=objects)
-        for i, (text, objects) in refused.items()
-        if _is_news(judged.get(i), text, objects)
+        BatchEntry(i, BatchState.REFUSED, run, now, refusal=found.refusal, objects=found.objects)
+        for i, found in refused.items()
+        if _is_news(judged.get(i), found)
     ]
     return Publish(Delta(run, set_batches=tuple(entries)))
 
 
-def _is_news(known: BatchEntry | None, refusal: str, objects: tuple[BufferedObject, ...]) -> bool:
+def _is_news(known: BatchEntry | None, found: JudgedBatch) -> bool:
     """Whether a refusal is to be recorded: not over what became of the batch, and not the same one again."""
     if known is None:
         return True
-    return not known.blocks_promotion and (known.refusal, known.objects) != (refusal, objects)
+    return not known.blocks_promotion and (known.refusal, known.objects) != (found.refusal, found.objects)

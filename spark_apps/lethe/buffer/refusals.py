@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from lethe.base import names
 from lethe.buffer.batch import BufferedBatch, ListedObject, fingerprint, is_data
+from lethe.contract.refusal import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 
 _DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, not millions
@@ -89,11 +90,11 @@ def plan_removal(
 
 def reason_document(entry: BatchEntry) -> str:
     """The reason file: the same whichever run writes it."""
-    reason, _, message = (entry.refusal or "").partition(": ")
+    refusal = entry.refusal or Refusal("", "")
     document = {
         "batch": entry.id,
-        "reason": reason,
-        "message": message,
+        "reason": refusal.reason,
+        "message": refusal.message,
         "run": entry.run,
         "refusedTime": entry.time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "objects": [{"key": o.key, "size": o.size, "etag": o.etag} for o in entry.objects],

@@ -4,13 +4,14 @@ Pure values, as those of `lethe.contract.run`.
 """
 
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import ClassVar, TypeAlias, assert_never
 
 from pydantic import ConfigDict, Field
 
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import RecordedOperation
+from lethe.contract.refusal import Refusal
 from lethe.contract.run import CONTRACT_VERSION, Document, Provenance
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
@@ -55,6 +56,14 @@ class RefusedBatch(Document):
     reason: str
     message: str
 
+    @classmethod
+    def of(cls, batch_id: str, refusal: Refusal) -> "RefusedBatch":
+        return cls(batch_id=batch_id, reason=refusal.reason, message=refusal.message)
+
+    @property
+    def refusal(self) -> Refusal:
+        return Refusal(self.reason, self.message)
+
 
 class RestatementPlan(Document):
     """What a request touches, by the bounds of the head's data files: those that can hold a row of its batches, and of these
@@ -83,6 +92,14 @@ class ErasureOutcome(Document):
     record_sha256: str = ""
     blocked_by: tuple[str, ...] = ()
     blocked_by_count: int = 0
+
+
+class RequestOutcome(Enum):
+    """What became of a request in a run."""
+
+    SUCCEEDED = "carried out, or it would be"
+    POSTPONED = "kept out for now; it may succeed as it is"
+    REFUSED = "refused for good"
 
 
 class RequestResult(Document):
@@ -124,6 +141,17 @@ class RequestResult(Document):
     plan: RestatementPlan | None = None  # of a dry run
     erasure: ErasureOutcome | None = None  # once it was verified that its rows are gone
     provenance: Provenance | None = None  # who asked for it and why, for the record of its erasure
+
+    @property
+    def outcome(self) -> RequestOutcome:
+        if self.succeeded:
+            return RequestOutcome.SUCCEEDED
+        return RequestOutcome.POSTPONED if self.again else RequestOutcome.REFUSED
+
+    @property
+    def refusal(self) -> Refusal:
+        """Why it did not succeed."""
+        return Refusal(self.reason, self.message)
 
 
 class VacuumPlanned(Document):

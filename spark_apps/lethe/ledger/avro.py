@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import fastavro
 
+from lethe.contract.refusal import Refusal
 from lethe.ledger import chunk_file
 from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
@@ -142,7 +143,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         "rows": b.rows,
         "bytes": b.bytes,
         "snapshotId": b.snapshot_id,
-        "refusal": b.refusal,
+        "refusal": None if b.refusal is None else str(b.refusal),
         "objects": [_object_record(o) for o in b.objects],
         "partitions": None if b.partitions is None else list(b.partitions),
         "evictBy": b.evict_by,
@@ -158,7 +159,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         rows=r["rows"],
         bytes=r["bytes"],
         snapshot_id=r["snapshotId"],
-        refusal=r["refusal"],
+        refusal=None if r["refusal"] is None else Refusal.parse(r["refusal"]),
         objects=tuple(BufferedObject(o["key"], o["size"], o["etag"], o["sequencer"]) for o in r["objects"]),
         partitions=None if r["partitions"] is None else tuple(r["partitions"]),
         evict_by=r["evictBy"],

@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from lethe.contract.refusal import Refusal
 from lethe.ledger.erasure import Erasure, PurgedFile, purged_after
 from lethe.ledger.parts import Interval, get_many, within
 from lethe.ledger.root import Statistics
@@ -52,7 +53,7 @@ class BatchEntry:
     bytes: int | None = None
     snapshot_id: int | None = None  # of the commit that promoted it; not written by it, filled in when read
     objects: tuple[BufferedObject, ...] = ()
-    refusal: str | None = None  # reason and message, of a refused batch
+    refusal: Refusal | None = None  # of a refused batch
     partitions: tuple[str, ...] | None = (
         None  # that its rows may lie in, as lethe.files.partitions writes them; None: any
     )

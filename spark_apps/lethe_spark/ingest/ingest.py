@@ -265,7 +265,7 @@ def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
 
 def why_unread(batch: RefusedBatch) -> str:
     """Why the batch has to wait, for the message of a run that did without."""
-    return f"could not be read ({batch.reason}: {batch.message})"
+    return f"could not be read ({batch.refusal})"
 
 
 def reading_failure(error: BaseException) -> TransientError:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lethe.buffer.batch import is_data
 from lethe.buffer.refusals import is_file, refused_folder
+from lethe.contract.refusal import Refusal
 from lethe.contract.run import BufferRef
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.storage.buffer import open_store
@@ -59,7 +60,9 @@ def refused(uri: str, properties: dict[str, str], put: Callable[[str, bytes], ob
         put(f"batch_id=A/{name}", content)
     objects = [BufferedObject(o.key, o.size, o.etag) for o in open_store(uri, properties).list(uri) if is_data(o.key)]
     now = datetime.now(UTC) + timedelta(seconds=1)
-    entry = BatchEntry("A", BatchState.REFUSED, RUN, now, refusal="UnreadableFile: p2: why", objects=tuple(objects))
+    entry = BatchEntry(
+        "A", BatchState.REFUSED, RUN, now, refusal=Refusal("UnreadableFile", "p2: why"), objects=tuple(objects)
+    )
     return Buffer(uri, properties, entry, put)
 
 

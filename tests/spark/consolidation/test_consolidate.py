@@ -106,8 +106,7 @@ def test_batches_that_cannot_be_read_are_set_aside_and_named_and_the_others_go_i
     assert all("part-0.parquet" in r.message for r in result.refused)
     story.check_reads(of_batches("good", "fine"))
     assert story.states() == {"good": "promoted", "fine": "promoted", "corrupt": "refused", "incompatible": "refused"}
-    refusal = story.ledger().batches["corrupt"].refusal or ""
-    assert "part-0.parquet" in refusal
+    assert "part-0.parquet" in str(story.ledger().batches["corrupt"].refusal)
 
 
 def test_a_refused_batch_that_its_producer_mended_goes_in_by_the_next_run(story: Story) -> None:

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, assert_never
 
+from lethe.contract.result import RequestOutcome
 from lethe.uri import overlap
 
 from lethe_operator.decide.actions import earliest
@@ -173,14 +174,20 @@ def _ended(
     """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
     odd."""
     mine = trial.answer(restatement.key)
-    if mine is not None and not mine.succeeded and not mine.again:
-        return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
     at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings.retry))
-    if mine is not None and mine.again:
-        reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
-    else:
-        reason = str(Reason.COMMIT_NOT_SEEN)
-        message = f"{attempt.job} ended well, but the table does not know this request."
+    outcome = mine.outcome if mine is not None else None
+    match outcome:
+        case RequestOutcome.REFUSED:
+            assert mine is not None
+            return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
+        case RequestOutcome.POSTPONED:
+            assert mine is not None
+            reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
+        case RequestOutcome.SUCCEEDED | None:
+            reason = str(Reason.COMMIT_NOT_SEEN)
+            message = f"{attempt.job} ended well, but the table does not know this request."
+        case _:
+            assert_never(outcome)
     found = _queued(restatement, dataset, trial, at, undoes, reason, message)
     if at > now:
         found = Standing("Queued", UNKNOWN, reason, message, look_again=at)

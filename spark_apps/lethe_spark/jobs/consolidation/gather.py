@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from lethe.base import names
 from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.promotion import WrittenBatch
+from lethe.buffer.promotion import JudgedBatch, WrittenBatch
 from lethe.buffer.refusals import is_mixed, mixed_message, reason_uri
 from lethe.buffer.selection import Found, find
+from lethe.contract.refusal import Refusal
 from lethe.contract.result import Phase
-from lethe.ledger.ledger import BatchEntry, BufferedObject
+from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import apart, get_many
 from lethe.storage.mover import open_mover
 
@@ -25,8 +26,6 @@ from lethe_spark.run.context import RunContext
 NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another name there"
 NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
 
-Refusal: TypeAlias = tuple[str, str, tuple[BufferedObject, ...]]  # reason, message, objects
-
 
 @dataclass(frozen=True)
 class Written:
@@ -38,7 +37,7 @@ class Written:
 
     files: tuple[DataFile, ...]
     batches: Mapping[str, WrittenBatch]
-    refused: Mapping[str, Refusal]
+    refused: Mapping[str, JudgedBatch]
     staged: int | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
@@ -63,7 +62,7 @@ class Gathered:
 
     batches: Mapping[str, BufferedBatch]
     missing: Mapping[str, str]
-    mixed: Mapping[str, Refusal]
+    mixed: Mapping[str, JudgedBatch]
     found: Found
 
 
@@ -91,7 +90,7 @@ def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
 
 def _mixed(
     context: RunContext, wanted: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
-) -> dict[str, Refusal]:
+) -> dict[str, JudgedBatch]:
     """The wanted batches that mix objects refused before with new ones, though the old ones were on their way out."""
     doubtful = [e for i, e in entries.items() if i in wanted and is_mixed(wanted[i], e)]
     if not doubtful:
@@ -99,7 +98,7 @@ def _mixed(
     uri = context.spec.buffer.uri
     mover = open_mover(uri, context.catalog_properties)
     return {
-        e.id: ("RefusedFilesLeft", mixed_message(e, uri), wanted[e.id].data_objects)
+        e.id: JudgedBatch(Refusal("RefusedFilesLeft", mixed_message(e, uri)), wanted[e.id].data_objects)
         for e in doubtful
         if mover.exists(reason_uri(uri, e))
     }

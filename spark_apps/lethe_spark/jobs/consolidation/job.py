@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.promotion import Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.buffer.promotion import JudgedBatch, Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.contract.refusal import Refusal
 from lethe.contract.result import (
     LISTED_AT_MOST,
     ConsolidationResult,
@@ -122,7 +123,6 @@ def _drop(table: SparkTable, written: Written, attempts: Attempts) -> None:
 def _publish(
     context: RunContext, base: Base, written: Written
 ) -> Intent[Written | None] | NothingToCommit[Written | None]:
-    refused = {i: (f"{reason}: {message}", objects) for i, (reason, message, objects) in written.refused.items()}
     published = _is_published(base, written)
     if written.staged is not None and written.staged not in base.facts.snapshots and not published:
         return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
@@ -130,7 +130,7 @@ def _publish(
         return NothingToCommit(None)
     partitions = base.partitions_of(written.files, written.batches)
     planned = plan_publication(
-        base.ledger, written.batches, refused, context.spec.run_id, datetime.now(UTC), published, partitions
+        base.ledger, written.batches, written.refused, context.spec.run_id, datetime.now(UTC), published, partitions
     )
     if not isinstance(planned, Publish):
         return NothingToCommit(None)
@@ -176,7 +176,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
         i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
     }
     missing |= {u.batch_id: why_unread(u) for u in done.unread}
-    refused = {r.batch_id: (r.reason, r.message, found[r.batch_id].data_objects) for r in done.refused}
+    refused = {r.batch_id: JudgedBatch(r.refusal, found[r.batch_id].data_objects) for r in done.refused}
     context.step("after-write")
     written = Written(
         files,
@@ -209,8 +209,13 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: Written)
             for b in written.batches.values()
         ],
         "refused": [
-            {"id": i, "reason": r, "message": m, "objects": [[*astuple(o)] for o in objects]}
-            for i, (r, m, objects) in written.refused.items()
+            {
+                "id": i,
+                "reason": found.refusal.reason,
+                "message": found.refusal.message,
+                "objects": [[*astuple(o)] for o in found.objects],
+            }
+            for i, found in written.refused.items()
         ],
         "missing": dict(written.missing),
     }
@@ -234,7 +239,7 @@ def _staged(context: RunContext, table: SparkTable) -> Written | None:
         return tuple(BufferedObject(*fields) for fields in entry["objects"])
 
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
-    refused = {r["id"]: (r["reason"], r["message"], objects(r)) for r in document["refused"]}
+    refused = {r["id"]: JudgedBatch(Refusal(r["reason"], r["message"]), objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
     return Written(found.files, batches, refused, found.snapshot_id, document["missing"])
 
@@ -266,9 +271,7 @@ def _result(
         batches_promoted=len(written.batches) if snapshot_id is not None else 0,
         batches_withheld=withheld,
         refused_count=len(written.refused),
-        refused=tuple(RefusedBatch(batch_id=i, reason=r, message=m) for i, (r, m, _) in written.refused.items())[
-            :LISTED_AT_MOST
-        ],
+        refused=tuple(RefusedBatch.of(i, found.refusal) for i, found in written.refused.items())[:LISTED_AT_MOST],
         rows_added=sum(f.records for f in written.files),
         files_added=len(written.files),
         bytes_added=sum(f.bytes for f in written.files),

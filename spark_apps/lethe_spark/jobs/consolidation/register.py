@@ -13,7 +13,7 @@ from typing import Final
 
 from lethe.base.errors import InputError
 from lethe.buffer.batch import BufferedBatch
-from lethe.buffer.promotion import WrittenBatch
+from lethe.buffer.promotion import JudgedBatch, WrittenBatch
 from lethe.buffer.refusals import is_judged
 from lethe.contract.result import RefusedBatch
 from lethe.ledger.ledger import BatchState
@@ -28,7 +28,7 @@ from lethe_spark.ingest.footers import Footer, FooterReader
 from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, refusal_of, why_unread
 from lethe_spark.ingest.name_mapping import mapping_to_set
 from lethe_spark.ingest.registrable import Target
-from lethe_spark.jobs.consolidation.gather import Gathered, Refusal, Written, gather
+from lethe_spark.jobs.consolidation.gather import Gathered, Written, gather
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.registration import data_files
@@ -118,7 +118,7 @@ def _written(
 ) -> Written:
     live = _live(base)
     missing = dict(gathered.missing) | dict.fromkeys(sorted(judged), JUDGED)
-    refused: dict[str, Refusal] = dict(gathered.mixed)
+    refused: dict[str, JudgedBatch] = dict(gathered.mixed)
     good: dict[str, WrittenBatch] = {}
     files: list[DataFile] = []
     documents: list[str] = []
@@ -133,7 +133,7 @@ def _written(
             elif any(place(f.uri) in live for f in footers[i]):
                 missing[i] = ADDED_BY_OTHERS  # refused objects are moved away, and these are the table's
             else:
-                refused[i] = (refusal.reason, refusal.message, batch.data_objects)
+                refused[i] = JudgedBatch(refusal.refusal, batch.data_objects)
             continue
         rows = 0
         for f in sorted(footers[i], key=lambda f: f.uri):

@@ -1,9 +1,20 @@
 """Each batch is promoted once, whatever was written, staged or remembered by whom."""
 
-from lethe.buffer.promotion import Promotion, Publish, WriteAnew, WrittenBatch, plan_promotion, plan_publication
+from lethe.buffer.promotion import (
+    JudgedBatch,
+    Promotion,
+    Publish,
+    WriteAnew,
+    WrittenBatch,
+    plan_promotion,
+    plan_publication,
+)
+from lethe.contract.refusal import Refusal
 from lethe.ledger.ledger import BatchState, Ledger
 
 from tests.support.builders import NOW, RUN, a_batch, a_ledger, an_object
+
+BAD = Refusal.parse("bad")
 
 EVERY_STATE = a_ledger(
     batches=[
@@ -30,7 +41,7 @@ def test_what_was_taken_back_before_it_came_is_withheld_and_said_so() -> None:
 
 
 def test_a_publication_records_each_object_so_that_retention_deletes_nothing_else() -> None:
-    refused = {"X": ("CorruptFile: x.parquet", (an_object("X"),))}
+    refused = {"X": JudgedBatch(Refusal("CorruptFile", "x.parquet"), (an_object("X"),))}
 
     planned = plan_publication(a_ledger(), written("A", "B"), refused, RUN, NOW)
 
@@ -38,7 +49,7 @@ def test_a_publication_records_each_object_so_that_retention_deletes_nothing_els
     entries = {b.id: b for b in planned.delta.set_batches}
     assert {i: str(b.state) for i, b in entries.items()} == {"A": "promoted", "B": "promoted", "X": "refused"}
     assert (entries["A"].objects, entries["A"].rows, entries["A"].run) == ((an_object("A"),), 3, RUN)
-    assert entries["X"].refusal == "CorruptFile: x.parquet"
+    assert entries["X"].refusal == Refusal("CorruptFile", "x.parquet")
     assert entries["X"].objects == (an_object("X"),)
 
 
@@ -66,7 +77,7 @@ def test_files_of_batches_that_are_all_promoted_leave_nothing_to_write() -> None
 def test_a_refusal_does_not_overwrite_what_became_of_the_batch_meanwhile() -> None:
     ledger = a_ledger(batches=[a_batch("X", BatchState.REVERTED)])
 
-    planned = plan_publication(ledger, written("A"), {"X": ("bad", ())}, RUN, NOW)
+    planned = plan_publication(ledger, written("A"), {"X": JudgedBatch(BAD, ())}, RUN, NOW)
 
     assert isinstance(planned, Publish)
     assert [b.id for b in planned.delta.set_batches] == ["A"]
@@ -93,8 +104,8 @@ def test_a_refusal_told_again_is_no_news() -> None:
     """A run that died after its commit would otherwise commit the same refusal each time it is repeated."""
     ledger = a_ledger(batches=[a_batch("X", BatchState.REFUSED, refusal="bad", objects=(an_object("X"),))])
 
-    same = plan_publication(ledger, {}, {"X": ("bad", (an_object("X"),))}, RUN, NOW)
-    changed = plan_publication(ledger, {}, {"X": ("bad", (an_object("X", etag="f"),))}, RUN, NOW)
+    same = plan_publication(ledger, {}, {"X": JudgedBatch(BAD, (an_object("X"),))}, RUN, NOW)
+    changed = plan_publication(ledger, {}, {"X": JudgedBatch(BAD, (an_object("X", etag="f"),))}, RUN, NOW)
 
     assert isinstance(same, Publish)
     assert same.delta.is_empty

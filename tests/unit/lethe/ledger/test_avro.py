@@ -9,6 +9,7 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.contract.refusal import Refusal
 from lethe.ledger import avro
 from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
@@ -36,7 +37,7 @@ batches = st.builds(
     st.none() | longs,
     st.none() | longs,
     st.lists(st.builds(BufferedObject, text, longs, text), max_size=3).map(tuple),
-    st.none() | text,
+    st.none() | text.map(Refusal.parse),
     st.none() | st.lists(text, max_size=2).map(tuple),
     st.none() | times,
     st.booleans(),

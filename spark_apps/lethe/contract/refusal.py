@@ -1,0 +1,22 @@
+"""Why a batch or a request is refused: one value from where that is found out to the status. Pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_TEXT: Final = re.compile(r"([A-Z][A-Za-z]+): ")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    reason: str  # CamelCase, for programs; "": an earlier version kept none
+    message: str  # for people
+
+    def __str__(self) -> str:
+        """One text, as ledgers keep it; `parse` reads it."""
+        return f"{self.reason}: {self.message}" if self.reason else self.message
+
+    @classmethod
+    def parse(cls, text: str) -> "Refusal":
+        found = _TEXT.match(text)
+        return cls(found[1], text[found.end() :]) if found else cls("", text)
