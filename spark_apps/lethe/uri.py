@@ -6,11 +6,23 @@ guard therefore asks `contains` or `overlap`, which hold if any reading does; pe
 `surely_contains`, which holds only if every reading does. Symbolic links need the file system: `lethe.storage.surroundings`.
 """
 
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-_S3: Final = frozenset({"s3", "s3a", "s3n"})
+
+class Backend(StrEnum):
+    """The kinds of object stores, each by the scheme that its URIs are compared by."""
+
+    LOCAL = "file"
+    S3 = "s3"
+    GCS = "gs"
+    AZURE = "abfss"
+
+
+# Schemes that name the same place.
+_SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
 _DECODED_AT_MOST: Final = 4  # times: `%252e` is `%2e` after one, `.` after two
 _LOCALHOST: Final = "localhost"
 
@@ -23,21 +35,33 @@ class Place(NamedTuple):
 
 
 def scheme_of(uri: str) -> str:
-    """In lower case, s3a and s3n as s3; `file` for a plain path."""
+    """In lower case, s3a and s3n as s3, abfs, wasb and wasbs as abfss; `file` for a plain path."""
     scheme, colon, _ = uri.partition(":")
     scheme = scheme.lower()
     if not colon or not scheme or "/" in scheme:
         return "file"
-    return "s3" if scheme in _S3 else scheme
+    return _SAME.get(scheme, scheme)
+
+
+def backend_of(uri: str) -> Backend | None:
+    """The kind of store that a URI points to. None: one that Lethe does not know."""
+    scheme = scheme_of(uri)
+    return Backend(scheme) if scheme in tuple(Backend) else None
+
+
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    """The bucket (or container) and the key of the object that a URI names, to the letter; local files have neither."""
+    bucket, _, key = uri.partition("://")[2].partition("/")
+    return bucket, key
 
 
 def is_local(uri: str) -> bool:
     """Whether it names a file or folder of the machine that reads it."""
-    return scheme_of(uri) == "file"
+    return scheme_of(uri) == Backend.LOCAL
 
 
 def is_s3(uri: str) -> bool:
-    return scheme_of(uri) == "s3"
+    return scheme_of(uri) == Backend.S3
 
 
 def local_path(uri: str) -> str:
@@ -47,12 +71,30 @@ def local_path(uri: str) -> str:
     return "/" + uri[5:].lstrip("/")
 
 
+def is_root(uri: str) -> bool:
+    """Whether a URI names no bucket and no folder: `/`, `file:/`, `s3://`, or nothing."""
+    return uri.rstrip("/").partition(":")[2] == "" if ":" in uri else not uri.strip("/")
+
+
+def names_place(text: str) -> bool:
+    """Whether a text is an absolute path or a URI of a store that Lethe knows, rather than a name such as that of a warehouse."""
+    return text.startswith("/") or (":" in text and backend_of(text) is not None)
+
+
+def as_file_uri(uri: str) -> str:
+    """A `file:` URI in the spelling `file:///path`; another URI or a plain path as it is."""
+    return f"file://{local_path(uri)}" if uri[:5].lower() == "file:" else uri
+
+
 def place(uri: str) -> Place:
     """The literal reading, equal for URIs that differ only in `file:/` or `file:///`, s3a or s3, and repeated slashes."""
     if is_local(uri):
         return Place("file", _names(local_path(uri)))
     bucket, _, path = uri.partition(":")[2].lstrip("/").partition("/")
-    return Place(f"{scheme_of(uri)}://{bucket}", _names(path))
+    scheme = scheme_of(uri)
+    if scheme == Backend.AZURE:
+        bucket = bucket.replace(".blob.", ".dfs.", 1)  # two endpoints of one account
+    return Place(f"{scheme}://{bucket}", _names(path))
 
 
 def contains(outer: str, inner: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
-from lethe.uri import is_local, is_s3
+from lethe.uri import is_local, names_place
 
 from lethe_operator.kube import DATASETS, Kube
 from lethe_operator.resources.common import InvalidSpec
@@ -67,5 +67,5 @@ def catalog_places() -> Mapping[str, CatalogPlace]:
 
 def _folder(warehouse: str) -> str:
     """The URI of a warehouse; "": only the catalog's service knows its location."""
-    is_place = is_s3(warehouse) or warehouse.startswith(("file:", "/")) or "://" in warehouse
+    is_place = names_place(warehouse) or "://" in warehouse
     return warehouse if is_place and (not is_local(warehouse) or len(warehouse) > 1) else ""

@@ -13,7 +13,7 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import data_files
 from lethe.ledger.parts import get_many
 from lethe.ledger_store import store as ledger_store
-from lethe.storage.buffer import open_store
+from lethe.storage.object_store import open_store
 
 
 def examine(opened: Opened, wanted_column: str) -> Examined:

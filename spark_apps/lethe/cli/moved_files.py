@@ -13,7 +13,7 @@ from typing import Final
 from lethe.base import names
 from lethe.cli.diagnosis import Finding, Level
 from lethe.guards.table_files import is_table_data, is_table_metadata
-from lethe.storage.buffer import open_store
+from lethe.storage.object_store import open_store
 from lethe.uri import is_local, local_path
 
 _FOLDERS: Final = ("", "/metadata", "/data")

@@ -14,7 +14,7 @@ from pyiceberg.typedef import Identifier
 
 from lethe.base.errors import InputError
 from lethe.hadoop.metadata_folder import MetadataFolder
-from lethe.storage.exclusive_folder import open_folder
+from lethe.storage.object_store import open_folder
 
 TYPE: Final = "hadoop"
 WAREHOUSE: Final = "warehouse"

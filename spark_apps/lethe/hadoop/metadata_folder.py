@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
 from lethe.files import hadoop_version as versions
-from lethe.storage.exclusive_folder import Folder
+from lethe.storage.object_store import Folder, WriteUnknown
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +106,11 @@ class MetadataFolder:
         try:
             if self._folder.create(made.name, made.content):
                 return
+        except WriteUnknown as e:  # what exists may be ours
+            failure = e
         except LetheError:
             raise
-        except Exception as e:  # nobody knows: what is there may be ours
+        except Exception as e:
             failure = e
         try:
             there = self._folder.read(made.name)

@@ -24,6 +24,7 @@ from lethe.ledger.root import Chunk, Location, Root, decode_root
 from lethe.ledger.summary import WrittenLedger
 from lethe.ledger.tombstone import Tombstone
 from lethe.ledger_store.chunks import ChunkedPart, ChunkReader, read_file
+from lethe.uri import local_path
 
 THRESHOLDS = merge.Thresholds()
 
@@ -98,7 +99,7 @@ def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
 
 def read_root(io: FileIO, facts: TableFacts, pointer: str) -> Root:
     folder = ledger_folder(facts.location)
-    if plain(pointer).rpartition("/")[0] != plain(folder):
+    if local_path(pointer).rpartition("/")[0] != local_path(folder):
         raise LedgerError("LedgerOutside", f"the ledger {pointer} does not lie in {folder}.")
     return decode_root(read_file(io, pointer), pointer, facts.uuid)
 
@@ -119,7 +120,7 @@ def newest_carriers(io: FileIO, facts: TableFacts) -> tuple[Carrier, ...]:
 
 def read_tombstones(io: FileIO, facts: TableFacts, uri: str) -> list[Tombstone]:
     """A file of tombstones that a summary names, such as a vacuum's. Raises: LedgerError."""
-    if plain(uri).rpartition("/")[0] != plain(ledger_folder(facts.location)):
+    if local_path(uri).rpartition("/")[0] != local_path(ledger_folder(facts.location)):
         raise LedgerError("LedgerOutside", f"the file {uri} does not lie in {ledger_folder(facts.location)}.")
     content = read_file(io, uri)
     try:
@@ -316,10 +317,3 @@ def _readers(part: Mapping[Any, Any]) -> tuple[ChunkReader[Any, Any], ...]:
         return part.chunks
     assert not part, "a ledger is written on one that was loaded"
     return ()
-
-
-def plain(uri: str) -> str:
-    """`file:/x`, `file:///x` and `/x` are one place."""
-    if uri.startswith("file:"):
-        return "/" + uri.removeprefix("file:").lstrip("/")
-    return uri

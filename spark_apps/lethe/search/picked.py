@@ -26,8 +26,9 @@ from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
 from lethe.ledger.lineage import Snapshot, picked
 from lethe.ledger_store.chunks import read_file
 from lethe.ledger_store.diff import TooDifferent, all_batches, changed_batches
-from lethe.ledger_store.store import Loaded, load_root, plain
+from lethe.ledger_store.store import Loaded, load_root
 from lethe.read import arrow
+from lethe.uri import local_path
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def _staged(table: Table, facts: TableFacts, source: Snapshot) -> Iterable[Batch
     """The batches that a run has staged."""
     uri = source.summary[names.STAGE]
     folder = f"{facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
-    if plain(uri).rpartition("/")[0] != plain(folder):
+    if local_path(uri).rpartition("/")[0] != local_path(folder):
         raise LedgerError("LedgerOutside", f"{facts.name}, snapshot {source.id}: the list {uri} is not in {folder}.")
     document: Mapping[str, Any] = json.loads(read_file(table.io, uri))
     time, run = datetime.fromtimestamp(source.timestamp_ms / 1000, UTC), source.summary.get(names.RUN_ID, "")

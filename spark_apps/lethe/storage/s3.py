@@ -1,12 +1,19 @@
-"""S3 through boto3, configured by PyIceberg's properties. I/O.
+"""S3 through boto3: the client, and the requests that obstore cannot make. I/O."""
 
-PyIceberg's FileIO can neither list nor create an object only if there is none.
-"""
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
 
-from collections.abc import Mapping
-from typing import Any
+from botocore.exceptions import BotoCoreError, ClientError
 
+from lethe.buffer.batch import ListedObject
+from lethe.erasure.retention_lock import Retention
 from lethe.storage import aws
+from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, WriteUnknown, not_created, not_retained
+from lethe.uri import bucket_and_key
+
+_NOT_THERE: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
+_DENIED: Final = ("AccessDenied", "403", "Forbidden")
 
 
 def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
@@ -17,3 +24,123 @@ def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
     """
     style = "path" if properties.get("s3.endpoint") else "auto"
     return aws.client("s3", properties, attempts, read_timeout_seconds=20, s3={"addressing_style": style})
+
+
+class S3Requests:
+    """Conditional copies and deletes, object locks, and keys that obstore's paths exclude. Methods raise StoreError."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._clients: dict[int, Any] = {}
+
+    def pages(self, bucket: str, prefix: str, after: str, size: int) -> Iterator[list[ListedObject]]:
+        """List by keys, without the empty objects that stand for folders."""
+        asked = {"Bucket": bucket, "Prefix": prefix, **({"StartAfter": after} if after else {})}
+        try:
+            for page in (
+                self._client().get_paginator("list_objects_v2").paginate(**asked, PaginationConfig={"PageSize": size})
+            ):
+                yield [
+                    ListedObject(o["Key"], o["Size"], o["ETag"].strip('"'), o["LastModified"])
+                    for o in page.get("Contents", ())
+                    if not o["Key"].endswith("/")
+                ]
+        except (ClientError, BotoCoreError) as e:
+            raise _store_error(f"s3://{bucket}/{prefix}", e) from None
+
+    def head(self, uri: str) -> ListedObject | None:
+        try:
+            found = self._client().head_object(**_named(uri))
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in _NOT_THERE:
+                return None
+            raise _store_error(uri, e) from None
+        return ListedObject(uri, found["ContentLength"], found["ETag"].strip('"'), found["LastModified"])
+
+    def delete(self, uri: str) -> None:
+        try:
+            self._client().delete_object(**_named(uri))
+        except (ClientError, BotoCoreError) as e:
+            raise _store_error(uri, e) from None
+
+    def delete_if_match(self, uri: str, etag: str) -> bool:
+        """Delete an object with this ETag. Return False if it has another. A server that does not know conditional deletes
+        deletes it unconditionally."""
+        try:
+            self._client().delete_object(**_named(uri), IfMatch=f'"{etag}"')
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in ("501", "NotImplemented"):
+                self.delete(uri)
+                return True
+            if code_of(e) in _NOT_THERE:
+                return False
+            raise _store_error(uri, e) from None
+        return True
+
+    def copy(self, source: str, etag: str, target: str) -> bool:
+        """Copy an object with this ETag, in parts if it is large. Return False if it does not exist or has another."""
+        to = _named(target)
+        try:
+            self._client().copy(_named(source), to["Bucket"], to["Key"], ExtraArgs={"CopySourceIfMatch": f'"{etag}"'})
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in _NOT_THERE:
+                return False
+            raise _store_error(source, e) from None
+        return True
+
+    def put_locked(self, uri: str, content: bytes, retention: Retention, now: datetime) -> bool:
+        """Create an object with an object lock. Return False if there is an object.
+
+        Raises: InputError (RecordNotRetained), StoreError: nothing was created; WriteUnknown.
+        """
+        lock = {"ObjectLockMode": retention.mode, "ObjectLockRetainUntilDate": retention.until(now)}
+        try:
+            self._client(attempts=1).put_object(**_named(uri), Body=content, IfNoneMatch="*", **lock)
+        except (ClientError, BotoCoreError) as e:
+            status = _status(e)
+            if status in (409, 412):  # there is one, or another request creates it now
+                return False
+            if status == 400:  # InvalidRequest says that the bucket has no lock
+                raise not_retained(uri, f"the store answers {code_of(e)}") from e
+            if 400 <= status < 500 or status == 501:
+                raise not_created(uri, code_of(e)) from e
+            raise WriteUnknown(uri, code_of(e)) from None
+        return True
+
+    def retained_until(self, uri: str) -> datetime | None:
+        try:
+            found = self._client().get_object_retention(**_named(uri))
+        except (ClientError, BotoCoreError) as e:
+            if 400 <= _status(e) < 500:
+                return None
+            raise _store_error(uri, e) from None
+        until: datetime | None = found.get("Retention", {}).get("RetainUntilDate")
+        return until
+
+    def _client(self, attempts: int = 4) -> Any:
+        if attempts not in self._clients:
+            self._clients[attempts] = s3_client(self._properties, attempts)
+        return self._clients[attempts]
+
+
+def code_of(error: Exception) -> str:
+    """The code of an error of boto3: S3's own, or the name of the exception if there was no answer."""
+    response = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", "")) or type(error).__name__
+
+
+def _status(error: Exception) -> int:
+    response = getattr(error, "response", None) or {}
+    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _named(uri: str) -> dict[str, str]:
+    bucket, key = bucket_and_key(uri)
+    return {"Bucket": bucket, "Key": key}
+
+
+def _store_error(uri: str, error: Exception) -> StoreError:
+    code = code_of(error)
+    if code in _DENIED:
+        code = DENIED
+    return StoreError(uri, NO_BUCKET if code == "NoSuchBucket" else code)

@@ -1,19 +1,16 @@
 """What surrounds a place in a store: tables at it and above it, and the claim in it. I/O.
 
-Bounded: of each folder above, one page of names is looked at. What the credentials may not list is passed over; what a store
-fails on is raised.
+Bounded: of each folder above, a few pages of names are listed. Folders that the credentials may not list are skipped; other
+failures of the store are raised.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
-from typing import Any, Final
-
-from botocore.exceptions import ClientError
+from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError
@@ -22,16 +19,15 @@ from lethe.guards import rejections as guards
 from lethe.guards.claim import Claim, Holder, Owner, holder_of
 from lethe.guards.rejections import Around
 from lethe.guards.table_files import is_table_metadata
-from lethe.storage.exclusive_folder import open_folder
-from lethe.storage.s3 import s3_client
-from lethe.uri import is_local, is_s3, local_path, parents, spellings
+from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, StoreError, open_folder, open_store
+from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
 
 PLACE_IN_TABLE: Final = "PlaceInTable"
 _NAMES_AT_MOST: Final = 1000  # of one folder
 _LOOKS_AT_ONCE: Final = 8
 _METADATA: Final = "metadata"
-# What a store says of a place that is not there or that these credentials may not list.
-_NOT_SEEN: Final = frozenset({"NoSuchBucket", "NoSuchKey", "404", "AccessDenied", "403", "InvalidBucketName"})
+# What a store answers about a folder that does not exist, cannot exist, or that these credentials may not list.
+_SKIPPED: Final = (*NOT_VISIBLE, "NoSuchKey", "404", "InvalidBucketName")
 
 
 def around(uri: str, properties: Mapping[str, str]) -> Around:
@@ -41,15 +37,15 @@ def around(uri: str, properties: Mapping[str, str]) -> Around:
 
 def tables_around(uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
     """URIs of the folders at a place and above it, in any reading of the URI, that hold metadata of an Iceberg table."""
-    if not is_local(uri) and not is_s3(uri):
+    if backend_of(uri) is None:
         return ()
     read = [uri]
     if is_local(uri):
         read += [f"file://{os.path.realpath(local_path(s))}" for s in spellings(uri)]
     places = tuple(dict.fromkeys(p for r in read for p in (*spellings(r), *parents(r))))
-    listed = _Local() if is_local(uri) else _S3(properties)
+    store = open_store(uri, properties)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lethe-around") as pool:
-        found = list(pool.map(partial(_holds_table, listed), places))
+        found = list(pool.map(partial(_holds_table, store), places))
     return tuple(place for place, holds in zip(places, found, strict=True) if holds)
 
 
@@ -62,7 +58,7 @@ def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -
     Raises: InputError (PlaceInTable), what the store raises.
     """
     above = uri.rstrip("/").rpartition("/")[0]
-    inside = guards.found_in(what, uri, around(above)) if above.strip("/") not in ("", "file:", "s3:") else None
+    inside = guards.found_in(what, uri, around(above)) if not is_root(above) else None
     if inside is not None:
         raise InputError(PLACE_IN_TABLE, inside)
 
@@ -71,8 +67,8 @@ def read_claim(uri: str, properties: Mapping[str, str]) -> Claim | None:
     """The claim of a buffer, None when it has none."""
     try:
         content = open_folder(uri, properties).read(names.CLAIM_FILE)
-    except ClientError as e:
-        if _code(e) == "NoSuchBucket":
+    except StoreError as e:
+        if e.code == NO_BUCKET:
             return None
         raise
     return claims.parse(content) if content is not None else None
@@ -110,43 +106,15 @@ def take_claim(
     return Claim(None)  # it comes and goes: whoever does that owns it
 
 
-def _holds_table(listed: "_Local | _S3", place: str) -> bool:
-    """Whether metadata of a table lies right in a folder or in its folder `metadata`."""
-    own = any(is_table_metadata(name) for name in listed.names(place, ""))
-    return own or any(
-        is_table_metadata(name)
-        # Beside the first page those that sort last, and that every table in a mere folder has.
-        for prefix in ("", "snap-", "v")
-        for name in listed.names(f"{place.rstrip('/')}/{_METADATA}", prefix)
-    )
-
-
-class _Local:
-    def names(self, uri: str, prefix: str) -> Iterator[str]:
+def _holds_table(store: ObjectStore, place: str) -> bool:
+    """Whether metadata of a table lies directly in a folder or in its folder `metadata`."""
+    metadata = f"{place.rstrip('/')}/{_METADATA}"
+    # Beside the first names of the folder `metadata` those that sort last and that every table of a Hadoop catalog has.
+    for folder, prefix in ((place, ""), (metadata, ""), (metadata, "snap-"), (metadata, "v")):
         try:
-            with os.scandir(local_path(uri)) as entries:
-                yield from (e.name for e in islice(entries, 20 * _NAMES_AT_MOST) if e.name.startswith(prefix))
-        except OSError:
-            return
-
-
-class _S3:
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        self._s3: Any = s3_client(properties)
-
-    def names(self, uri: str, prefix: str) -> Iterator[str]:
-        bucket, _, path = uri.partition("://")[2].partition("/")
-        folder = f"{path}/" if path else ""
-        try:
-            page = self._s3.list_objects_v2(
-                Bucket=bucket, Prefix=folder + prefix, Delimiter="/", MaxKeys=_NAMES_AT_MOST
-            )
-        except ClientError as e:
-            if _code(e) in _NOT_SEEN:
-                return
-            raise
-        yield from (o["Key"].rpartition("/")[2] for o in page.get("Contents", ()))
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
+            if any(map(is_table_metadata, store.names(folder, prefix, _NAMES_AT_MOST))):
+                return True
+        except StoreError as e:
+            if e.code not in _SKIPPED:
+                raise
+    return False

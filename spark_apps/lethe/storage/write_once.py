@@ -7,8 +7,8 @@ from pyiceberg.io import FileIO
 
 from lethe.base.errors import InputError
 from lethe.erasure.retention_lock import Retention
-from lethe.storage.exclusive_folder import LocalFolder, S3Folder, not_retained
-from lethe.uri import is_local, is_s3, scheme_of
+from lethe.storage.object_store import not_retained, open_store
+from lethe.uri import backend_of, scheme_of
 
 TAKEN = "RecordTaken"
 
@@ -16,47 +16,41 @@ TAKEN = "RecordTaken"
 def write_once(
     uri: str, content: bytes, io: FileIO, properties: Mapping[str, str], retention: Retention | None = None
 ) -> None:
-    """Write a file, unless it is there with the same content.
+    """Write a file, unless it exists with the same content.
 
-    S3 and local files are created on a condition, so that of two writers one wins. Of other storage PyIceberg looks first and
-    writes then.
+    In the stores that Lethe knows, one of two writers wins. In other storage PyIceberg checks first and writes then.
 
     Args:
         properties: The catalog's, as PyIceberg names them.
-        retention: How long the store has to keep it; None: as it keeps everything.
+        retention: How long the store must keep it; None: no object lock.
     Raises: InputError: `RecordTaken`, if there is another content; `RecordNotRetained`, if this storage has no object lock;
-        `UnsupportedStorage`. TransientError; what the store raises.
+        `UnsupportedStorage`. TransientError.
     """
-    folder_uri, _, name = uri.rpartition("/")
-    if retention is not None and not is_s3(uri):
-        raise not_retained(uri, f"{scheme_of(uri)} storage has none")
-    if is_s3(uri):
-        folder, now = S3Folder(folder_uri, properties), datetime.now(UTC)
-        if folder.create(name, content, retention, now):
+    if backend_of(uri) is None:
+        if retention is not None:
+            raise not_retained(uri, f"{scheme_of(uri)} storage has none")
+        if _created(uri, content, io):
             return
-        if folder.read(name) == content:
-            if retention is not None and (folder.kept_until(name) or now) <= now:
-                raise not_retained(uri, "it is there without one")
+    else:
+        store, now = open_store(uri, properties), datetime.now(UTC)
+        if store.put_if_absent(uri, content, retention):
             return
-    elif is_local(uri):
-        local = LocalFolder(folder_uri)
-        if local.create(name, content) or local.read(name) == content:
+        found = store.read(uri)
+        if found is not None and found.data == content:
+            if retention is not None and (store.retained_until(uri) or now) <= now:
+                raise not_retained(uri, "it exists without one")
             return
-    elif _created(uri, content, io):
-        return
-    raise InputError(TAKEN, f"{uri} is there with another content, and it is never overwritten. Find out who wrote it.")
+    raise InputError(TAKEN, f"{uri} exists with another content, and it is never overwritten. Find out who wrote it.")
 
 
 def read(uri: str, io: FileIO, properties: Mapping[str, str]) -> bytes | None:
-    """The content of such a file, None if there is none. Of S3 with time-outs of seconds. Raises: what the store raises."""
-    folder, _, name = uri.rpartition("/")
-    if is_s3(uri):
-        return S3Folder(folder, properties).read(name)
-    if is_local(uri):
-        return LocalFolder(folder).read(name)
+    """Read such a file; None: it does not exist. Time-outs are seconds. Raises: StoreError; what PyIceberg raises."""
+    if backend_of(uri) is not None:
+        found = open_store(uri, properties).read(uri)
+        return None if found is None else found.data
     try:
-        with io.new_input(uri).open() as found:
-            return bytes(found.read())
+        with io.new_input(uri).open() as stream:
+            return bytes(stream.read())
     except FileNotFoundError:
         return None
 

@@ -1,4 +1,4 @@
-"""Read the lists of batch ids that requests name by URI. I/O, with the FileIO of the table's catalog.
+"""Read the lists of batch ids that requests name by URI. I/O, with the credentials of the catalog.
 
 A list that cannot be used affects only its own request.
 """
@@ -6,19 +6,17 @@ A list that cannot be used affects only its own request.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-from urllib.parse import urlsplit
 
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.restatement.group import set_aside
 from lethe.restatement.id_list import LIST_BYTES_AT_MOST, IdList, changed, parse_ids
+from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, open_store
 from lethe.storage.surroundings import check_place, tables_around
-from pyiceberg.io import load_file_io
+from lethe.uri import backend_of, is_local
 
 READ_AT_ONCE: Final = 4
-_LOCAL: Final = ("", "file")
-_DENIED: Final = "ACCESS_DENIED"  # in Arrow's message for S3; the error is not a PermissionError
 
 
 def with_ids(
@@ -50,25 +48,30 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
     """Raises: InputError (InvalidIdList, ListChanged), TransientError (ListNotFound, AccessDenied, ListUnreadable)."""
     uri = request.batch_ids_uri
     where = f"Restatement {request.name}: spec.batchIdsFrom.uri {uri}"
-    if urlsplit(uri).scheme in _LOCAL and urlsplit(table_location).scheme not in _LOCAL:
+    if is_local(uri) and not is_local(table_location):
         raise InputError(
             "InvalidIdList", f"{where}: a local file belongs to the driver. Store the list in the storage of the table."
         )
     check_place(where, uri, lambda folder: tables_around(folder, properties))
+    if backend_of(uri) is None:
+        text = f"{where}: Lethe does not know this storage. Store the list in the storage of the table."
+        raise InputError("InvalidIdList", text)
+    denied = TransientError("AccessDenied", f"{where}: the run's credentials may not read it. Allow it.")
     try:
-        with load_file_io(dict(properties), uri).new_input(uri).open() as stream:
-            content = stream.read(LIST_BYTES_AT_MOST + 1)
-    except FileNotFoundError:
-        raise TransientError("ListNotFound", f"{where}: the object does not exist. Create it.") from None
-    except ValueError:
-        text = f"{where}: the catalog's FileIO cannot open it. Store the list in the storage of the table."
-        raise InputError("InvalidIdList", text) from None
+        content = open_store(uri, properties).read_range(uri, 0, LIST_BYTES_AT_MOST + 1)
+    except StoreError as e:
+        if e.code == DENIED:
+            raise denied from None
+        if e.code != NO_BUCKET:
+            raise TransientError("ListUnreadable", f"{where}: it could not be read ({e.code}).") from None
+        content = None
     except OSError as e:
-        if isinstance(e, PermissionError) or _DENIED in str(e):
-            text = f"{where}: the run's credentials may not read it. Allow it."
-            raise TransientError("AccessDenied", text) from None
+        if isinstance(e, PermissionError):
+            raise denied from None
         raise TransientError("ListUnreadable", f"{where}: it could not be read ({type(e).__name__}).") from None
-    found = parse_ids(bytes(content), where)
+    if content is None:
+        raise TransientError("ListNotFound", f"{where}: the object does not exist. Create it.")
+    found = parse_ids(content, where)
     if request.batch_ids_sha256 not in ("", found.sha256):
         raise changed(where, request.batch_ids_sha256, found.sha256)
     return found

@@ -20,6 +20,7 @@ from lethe.ledger_store import store as ledger_store
 from lethe.search.held_ids import held_ids
 from lethe.search.live_suspects import Head
 from lethe.search.picked import picked_batches
+from lethe.uri import as_file_uri
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
 
@@ -170,7 +171,7 @@ def observe_base(context: Committer, table: IcebergTable, seen: Base | None = No
     Raises: InputError (TableClaimed, BatchColumnMissing), TableError (TableReplaced, TableRolledBack), LedgerError.
     """
     table.refresh()
-    if seen is not None and seen.iceberg.metadata_location == _opened(table.metadata_location):
+    if seen is not None and seen.iceberg.metadata_location == as_file_uri(table.metadata_location):
         return seen
     iceberg = static_table(table.metadata_location, table_properties(context))
     facts = observe(iceberg, context.batch_column, name=context.table_name)
@@ -196,15 +197,8 @@ def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledg
 
 
 def static_table(metadata_location: str, properties: Mapping[str, str]) -> StaticTable:
-    """PyIceberg's view of a metadata file."""
-    return StaticTable.from_metadata(_opened(metadata_location), dict(properties))
-
-
-def _opened(metadata_location: str) -> str:
-    """The location as PyIceberg opens it: Java writes local paths as `file:/x`."""
-    if metadata_location.startswith("file:"):
-        return "file:///" + metadata_location.removeprefix("file:").lstrip("/")
-    return metadata_location
+    """PyIceberg's view of a metadata file. Java writes local paths as `file:/x`, which PyIceberg would not open."""
+    return StaticTable.from_metadata(as_file_uri(metadata_location), dict(properties))
 
 
 def refuse_batches(table: IcebergTable) -> None:

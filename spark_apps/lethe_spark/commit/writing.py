@@ -13,7 +13,7 @@ from typing import Final
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.erasure.writers import Writer
-from lethe.storage.buffer import open_store
+from lethe.storage.object_store import open_store
 from lethe.vacuum.ledger_files import UNPUBLISHED_FOR
 from pyiceberg.io import FileIO, load_file_io
 

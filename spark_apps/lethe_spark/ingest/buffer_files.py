@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from lethe_spark.ingest.buffer_store import BadFile, Bytes, FileTask, Store, Unread
+from lethe_spark.ingest.buffer_store import BadFile, BufferedFiles, Bytes, FileTask, Unread
 from lethe_spark.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
 from lethe_spark.ingest.file_formats import FORMATS, opened
 from lethe_spark.ingest.fitting import Fitting, Piece
@@ -102,7 +102,7 @@ class Reader:
         """For `mapInArrow`: rows of JSON lists of files in, rows of the table out. The files of a batch are one after the
         other in each list."""
         target = to_arrow_schema(self.columns)
-        store = Store(self.io_properties)
+        store = BufferedFiles(self.io_properties)
         for group in groups:
             for payload in group.column(0).to_pylist():
                 told: dict[tuple[str, str], FileOutcome] = {}
@@ -110,7 +110,7 @@ class Reader:
                 self.tell.add(told)
 
     def _tables(
-        self, store: Store, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], FileOutcome]
+        self, store: BufferedFiles, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], FileOutcome]
     ) -> Iterator[pa.Table]:
         """Rows of small files go through the table's columns together: each column of each costs a handful of calls. Those
         of a batch are held back until all its files here are read, unless it is large."""

@@ -1,23 +1,21 @@
-"""The bytes of buffered files: fetched ahead, and a store's failure told from a file's damage. Runs in Spark's Python
+"""The bytes of buffered files: fetched ahead; a failure of the store is not taken for a damaged file. Runs in Spark's Python
 workers.
 
 I/O: fetches files. A store that does not answer raises BufferAway, so that Spark, and then the operator, try again.
 """
 
 import json
-import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import UnsupportedOperation
 from itertools import islice
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
-from lethe.buffer.batch import file_etag
-from lethe.uri import is_local, local_path
-from pyarrow.fs import FileSystem, LocalFileSystem
+from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
+from lethe.uri import Backend, backend_of, is_local
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
 WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024  # up to here a file is fetched in one request
@@ -68,18 +66,17 @@ class BufferAway(Exception):
         super().__init__(f"{TRANSIENT_MARKER}: {uri}: {type(error).__name__} {first[:200]}")
 
 
-class Store:
-    """The file systems of the buffer, by scheme and bucket, configured as PyIceberg does it. Of files of more than
-    `whole_file_bytes` nothing is fetched before it is read."""
+class BufferedFiles:
+    """Opens files of a buffer. Files of more than `whole_file_bytes` are fetched in ranges, when they are read."""
 
     def __init__(self, io_properties: dict[str, str], whole_file_bytes: int | None = None) -> None:
         self.io_properties = io_properties
         self.whole_file_bytes = WHOLE_FILE_BYTES if whole_file_bytes is None else whole_file_bytes
-        self._local = LocalFileSystem()
-        self._known: dict[tuple[str, str], FileSystem] = {}
+        self._stores: dict[Backend | None, ObjectStore] = {}
+        self._lock = threading.Lock()
 
     def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
-        """The files in their order, the next few being fetched meanwhile. Raises BufferAway."""
+        """Open the files in their order, while the next few are fetched. Raises BufferAway."""
         if all(is_local(t.uri) for t in tasks):  # nothing to wait for: threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
             return
@@ -96,51 +93,41 @@ class Store:
                 yield task, source
 
     def open(self, task: FileTask) -> "Bytes | Unread":
-        """One file, if it is what was listed. Raises BufferAway."""
+        """Open one file, if it is what was listed. Raises BufferAway."""
         try:
-            files, path = self._locate(task.uri)
-            file = files.open_input_file(path)
-            etag = _etag(files, path, file)
-            if task.size > self.whole_file_bytes:
-                found, source = file.size(), Bytes(Watched(file))
-            else:
-                content = file.read()
-                found, source = len(content), Bytes(pa.BufferReader(content))
-        except FileNotFoundError:
-            return Unread("ObjectGone", "it was listed and is gone; it is looked for again with the next run")
+            source = self._fetched(task)
         except Exception as e:
-            if isinstance(e, PermissionError) or "ACCESS_DENIED" in str(e):
+            if isinstance(e, PermissionError) or (isinstance(e, StoreError) and e.code == DENIED):
                 return Unread(
                     "AccessDenied", "the store does not let this run read it; grant the run's credentials access"
                 )
             raise BufferAway(task.uri, e) from None
-        if (found, etag or task.etag) != (task.size, task.etag or etag):
+        if source is None:
+            return Unread("ObjectGone", "it was listed and is gone; it is looked for again with the next run")
+        size, etag, found = source
+        if (size, etag or task.etag) != (task.size, task.etag or etag):
             return Unread(
                 "ObjectChanged",
-                f"it changed after it was listed ({task.size} bytes then, {found} now); files are written before "
+                f"it changed after it was listed ({task.size} bytes then, {size} now); files are written before "
                 "_SUCCESS, and not touched any more. It is read again with the next run",
             )
-        return source
+        return found
 
-    def _locate(self, uri: str) -> tuple[FileSystem, str]:
-        if is_local(uri):
-            return self._local, local_path(uri)
-        scheme, _, rest = uri.partition("://")
-        netloc, _, path = rest.partition("/")
-        if (scheme, netloc) not in self._known:
-            from pyiceberg.io.pyarrow import PyArrowFileIO
+    def _fetched(self, task: FileTask) -> "tuple[int, str, Bytes] | None":
+        """The size and ETag of a file as it is now, and its bytes. None: it does not exist."""
+        store = self._store(task.uri)
+        if task.size > self.whole_file_bytes:
+            reader = store.open(task.uri)
+            return None if reader is None else (reader.size, reader.etag, Bytes(Watched(reader)))
+        content = store.read(task.uri)
+        return None if content is None else (len(content.data), content.etag, Bytes(pa.BufferReader(content.data)))
 
-            split = urlsplit(f"{scheme}://{netloc}")
-            self._known[scheme, netloc] = PyArrowFileIO(self.io_properties).fs_by_scheme(split.scheme, split.netloc)
-        return self._known[scheme, netloc], f"{netloc}/{path}"
-
-
-def _etag(files: FileSystem, path: str, file: Any) -> str:
-    """As a listing has it; empty where the store does not say."""
-    if isinstance(files, LocalFileSystem):
-        stat = os.stat(path)
-        return file_etag(stat.st_size, stat.st_mtime_ns)
-    return str((file.metadata().get("ETag") or b"").decode()).strip('"')
+    def _store(self, uri: str) -> ObjectStore:
+        backend = backend_of(uri)
+        with self._lock:
+            if backend not in self._stores:
+                self._stores[backend] = open_store(uri, self.io_properties)
+            return self._stores[backend]
 
 
 def _why(error: Exception) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lethe_spark.ingest.buffer_files import FileError, error_of
-from lethe_spark.ingest.buffer_store import PREFETCH, BadFile, FileTask, Store, Unread
+from lethe_spark.ingest.buffer_store import PREFETCH, BadFile, BufferedFiles, FileTask, Unread
 from lethe_spark.ingest.registrable import Described, Target, describe
 
 # A smaller file is fetched as a whole; of others only the end is.
@@ -50,19 +50,19 @@ class FooterReader:
 
     def read(self, payload: str) -> Iterator[str]:
         """The footers of files, both as texts."""
-        store = Store(self.io_properties, TAIL_BYTES)
+        store = BufferedFiles(self.io_properties, TAIL_BYTES)
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-footer") as pool:
             for footer in pool.map(lambda task: self.one(store, task), FileTask.decode(payload)):
                 yield footer.encode()
 
-    def one(self, store: Store, task: FileTask) -> Footer:
+    def one(self, store: BufferedFiles, task: FileTask) -> Footer:
         try:
             described = self._described(store, task)
             return Footer(task.batch_id, task.uri, task.size, described)
         except BadFile as e:
             return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
 
-    def _described(self, store: Store, task: FileTask) -> Described:
+    def _described(self, store: BufferedFiles, task: FileTask) -> Described:
         if "?" in task.uri or "#" in task.uri:
             raise BadFile(
                 "NameNotReadable",

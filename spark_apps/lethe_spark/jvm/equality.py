@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.iceberg.native_deletes import has_ours
-from lethe.uri import local_path
+from lethe.uri import as_file_uri
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
@@ -78,7 +78,7 @@ def our_equality_deletes(
 
 
 def _ids(io: FileIO, path: str) -> frozenset[str]:
-    with io.new_input(_opened(path)).open() as stream:
+    with io.new_input(as_file_uri(path)).open() as stream:
         return frozenset(pq.read_table(stream).column(0).to_pylist())
 
 
@@ -112,7 +112,7 @@ def _write(
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table({_COLUMN: ids}, schema=pa.schema([column])), buffer, compression="zstd")
     content = buffer.getvalue().to_pybytes()
-    with io.new_output(_opened(path)).create() as stream:
+    with io.new_output(as_file_uri(path)).create() as stream:
         stream.write(content)
     api = table.jvm.org.apache.iceberg
     fields = table.gateway.new_array(table.jvm.int, 1)
@@ -138,11 +138,6 @@ def _java_map(table: IcebergTable) -> Any:
         return found
 
     return of
-
-
-def _opened(path: str) -> str:
-    """The path as PyIceberg opens it: Java writes local paths as `file:/x`."""
-    return f"file://{local_path(path)}" if path.startswith("file:") else path
 
 
 def partitions_of_files(

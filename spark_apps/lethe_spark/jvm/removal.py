@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from lethe.base.errors import ConflictError, InputError
+from lethe.uri import local_path
 
 from lethe_spark.jvm.errors import JvmError, java_message, transient
 from lethe_spark.jvm.gateway import each, java_list
@@ -46,9 +47,9 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     """
     wanted = sorted(set(paths))
     allowed = {table.location, table.properties.get("write.data.path", table.location)}
-    folders = tuple(f"{_plain(folder).rstrip('/')}/" for folder in allowed)
+    folders = tuple(f"{local_path(folder).rstrip('/')}/" for folder in allowed)
     for path in wanted:
-        if not _plain(path).startswith(folders) or ".." in path.split("/"):
+        if not local_path(path).startswith(folders) or ".." in path.split("/"):
             raise InputError(
                 "OutsideTable", f"{table.full_name}: refusing to delete {path}, not below {table.location}"
             )
@@ -86,8 +87,3 @@ def forget_statistics(table: IcebergTable) -> tuple[str, ...]:
         raise transient(e, f"dropping the statistics of {table.full_name}") from e
     table.refresh()
     return tuple(str(file.path()) for file in (*statistics, *of_partitions))
-
-
-def _plain(uri: str) -> str:
-    """The same text for `file:/x` (as Java writes it), `file:///x` (as Python does) and `/x`."""
-    return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri

@@ -7,7 +7,7 @@ from lethe.base.errors import TransientError
 from lethe.buffer.batch import BufferedBatch
 from lethe.contract.run import BufferRef, ConsolidationSpec, SeenObject
 from lethe.storage.buffer import open_buffer
-from lethe_spark.ingest.buffer_store import BufferAway, Bytes, FileTask, Store, Unread
+from lethe_spark.ingest.buffer_store import BufferAway, BufferedFiles, Bytes, FileTask, Unread
 from lethe_spark.jobs.consolidation.listing import list_buffer
 from lethe_spark.run.context import Run
 from lethe_spark.run.progress import Reporter
@@ -38,7 +38,7 @@ def listed(s3: S3, bucket: str) -> FileTask:
 
 
 def fetched(s3: S3, task: FileTask, user: tuple[str, str] = OWNER) -> Bytes | Unread:
-    ((_, source),) = Store(s3.properties(user)).opened([task])
+    ((_, source),) = BufferedFiles(s3.properties(user)).opened([task])
     return source
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_the_run_may_not_read_is_named_as_that(s3: S3, bucket: str) 
     task = FileTask("open", f"s3://{bucket}/buffer/batch_id=open/part-0.parquet", 4)
     closed = FileTask(ID, f"s3://{bucket}/{KEY}", 13)
 
-    sources = [s for _, s in Store(s3.properties(READER)).opened([task, closed])]
+    sources = [s for _, s in BufferedFiles(s3.properties(READER)).opened([task, closed])]
 
     assert isinstance(sources[0], Bytes)
     assert isinstance(sources[1], Unread)
@@ -87,7 +87,7 @@ def test_a_server_that_is_away_is_not_taken_for_a_file_that_is_gone(s3: S3, buck
     nobody = {**s3.properties(), "s3.endpoint": "http://127.0.0.1:9"}
 
     with pytest.raises(BufferAway):
-        list(Store(nobody).opened([listed(s3, bucket)]))
+        list(BufferedFiles(nobody).opened([listed(s3, bucket)]))
 
 
 def test_a_buffer_of_files_is_listed_found_and_deleted_one_by_one(s3: S3) -> None:

@@ -15,8 +15,7 @@ from lethe.buffer.refusals import is_file, refused_folder
 from lethe.contract.refusal import Refusal
 from lethe.contract.run import BufferRef
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject
-from lethe.storage.buffer import open_store
-from lethe.storage.mover import open_mover
+from lethe.storage.object_store import open_store
 from lethe_spark.jobs.consolidation.refuse import set_one_aside
 from lethe_spark.run.progress import Reporter
 
@@ -43,8 +42,7 @@ class Buffer:
         hooks = {name.replace("_", "-"): happening for name, happening in at.items()}
         reporter = Reporter(spec, Recorder())
         context = SteppedContext(spec, reporter, self.properties, spark=None, at=hooks)  # type: ignore[arg-type]
-        store, mover = open_store(self.uri, self.properties), open_mover(self.uri, self.properties)
-        set_one_aside(context, store, mover, self.entry, was_judged=judged)
+        set_one_aside(context, open_store(self.uri, self.properties), self.entry, was_judged=judged)
 
     def names(self) -> dict[str, tuple[int, str]]:
         """What there is, by its name below the buffer."""
@@ -119,7 +117,7 @@ def test_a_move_that_was_killed_is_finished_by_another_run(buffer: Buffer, step:
 def test_a_move_killed_between_two_objects_is_finished(buffer: Buffer) -> None:
     with pytest.raises(Killed):
         buffer.aside(refused_unmarked=die)
-    open_mover(buffer.uri, buffer.properties).delete(buffer.entry.objects[0])
+    open_store(buffer.uri, buffer.properties).delete_unchanged(buffer.entry.objects[0])
 
     buffer.aside(judged=False)
 

@@ -10,8 +10,8 @@ import pytest
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe.hadoop.catalog import FolderCatalog
 from lethe.hadoop.metadata_folder import MetadataFolder
-from lethe.storage import exclusive_folder as folders
-from lethe.storage.exclusive_folder import S3Folder
+from lethe.storage import remote_store
+from lethe.storage.object_store import Folder, open_folder
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -30,9 +30,9 @@ def server() -> Iterator[S3]:
 
 
 @pytest.fixture
-def folder(server: S3, request: pytest.FixtureRequest) -> S3Folder:
+def folder(server: S3, request: pytest.FixtureRequest) -> Folder:
     node: Any = request.node
-    return S3Folder(f"s3://lake/wh/air/{node.name}/metadata", server.properties())
+    return open_folder(f"s3://lake/wh/air/{node.name}/metadata", server.properties())
 
 
 def document(*entries: str) -> str:
@@ -40,7 +40,7 @@ def document(*entries: str) -> str:
     return json.dumps({"table-uuid": "u", "location": "s3://lake/t", "properties": properties, "entries": entries})
 
 
-def test_an_object_is_made_once_and_whole(folder: S3Folder) -> None:
+def test_an_object_is_made_once_and_whole(folder: Folder) -> None:
     assert [folder.create("v1.metadata.json", b"1"), folder.create("v1.metadata.json", b"2")] == [True, False]
     assert (folder.read("v1.metadata.json"), folder.read("v2.metadata.json")) == (b"1", None)
     assert folder.names("v") == ["v1.metadata.json"]
@@ -51,11 +51,11 @@ def test_an_object_is_made_once_and_whole(folder: S3Folder) -> None:
     assert folder.names("") == ["version-hint.text"]  # nor is anything left of trying whether the store can do it
 
 
-def test_racing_writers_lose_no_commit_and_make_none_twice(folder: S3Folder, server: S3) -> None:
+def test_racing_writers_lose_no_commit_and_make_none_twice(folder: Folder, server: S3) -> None:
     MetadataFolder(folder).commit(None, document())
 
     def append(writer: int) -> None:
-        mine = MetadataFolder(S3Folder(folder.uri, server.properties()))
+        mine = MetadataFolder(open_folder(folder.uri, server.properties()))
         for n in range(5):
             entry = f"{writer}.{n}"
             while True:
@@ -101,14 +101,16 @@ def test_a_table_in_a_bucket_is_found_and_read_by_its_folder(server: S3) -> None
 
 
 def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(
-    folder: S3Folder, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some take no notice of a header that they do not know."""
-    monkeypatch.setattr(folders, "_KEEPS_TO_CONDITIONS", set())
-    put = folder._once.put_object
-    monkeypatch.setattr(
-        folder._once, "put_object", lambda **given: put(**{k: v for k, v in given.items() if k != "IfNoneMatch"})
-    )
+
+    def put(store: remote_store.RemoteStore, uri: str, content: bytes) -> bool:
+        store.put(uri, content)
+        return True
+
+    monkeypatch.setattr(remote_store, "_KEEPS_CONDITIONS", set())
+    monkeypatch.setattr(remote_store.RemoteStore, "put_if_absent", put)
 
     with pytest.raises(InputError, match="the store overwrites an object") as refused:
         MetadataFolder(folder).commit(None, document())
@@ -120,4 +122,4 @@ def test_a_store_that_lets_nobody_in_is_no_lost_commit(server: S3, tmp_path: Pat
     stranger = {**server.properties(), "s3.secret-access-key": "wrong"}
 
     with pytest.raises(TransientError, match="Nothing was committed"):
-        S3Folder(f"s3://lake/wh/{tmp_path.name}", stranger)._create("v1.metadata.json", b"1")
+        open_folder(f"s3://lake/wh/{tmp_path.name}", stranger).create("v1.metadata.json", b"1")

@@ -18,7 +18,7 @@ from lethe.contract.run import CreateTable, TableRef
 from lethe.hadoop.catalog import FolderCatalog
 from lethe.hadoop.metadata_folder import MetadataFolder
 from lethe.iceberg import catalogs
-from lethe.storage.exclusive_folder import LocalFolder
+from lethe.storage.object_store import Folder
 from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
@@ -167,7 +167,7 @@ def test_racing_writers_lose_no_batch_and_overwrite_no_version(
     assert len(snapshots[-1]) == len(names)  # and none was committed twice
 
 
-class Losing(LocalFolder):
+class Losing(Folder):
     """Before it creates a version of a commit of rows, once: something happens."""
 
     happens: Callable[[], None] | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from lethe.ledger.ledger import BufferedObject
-from lethe.storage.buffer import FileStore
+from lethe.storage.local_store import LocalStore
 from lethe_operator.kube import Document
 from lethe_operator.reconcile import utc_now
 
@@ -123,14 +123,14 @@ def test_an_operator_killed_while_it_deletes_promoted_objects_leaves_the_rest_to
     lake.put("A", "B")
     lake.operator()(FLIGHTS)
     lake.end(lake.jobs()[0])
-    delete = FileStore.delete
+    delete = LocalStore.delete
 
-    def delete_some(store: FileStore, objects: Iterable[BufferedObject]) -> int:
+    def delete_some(store: LocalStore, objects: Iterable[BufferedObject]) -> int:
         delete(store, list(objects)[:deleted])
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(FileStore, "delete", delete_some)
+        patched.setattr(LocalStore, "delete", delete_some)
         with pytest.raises(Killed):
             lake.operator()(FLIGHTS)
 

@@ -10,7 +10,7 @@ from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.guards.rejections import BUFFER_CLAIMED, BUFFER_HOLDS_TABLE, BUFFER_LOCAL, Contents, buffer_rejection
 from lethe.iceberg import catalogs
 from lethe.storage.surroundings import Adopted, around, read_claim, take_claim
-from lethe.uri import is_s3
+from lethe.uri import names_place
 
 from lethe_spark.jobs.consolidation.listing import list_buffer, words_of
 from lethe_spark.jvm.table import IcebergTable
@@ -85,4 +85,4 @@ def _contents(context: Run) -> Contents:
 
 def _warehouses(context: Run) -> tuple[str, ...]:
     warehouse = context.catalog_properties.get("warehouse", "")
-    return (warehouse,) if is_s3(warehouse) or warehouse.startswith(("file:", "/")) else ()
+    return (warehouse,) if names_place(warehouse) else ()

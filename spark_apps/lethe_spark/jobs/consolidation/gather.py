@@ -14,7 +14,7 @@ from lethe.contract.refusal import Refusal
 from lethe.contract.result import Phase
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import apart, get_many
-from lethe.storage.mover import open_mover
+from lethe.storage.object_store import open_store
 
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.consolidation.claiming import table_found
@@ -96,9 +96,9 @@ def _mixed(
     if not doubtful:
         return {}
     uri = context.spec.buffer.uri
-    mover = open_mover(uri, context.catalog_properties)
+    store = open_store(uri, context.catalog_properties)
     return {
         e.id: JudgedBatch(Refusal("RefusedFilesLeft", mixed_message(e, uri)), wanted[e.id].data_objects)
         for e in doubtful
-        if mover.exists(reason_uri(uri, e))
+        if store.head(reason_uri(uri, e)) is not None
     }

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
 from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.notifications import with_sequencer
 from lethe.contract.run import SeenObject
 from lethe.storage.buffer import open_buffer
+from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError
 
 from lethe_spark.run.context import Run
 
 _SAID = {
-    "NoSuchBucket": ("BufferNotFound", "there is no such bucket. Create it, or correct spec.buffer.uri"),
-    "AccessDenied": ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+    NO_BUCKET: ("BufferNotFound", "there is no such bucket. Create it, or correct spec.buffer.uri"),
+    DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
 
 
@@ -38,8 +38,8 @@ def words_of(context: Run) -> Iterator[None]:
     """What a store says of the run's buffer, in words. Raises: TransientError (BufferNotFound, AccessDenied)."""
     try:
         yield
-    except ClientError as e:
-        reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
+    except StoreError as e:
+        reason, text = _SAID.get(e.code, ("", ""))
         if not reason:
             raise
         message = f"the buffer {context.spec.buffer.uri}: {text}. Nothing was changed."

@@ -10,8 +10,7 @@ from lethe.buffer.layout import is_of_batch, layout_of
 from lethe.buffer.refusals import folder_of, is_file, plan_removal
 from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
-from lethe.storage.buffer import Store, open_store
-from lethe.storage.mover import Mover, open_mover
+from lethe.storage.object_store import ObjectStore, open_store
 
 from lethe_spark.commit.table_state import observe_base
 from lethe_spark.jobs.consolidation.claiming import require_claim
@@ -36,16 +35,16 @@ def set_aside(context: RunContext, table: IcebergTable, judged: Iterable[str], l
         entries = get_many(observe_base(context, table).ledger.batches, (*mine, *others))
         uri = context.spec.buffer.uri
         require_claim(context, table)
-        store, mover = open_store(uri, context.catalog_properties), open_mover(uri, context.catalog_properties)
+        store = open_store(uri, context.catalog_properties)
         for entry in entries.values():
-            set_one_aside(context, store, mover, entry, was_judged=entry.id in mine)
+            set_one_aside(context, store, entry, was_judged=entry.id in mine)
     except Cancelled:
         raise
     except Exception as e:
         log.warning("refused batches stay in the buffer until the next run (%s)", type(e).__name__)
 
 
-def set_one_aside(context: RunContext, store: Store, mover: Mover, entry: BatchEntry, was_judged: bool) -> None:
+def set_one_aside(context: RunContext, store: ObjectStore, entry: BatchEntry, was_judged: bool) -> None:
     """Move one batch, step by step; each step may have been done before."""
     if not entry.objects:
         return
@@ -54,19 +53,19 @@ def set_one_aside(context: RunContext, store: Store, mover: Mover, entry: BatchE
     if not all(is_of_batch(o.key, uri, layout) for o in entry.objects):
         return  # an earlier version took it for a batch
     place = folder_of(uri, entry)
-    listed = filter(None, [store.find(place)]) if is_file(uri, entry) else store.list(place)
+    listed = filter(None, [store.head(place)]) if is_file(uri, entry) else store.list(place)
     removal = plan_removal(uri, entry, listed, until=None if was_judged else entry.time)
     if removal is None:
         return
     for source, target in removal.copies:
-        if not mover.copy(source, target):
+        if not store.copy(source, target):
             return  # its producer is at it
     context.step("refused-copied")
-    mover.put(removal.reason_uri, removal.reason.encode())
+    store.put(removal.reason_uri, removal.reason.encode())
     context.step("refused-told")
-    if removal.marker is not None and not mover.delete(removal.marker):
+    if removal.marker is not None and not store.delete_unchanged(removal.marker):
         return
     context.step("refused-unmarked")
     for o in removal.objects:
-        mover.delete(o)
+        store.delete_unchanged(o)
     log.info("the refused batch %r is in %s now", entry.id, removal.reason_uri.rpartition("/")[0])

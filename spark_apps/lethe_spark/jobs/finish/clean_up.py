@@ -22,7 +22,7 @@ from lethe.iceberg.history import Manifests
 from lethe.iceberg.tenants import other_ledger
 from lethe.ledger.root import Root
 from lethe.ledger_store import store as ledger_store
-from lethe.storage.buffer import open_store
+from lethe.storage.object_store import open_store
 from lethe.vacuum.expiry import SnapshotTree, plan_expiry, too_many
 from lethe.vacuum.ledger_files import just_superseded, named_files, needed_roots, plan_cleanup
 

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from botocore.exceptions import ClientError
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError, TableError, TransientError
 from lethe.buffer.batch import is_data
@@ -21,7 +20,7 @@ from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BufferedObject
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ReplacementRows
-from lethe.storage.buffer import Store, open_store
+from lethe.storage.object_store import DENIED, NO_BUCKET, ObjectStore, StoreError, open_store
 from lethe.storage.surroundings import PLACE_IN_TABLE, check_place, tables_around
 from lethe.uri import overlap
 
@@ -36,8 +35,8 @@ from lethe_spark.run.context import RunContext
 LISTED_AT_ONCE: Final = 8
 # What a store says of a place that may be mended without a new request.
 _SAID: Final = {
-    "NoSuchBucket": ("ReplacementNotFound", "there is no such bucket. Create it, or make a new Restatement"),
-    "AccessDenied": ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+    NO_BUCKET: ("ReplacementNotFound", "there is no such bucket. Create it, or make a new Restatement"),
+    DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
 
 
@@ -88,7 +87,7 @@ def find_replacements(
         return tables_around(folder, context.catalog_properties)
 
     @cache
-    def store(scheme: str) -> Store:
+    def store(scheme: str) -> ObjectStore:
         return open_store(f"{scheme}:///", context.catalog_properties)
 
     def find(request: RestatementRequest) -> tuple[RestatementRequest, BatchSource | RequestResult]:
@@ -102,8 +101,8 @@ def find_replacements(
             return request, _source(context, request, store(urlsplit(uri).scheme or "file"))
         except InputError as e:
             return request, _refused(request, e.reason, e.message)
-        except ClientError as e:
-            reason, text = _SAID.get(e.response.get("Error", {}).get("Code", ""), ("", ""))
+        except StoreError as e:
+            reason, text = _SAID.get(e.code, ("", ""))
             if not reason:
                 raise
             return request, _not_now(request, reason, text)
@@ -112,7 +111,7 @@ def find_replacements(
         return list(pool.map(find, requests))
 
 
-def _source(context: RunContext, request: RestatementRequest, store: Store) -> BatchSource:
+def _source(context: RunContext, request: RestatementRequest, store: ObjectStore) -> BatchSource:
     """Raises: InputError (ReplacementInBuffer, ReplacementIncomplete, ReplacementEmpty)."""
     assert request.replacement is not None
     uri, buffer = request.replacement.uri, context.spec.buffer.uri

@@ -11,7 +11,7 @@ from lethe.buffer.batch import ListedObject
 from lethe.contract.result import Phase
 from lethe.iceberg.reachable import reachable
 from lethe.iceberg.tenants import other_table
-from lethe.storage.buffer import open_store
+from lethe.storage.object_store import open_store
 from lethe.uri import contains
 from lethe.vacuum.orphans import Folders, Orphans, OrphanScope, plan_orphans, shown
 

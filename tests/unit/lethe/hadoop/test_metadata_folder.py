@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from lethe.base.errors import ConflictError, LetheError, TableError, TransientError, UnknownCommitState
 from lethe.hadoop.metadata_folder import MetadataFolder, Version
-from lethe.storage.exclusive_folder import LocalFolder
+from lethe.storage.local_store import LocalStore
+from lethe.storage.object_store import Folder, open_folder
+from lethe.uri import local_path
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 WRITERS, EACH = 3, 12
@@ -32,7 +34,7 @@ def entries(version: Version | None) -> list[str]:
     return list(version.document["entries"])
 
 
-class Faulty(LocalFolder):
+class Faulty(Folder):
     """A local folder whose creations fail, or are interrupted, as a test wants."""
 
     fault: Callable[[], Any] | None = None
@@ -50,7 +52,7 @@ class Faulty(LocalFolder):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Faulty:
-    return Faulty(f"file://{tmp_path}/t/metadata")
+    return Faulty(LocalStore(), f"file://{tmp_path}/t/metadata")
 
 
 @pytest.fixture
@@ -58,8 +60,8 @@ def table(folder: Faulty) -> MetadataFolder:
     return MetadataFolder(folder)
 
 
-def names(folder: LocalFolder) -> set[str]:
-    return set(os.listdir(folder._path))
+def names(folder: Folder) -> set[str]:
+    return set(os.listdir(local_path(folder.uri)))
 
 
 def commit(table: MetadataFolder, *added: str, keep: int | None = None) -> Version:
@@ -92,7 +94,7 @@ def test_a_hint_that_is_missing_stale_or_wrong_changes_nothing(
 def test_the_hint_that_hadoop_wrote_is_replaced_with_its_checksum(table: MetadataFolder, folder: Faulty) -> None:
     """Otherwise Hadoop would refuse to read the new one."""
     commit(table, "A")
-    (folder._path / ".version-hint.text.crc").write_bytes(b"crc")
+    (Path(local_path(folder.uri)) / ".version-hint.text.crc").write_bytes(b"crc")
 
     commit(table, "B")
 
@@ -120,7 +122,7 @@ def test_a_version_deleted_between_listing_and_reading_is_looked_for_again(
 ) -> None:
     commit(table, "A")
 
-    class Late(LocalFolder):
+    class Late(Folder):
         """Of its first listing, everything is overtaken and cleaned up."""
 
         listings = 0
@@ -133,17 +135,17 @@ def test_a_version_deleted_between_listing_and_reading_is_looked_for_again(
                 commit(table, "C", keep=1)
             return found
 
-    assert entries(MetadataFolder(Late(folder.uri)).current()) == ["A", "B", "C"]
+    assert entries(MetadataFolder(Late(LocalStore(), folder.uri)).current()) == ["A", "B", "C"]
     assert "v1.metadata.json" not in names(folder)
 
 
 def test_versions_that_vanish_faster_than_they_are_read_are_no_endless_wait(folder: Faulty) -> None:
-    class Vanishing(LocalFolder):
+    class Vanishing(Folder):
         def names(self, prefix: str) -> list[str]:  # noqa: ARG002
             return ["v1.metadata.json"]
 
     with pytest.raises(TransientError, match="deleted before it could be read"):
-        MetadataFolder(Vanishing(folder.uri)).current()
+        MetadataFolder(Vanishing(LocalStore(), folder.uri)).current()
 
 
 def test_compressed_versions_of_other_writers_are_read_and_followed(table: MetadataFolder, folder: Faulty) -> None:
@@ -201,7 +203,7 @@ def test_a_lost_answer_to_a_commit_that_another_had_won_is_a_conflict(table: Met
     folder.when = "before"
 
     def overtake_and_break_down() -> None:
-        MetadataFolder(LocalFolder(folder.uri)).commit(base, document("A", "C"))
+        MetadataFolder(open_folder(folder.uri, {})).commit(base, document("A", "C"))
         break_down()
 
     folder.fault = overtake_and_break_down
@@ -216,7 +218,7 @@ def test_a_writer_overtaken_by_all_kept_versions_does_not_take_its_commit_for_la
     """The number it creates was in use, and is free again: the file is made, far below the newest version."""
     base = commit(table, "A", keep=2)
     folder.when = "before"
-    folder.fault = lambda: [commit(MetadataFolder(LocalFolder(folder.uri)), e, keep=2) for e in "BCDEF"]
+    folder.fault = lambda: [commit(MetadataFolder(open_folder(folder.uri, {})), e, keep=2) for e in "BCDEF"]
 
     with pytest.raises(UnknownCommitState, match="no part of the table's history"):
         table.commit(base, document("A", "Z", keep=2))
@@ -232,7 +234,7 @@ def test_two_writers_overtaken_one_after_the_other_are_both_told(table: Metadata
     second = commit(table, "B", keep=2)
     for entry in "CDEFG":
         commit(table, entry, keep=2)
-    other = MetadataFolder(LocalFolder(folder.uri))
+    other = MetadataFolder(open_folder(folder.uri, {}))
 
     with pytest.raises(UnknownCommitState):
         other.commit(first, document("A", "Y", keep=2))
@@ -245,7 +247,7 @@ def test_two_writers_overtaken_one_after_the_other_are_both_told(table: Metadata
 def test_clean_up_that_fails_leaves_the_later_versions(table: MetadataFolder, folder: Faulty) -> None:
     """A version is never gone before the one below it: the check of an overtaken writer leans on that."""
 
-    class Stuck(LocalFolder):
+    class Stuck(Folder):
         def delete(self, name: str) -> None:
             if name == "v2.metadata.json":
                 raise PermissionError(name)
@@ -267,7 +269,7 @@ def test_storage_that_refuses_says_that_nothing_was_committed(tmp_path: Path) ->
     (tmp_path / "t").write_text("a file where the table's folder should be")
 
     with pytest.raises(TransientError, match=r"creating v1\.metadata\.json was refused .* Nothing was committed"):
-        MetadataFolder(LocalFolder(f"file://{tmp_path}/t/metadata")).commit(None, document("A"))
+        MetadataFolder(open_folder(f"file://{tmp_path}/t/metadata", {})).commit(None, document("A"))
 
 
 # --- racing, and dying ------------------------------------------------------------------------------------------------
@@ -275,7 +277,7 @@ def test_storage_that_refuses_says_that_nothing_was_committed(tmp_path: Path) ->
 
 def append_each(uri: str, writer: int) -> None:
     """One process: reads, adds an entry, commits; plans again when it lost."""
-    table = MetadataFolder(LocalFolder(uri))
+    table = MetadataFolder(open_folder(uri, {}))
     for n in range(EACH):
         entry = f"{writer}.{n}"
         while True:
@@ -292,7 +294,7 @@ def append_each(uri: str, writer: int) -> None:
 
 def confuse(uri: str, until: threading.Event) -> None:
     """Another engine's hint: gone, old, ahead of everything, half written."""
-    folder, n = LocalFolder(uri), 0
+    folder, n = open_folder(uri, {}), 0
     while not until.is_set():
         n += 1
         folder.delete("version-hint.text") if n % 4 == 0 else folder.replace(

@@ -2,19 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from botocore.stub import Stubber
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_folder
 from lethe.buffer.batch import BufferedBatch, NoBatch
-from lethe.buffer.layout import Directories, folders_of
-from lethe.ledger.ledger import BufferedObject
-from lethe.storage.buffer import Buffer, FileStore, S3Store, open_buffer, open_store
+from lethe.storage.buffer import open_buffer
+from lethe.storage.local_store import LocalStore
+from lethe.storage.object_store import open_store
 
-from tests.support.buffers import Listing, batches_in, listing_of
-from tests.support.builders import NOW, listed
+from tests.support.buffers import batches_in, listing_of
 
 
 def put(root: Path, batch_id: str, *files: str) -> None:
@@ -57,7 +54,7 @@ def test_a_local_buffer_is_listed_folder_by_folder(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_its_folder_is_listed_is_passed_over(tmp_path: Path) -> None:
     """Retention deletes beside the listing."""
     put(tmp_path, "A", "p", "q", "r")
-    listing = FileStore().list(str(tmp_path))
+    listing = LocalStore().list(str(tmp_path))
     first = next(listing)
     (tmp_path / "batch_id=A" / "q").unlink()
 
@@ -66,10 +63,10 @@ def test_a_file_that_goes_while_its_folder_is_listed_is_passed_over(tmp_path: Pa
 
 def test_an_etag_changes_when_a_file_is_written_over(tmp_path: Path) -> None:
     put(tmp_path, "A", "p")
-    (before,) = FileStore().list(str(tmp_path))
+    (before,) = LocalStore().list(str(tmp_path))
     (tmp_path / "batch_id=A" / "p").write_text("q")
 
-    (after,) = FileStore().list(str(tmp_path))
+    (after,) = LocalStore().list(str(tmp_path))
 
     assert (before.key, before.size) == (after.key, after.size)
     assert before.etag != after.etag
@@ -118,67 +115,11 @@ def test_a_local_file_that_was_written_over_since_its_listing_is_not_deleted(tmp
 
 def test_one_file_is_found_as_it_is_listed(tmp_path: Path) -> None:
     put(tmp_path, "A", "p")
-    (listed,) = FileStore().list(str(tmp_path))
+    (listed,) = LocalStore().list(str(tmp_path))
 
-    assert FileStore().find(listed.key) == listed
-    assert FileStore().find(listed.key.rpartition("/")[0]) is None
-    assert FileStore().find(f"{tmp_path}/nothing") is None
-
-
-def s3_store() -> tuple[S3Store, Stubber]:
-    store = S3Store({"s3.region": "us-east-1", "s3.access-key-id": "k", "s3.secret-access-key": "s"})
-    return store, Stubber(store._s3)
-
-
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-def test_a_bucket_is_listed_under_the_scheme_it_was_named_by(scheme: str) -> None:
-    """`s3a://` is what Hadoop's users write; answered as `s3://`, no folder would be a batch."""
-    store, stub = s3_store()
-    root = f"{scheme}://lake/buffer"
-    found = {"Key": "buffer/batch_id=A%20b/_SUCCESS", "Size": 0, "ETag": '"e"', "LastModified": NOW}
-    stub.add_response("list_objects_v2", {"Contents": [found]}, {"Bucket": "lake", "Prefix": "buffer/"})
-
-    with stub:
-        (listed,) = store.list(root + "/")
-
-    assert (listed.key, listed.etag) == (f"{root}/batch_id=A%20b/_SUCCESS", "e")
-    assert [b.id for b in Listing.of(folders_of([listed], root, Directories("batch_id"))).batches] == ["A b"]
-
-
-def test_a_batch_that_lies_on_two_pages_of_a_listing_is_one_batch() -> None:
-    store, stub = s3_store()
-
-    def page(*keys: str, token: str = "") -> dict[str, Any]:
-        found = [{"Key": f"b/batch_id={k}", "Size": 1, "ETag": '"e"', "LastModified": NOW} for k in keys]
-        return {"Contents": found, **({"IsTruncated": True, "NextContinuationToken": token} if token else {})}
-
-    asked = {"Bucket": "lake", "Prefix": "b/"}
-    stub.add_response("list_objects_v2", page("A/_SUCCESS", "A/p", "B/_SUCCESS", token="t"), asked)
-    stub.add_response("list_objects_v2", page("B/p", "B/q", "C/p"), {**asked, "ContinuationToken": "t"})
-    with stub:
-        found = list(Buffer("s3://lake/b", Directories("batch_id"), store).folders(lambda: None))
-
-    batches = [(f.id, len(f.objects), f.complete) for f in found if isinstance(f, BufferedBatch)]
-    assert batches == [("A", 2, True), ("B", 3, True), ("C", 1, False)]
-
-
-def test_a_hidden_folder_of_many_pages_is_passed_by_after_the_first() -> None:
-    """What was refused may lie there for ever; the listing of what waits must not read all of it."""
-    store, stub = s3_store()
-
-    def page(*keys: str, **more: Any) -> dict[str, Any]:
-        found = [{"Key": f"b/{k}", "Size": 1, "ETag": '"e"', "LastModified": NOW} for k in keys]
-        return {"Contents": found, **more}
-
-    asked = {"Bucket": "lake", "Prefix": "b/"}
-    first = page(".x/p", "_a/p", "_refused/1", "_refused/2", IsTruncated=True, NextContinuationToken="t")
-    stub.add_response("list_objects_v2", first, asked)
-    behind = page("_refused1/p", "batch_id=A/_SUCCESS", "batch_id=A/_x/p", "batch_id=A/p")
-    stub.add_response("list_objects_v2", behind, {**asked, "StartAfter": "b/_refused0"})
-    with stub:
-        found = [o.key for o in store.list("s3://lake/b", hidden=False)]
-
-    assert found == [f"s3://lake/b/batch_id=A/{name}" for name in ("_SUCCESS", "_x/p", "p")]
+    assert LocalStore().head(listed.key) == listed
+    assert LocalStore().head(listed.key.rpartition("/")[0]) is None
+    assert LocalStore().head(f"{tmp_path}/nothing") is None
 
 
 def test_hidden_folders_are_listed_when_they_are_asked_for(tmp_path: Path) -> None:
@@ -186,30 +127,17 @@ def test_hidden_folders_are_listed_when_they_are_asked_for(tmp_path: Path) -> No
     put(tmp_path / "_refused", "B", "p")
 
     def keys(**how: bool) -> list[str]:
-        return [o.key.removeprefix(f"{tmp_path}/") for o in FileStore().list(str(tmp_path), **how)]
+        return [o.key.removeprefix(f"{tmp_path}/") for o in LocalStore().list(str(tmp_path), **how)]
 
     assert keys() == ["_refused/batch_id=B/p", "batch_id=A/p"]
     assert keys(hidden=False) == ["batch_id=A/p"]
 
 
-def test_objects_are_deleted_in_their_own_buckets_if_they_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written over since it was listed stays; only deleted ones are counted."""
-    store, stub = s3_store()
-    answer = {"Errors": [{"Key": "b?#", "Code": "AccessDenied"}]}
-    wanted = {"Objects": [{"Key": "a"}, {"Key": "b?#"}], "Quiet": True}
-    stub.add_response("delete_objects", answer, {"Bucket": "lake", "Delete": wanted})
-    objects = [BufferedObject(f"s3://lake/{key}", 1, "e") for key in ("a", "b?#", "changed")]
-    monkeypatch.setattr(store, "find", lambda uri: listed(uri, 1, "later" if uri.endswith("changed") else "e"))
-
-    with stub:
-        gone = store.delete(objects)
-
-    assert gone == 1
-
-
 def test_a_scheme_that_nobody_knows_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=re.escape("gs://lake/x: expected an s3:// or file:// URI")) as refused:
-        open_store("gs://lake/x", {})
+    with pytest.raises(
+        InputError, match=re.escape("hdfs://lake/x: expected an s3://, gs://, abfss:// or file:// URI")
+    ) as refused:
+        open_store("hdfs://lake/x", {})
 
     assert refused.value.reason == "UnsupportedScheme"
 

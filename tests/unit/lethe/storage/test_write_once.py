@@ -64,11 +64,11 @@ class Elsewhere:
 
 def test_on_other_storage_it_is_looked_for_first(tmp_path: Path) -> None:
     io: Any = Elsewhere(tmp_path)
-    write_once("gs://lake/r.json", b"1", io, {})
-    write_once("gs://lake/r.json", b"1", io, {})
+    write_once("oss://lake/r.json", b"1", io, {})
+    write_once("oss://lake/r.json", b"1", io, {})
 
     with pytest.raises(InputError) as refused:
-        write_once("gs://lake/r.json", b"2", io, {})
+        write_once("oss://lake/r.json", b"2", io, {})
 
     assert (refused.value.reason, Path(tmp_path, "r.json").read_bytes()) == ("RecordTaken", b"1")
 

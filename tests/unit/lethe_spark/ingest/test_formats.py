@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from lethe.storage.buffer import FileStore
+from lethe.storage.local_store import LocalStore
 from lethe_spark.ingest.buffer_store import FileTask
 
 from tests.support.buffer_formats import FORMATS, avro, columns, read, read_tasks, some_rows, written
@@ -225,7 +225,7 @@ def test_a_file_too_large_to_be_held_is_read_by_pieces(
 
 def listed(folder: Path, name: str) -> FileTask:
     """A file as a listing of local files has it."""
-    (found,) = [o for o in FileStore().list(f"file://{folder}") if o.key.endswith(f"/{name}")]
+    (found,) = [o for o in LocalStore().list(f"file://{folder}") if o.key.endswith(f"/{name}")]
     return FileTask(name, found.key, found.size, found.etag)
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.storage.exclusive_folder import LocalFolder, open_folder
+from lethe.storage.object_store import open_folder
 
 ROUNDS, WRITERS = 150, 3
 
 
 def test_of_many_that_create_one_file_at_once_one_does(tmp_path: Path) -> None:
     """And a reader never sees a part of it."""
-    folder = LocalFolder(f"file://{tmp_path}/metadata")
+    folder = open_folder(f"file://{tmp_path}/metadata", {})
     start, made = threading.Barrier(WRITERS), [list[bool]() for _ in range(ROUNDS)]
     whole: list[bool] = []
     contents = [str(w).encode() * 10_000 for w in range(WRITERS)]
@@ -46,7 +46,7 @@ def test_a_file_system_without_hard_links_is_refused_and_left_as_it_was(
     monkeypatch.setattr(os, "link", link)
 
     with pytest.raises(InputError, match=r"no hard links \(EPERM\)") as refused:
-        LocalFolder(f"file://{tmp_path}").create("v1.metadata.json", b"1")
+        open_folder(f"file://{tmp_path}", {}).create("v1.metadata.json", b"1")
 
     assert (refused.value.reason, os.listdir(tmp_path)) == ("UnsupportedStorage", [])
 

@@ -1,0 +1,190 @@
+"""Clients of object stores, made by obstore from the properties of a catalog. I/O.
+
+Properties have the names that PyIceberg and Iceberg's Java library give them. Without credentials among them, S3 takes those that
+boto3 finds, and the others what their platform provides. Credentials that a catalog vends are asked for again before they expire.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import boto3
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from lethe.base.names import VENDED_FOR
+from lethe.uri import Backend
+
+Client = S3Store | GCSStore | AzureStore
+
+_RENEWED_AFTER: Final = timedelta(minutes=5)
+_CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+_READ_TIMEOUT: Final = timedelta(seconds=20)  # without a byte
+_TIMEOUT: Final = timedelta(minutes=30)  # of a request as a whole, its body included
+_BACKOFF: Final[Any] = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
+_BOTO3: Final = threading.Lock()  # boto3's session is not safe to share while it is made
+
+
+def client_of(backend: Backend, bucket: str, properties: Mapping[str, str], attempts: int = 4) -> Client:
+    """A client of one bucket or container; it connects within seconds or not at all.
+
+    Args:
+        bucket: Of Azure `container@account.host`, or `container` if the properties name the account.
+        attempts: How often a request is sent before it counts as failed.
+    """
+    current = _vended(properties)
+    options: dict[str, Any] = {
+        "client_options": {
+            "connect_timeout": _CONNECT_TIMEOUT,
+            "read_timeout": _READ_TIMEOUT,
+            "timeout": _TIMEOUT,
+            "allow_http": True,
+        },
+        "retry_config": {
+            "max_retries": attempts - 1,
+            "backoff": _BACKOFF,
+            "retry_timeout": timedelta(minutes=1),
+        },
+    }
+    match backend:
+        case Backend.S3:
+            return _s3(bucket, current, options)
+        case Backend.GCS:
+            return _gcs(bucket, current, options)
+        case Backend.AZURE:
+            return _azure(bucket, current, options)
+        case Backend.LOCAL:
+            raise AssertionError("local folders need no client")
+
+
+# The properties as they are valid now, and when to ask again; None: they do not change.
+_Current = Callable[[], tuple[Mapping[str, str], datetime | None]]
+
+
+def _vended(properties: Mapping[str, str]) -> _Current:
+    if VENDED_FOR not in properties:
+        return lambda: (properties, None)
+    from lethe.storage.vended import vendor_of  # imports PyIceberg's catalog, which few callers need
+
+    vendor = vendor_of(properties)
+
+    def current() -> tuple[Mapping[str, str], datetime | None]:
+        vended = vendor.now()
+        # The vendor knows when the credentials have to be renewed, and answers from memory until then.
+        return {**properties, **vended.config}, datetime.now(UTC) + _RENEWED_AFTER if vended.config else None
+
+    return current
+
+
+def _s3(bucket: str, current: _Current, options: Mapping[str, Any]) -> S3Store:
+    properties, _ = current()
+    endpoint = properties.get("s3.endpoint") or os.environ.get(
+        "AWS_ENDPOINT_URL_S3", os.environ.get("AWS_ENDPOINT_URL")
+    )
+    own = "s3.access-key-id" in properties
+    session = None if own else _session()
+    found = None if session is None else session.get_credentials()
+    region = properties.get("s3.region") or properties.get("client.region")
+
+    def credentials() -> Any:
+        if own:
+            now, expires = current()
+            return {
+                "access_key_id": now["s3.access-key-id"],
+                "secret_access_key": now["s3.secret-access-key"],
+                "token": now.get("s3.session-token"),
+                "expires_at": expires,
+            }
+        if found is None:
+            raise LookupError("no credentials for S3: set s3.access-key-id and s3.secret-access-key")
+        frozen = found.get_frozen_credentials()  # botocore renews them
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + _RENEWED_AFTER,
+        }
+
+    return S3Store(
+        bucket,
+        config={
+            **({"endpoint": endpoint.rstrip("/")} if endpoint else {}),
+            "region": region or (session and session.region_name) or os.environ.get("AWS_REGION") or "us-east-1",
+            "virtual_hosted_style_request": not endpoint and "." not in bucket,
+        },
+        credential_provider=credentials,
+        **options,
+    )
+
+
+def _gcs(bucket: str, current: _Current, options: Mapping[str, Any]) -> GCSStore:
+    properties, _ = current()
+    host = properties.get("gcs.service.host")
+    config: Any = {"base_url": host.rstrip("/")} if host else {}
+    if properties.get("gcs.no-auth") == "true":
+        return GCSStore(bucket, config={**config, "skip_signature": True}, **options)
+    if "gcs.oauth2.token" not in properties:
+        return GCSStore(bucket, config=config, **options)
+
+    def credentials() -> Any:
+        now, expires = current()
+        return {"token": now["gcs.oauth2.token"], "expires_at": expires}
+
+    return GCSStore(bucket, config=config, credential_provider=credentials, **options)
+
+
+def _azure(bucket: str, current: _Current, options: Mapping[str, Any]) -> AzureStore:
+    properties, _ = current()
+    container, _, host = bucket.partition("@")
+    account = host.partition(".")[0]
+    given = _connection(properties, account)
+    account = account or given.get("AccountName", "") or properties.get("adls.account-name", "")
+    endpoint = given.get("BlobEndpoint", "")
+    if not endpoint and (authority := properties.get("adls.blob-storage-authority")):
+        endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{authority}"
+    config: Any = {"account_name": account, **({"endpoint": endpoint.rstrip("/")} if endpoint else {})}
+    key = (
+        given.get("AccountKey")
+        or properties.get("adls.account-key")
+        or properties.get("adls.auth.shared-key.account.key")
+    )
+    if _sas(properties, account, given):
+
+        def credentials() -> Any:
+            now, expires = current()
+            return {"sas_token": _sas(now, account, given), "expires_at": expires}
+
+        return AzureStore(container, config=config, credential_provider=credentials, **options)
+    if key:
+        config["account_key"] = key
+    elif token := properties.get("adls.token"):
+        config["token"] = token
+    elif "adls.client-secret" in properties:
+        config |= {
+            "tenant_id": properties.get("adls.tenant-id", ""),
+            "client_id": properties.get("adls.client-id", ""),
+            "client_secret": properties["adls.client-secret"],
+        }
+    return AzureStore(container, config=config, **options)
+
+
+def _connection(properties: Mapping[str, str], account: str) -> dict[str, str]:
+    """The parts of a connection string, empty if there is none. Iceberg's Java library has one for each account."""
+    found = next(
+        (v for k, v in properties.items() if k.startswith(f"adls.connection-string.{account}") and account), ""
+    )
+    found = found or properties.get("adls.connection-string", "")
+    if "=" not in found:
+        return {}
+    return {k.strip(): v for k, _, v in (part.partition("=") for part in found.split(";")) if k.strip()}
+
+
+def _sas(properties: Mapping[str, str], account: str, given: Mapping[str, str]) -> str:
+    own = next((v for k, v in properties.items() if k.startswith(f"adls.sas-token.{account}") and account), "")
+    return (own or given.get("SharedAccessSignature", "") or properties.get("adls.sas-token", "")).lstrip("?")
+
+
+def _session() -> Any:
+    with _BOTO3:
+        return boto3.Session()

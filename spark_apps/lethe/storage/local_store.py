@@ -1,0 +1,226 @@
+"""Local folders as an object store. I/O.
+
+The ETag of a file is its size and modification time. This module uses the operating system directly: obstore hides files whose
+names end in `#` and digits, and does not flush a new file to the disk.
+"""
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from lethe.base.errors import InputError
+from lethe.buffer.batch import ListedObject, file_etag, hidden_folder
+from lethe.erasure.retention_lock import Retention
+from lethe.ledger.ledger import BufferedObject
+from lethe.storage.object_store import Content, Reader, WriteUnknown, not_created, not_retained
+from lethe.uri import local_path
+
+# What link(2) answers on a file system that has no hard links.
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
+_ENTRIES_PER_NAME: Final = 20  # of a folder, looked at for each name that is asked for at most
+
+
+class LocalStore:
+    """A POSIX file system, a mounted one included if it has hard links.
+
+    A folder that becomes empty is removed, except `root`: a buffer belongs to its producers.
+    """
+
+    def __init__(self, root: str = "") -> None:
+        self._root = Path(local_path(root)) if root else None
+
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        root = Path(local_path(uri))
+        for folder, folders, files in os.walk(root):
+            shown = hidden or Path(folder) != root
+            folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
+            for name in sorted(files):
+                path = Path(folder) / name
+                if found := _listed(path, uri.rstrip("/") + "/" + path.relative_to(root).as_posix()):
+                    yield found
+
+    def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
+        try:
+            with os.scandir(local_path(folder)) as entries:
+                limit = None if at_most is None else at_most * _ENTRIES_PER_NAME
+                yield from (e.name for e in islice(entries, limit) if e.name.startswith(prefix))
+        except FileNotFoundError:
+            return
+        except OSError:
+            if at_most is None:
+                raise
+
+    def head(self, uri: str) -> ListedObject | None:
+        path = Path(local_path(uri))
+        return _listed(path, uri) if path.is_file() else None
+
+    def read(self, uri: str) -> Content | None:
+        try:
+            with Path(local_path(uri)).open("rb") as file:
+                etag = _etag(os.fstat(file.fileno()))
+                return Content(file.read(), etag)
+        except FileNotFoundError:
+            return None
+
+    def read_range(self, uri: str, start: int, size: int) -> bytes | None:
+        try:
+            with Path(local_path(uri)).open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+        except FileNotFoundError:
+            return None
+
+    def open(self, uri: str) -> Reader | None:
+        try:
+            return _LocalReader(Path(local_path(uri)))
+        except FileNotFoundError:
+            return None
+
+    def put(self, uri: str, content: bytes) -> None:
+        path = Path(local_path(uri))
+        # Hadoop keeps a checksum beside each file that it writes; the old one would make it reject the new file.
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+        self._replace(path, lambda draft: _write(draft, content), lambda: True)
+
+    def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        if retention is not None:
+            raise not_retained(uri, "file storage has none")
+        path = Path(local_path(uri))
+        draft = _draft_of(path)
+        try:
+            try:
+                _write(draft, content)
+            except OSError as e:
+                raise not_created(uri, type(e).__name__) from e
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return False
+            except OSError as e:
+                if e.errno not in _NO_LINKS:
+                    raise WriteUnknown(uri, type(e).__name__) from e
+                raise InputError(
+                    "UnsupportedStorage",
+                    f"{path.parent}: the file system has no hard links ({errno.errorcode.get(e.errno or 0, e.errno)}), so a "
+                    "file cannot be created there without the danger of overwriting another. Use a catalog of type sql or "
+                    "rest, or another file system.",
+                ) from e
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync(path.parent)
+        return True
+
+    def retained_until(self, uri: str) -> datetime | None:  # noqa: ARG002 - files have no locks
+        return None
+
+    def copy(self, source: BufferedObject, target: str) -> bool:
+        path = Path(local_path(source.key))
+        try:
+            return self._replace(
+                Path(local_path(target)),
+                lambda draft: shutil.copyfile(path, draft),
+                lambda: _etag(path.stat()) == source.etag,
+            )
+        except FileNotFoundError:
+            return False
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        return sum(self.delete_unchanged(o) for o in objects)
+
+    def delete_unchanged(self, listed: BufferedObject) -> bool:
+        path = Path(local_path(listed.key))
+        with suppress(FileNotFoundError):
+            if _etag(path.stat()) != listed.etag:
+                return False
+            path.unlink()
+        if path.parent != self._root:
+            with suppress(OSError):  # the folder is not empty, or already gone
+                path.parent.rmdir()
+        return True
+
+    def remove(self, uri: str) -> None:
+        path = Path(local_path(uri))
+        path.unlink(missing_ok=True)
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+
+    def _replace(self, path: Path, write: Callable[[Path], object], holds: Callable[[], bool]) -> bool:
+        """Write beside the target and take its place, if `holds` afterwards."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = _draft_of(path)
+        try:
+            write(draft)
+            if not holds():
+                return False
+            draft.replace(path)
+            return True
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+class _LocalReader(Reader):
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        stat = os.fstat(self._file.fileno())
+        self.size, self.etag = stat.st_size, _etag(stat)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _draft_of(path: Path) -> Path:
+    """A hidden name beside the target, of a file that a crash may leave behind and that is never read."""
+    return path.with_name(f".{uuid.uuid4().hex}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put the content on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Let a new name survive a loss of power, where the file system can do that."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _listed(path: Path, key: str) -> ListedObject | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:  # deleted since its folder was read
+        return None
+    return ListedObject(key, stat.st_size, _etag(stat), datetime.fromtimestamp(stat.st_mtime, UTC))
+
+
+def _etag(stat: os.stat_result) -> str:
+    return file_etag(stat.st_size, stat.st_mtime_ns)

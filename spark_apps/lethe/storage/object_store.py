@@ -1,0 +1,217 @@
+"""One interface for S3, Google Cloud Storage, Azure and local folders. I/O.
+
+Keys are full URIs. What is atomic depends on the backend:
+
+| operation           | S3                        | GCS, Azure                | local folders                |
+|---------------------|---------------------------|---------------------------|------------------------------|
+| `put_if_absent`     | atomic (If-None-Match)    | atomic                    | atomic (link)                |
+| `copy`              | atomic (CopySourceIfMatch)| checked before and after  | checked before the last step |
+| `delete_unchanged`  | atomic (If-Match), where the server knows it | check, then delete | check, then delete |
+| `delete`            | check, then delete        | check, then delete        | check, then delete           |
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from lethe.base.errors import InputError, TransientError
+from lethe.buffer.batch import ListedObject
+from lethe.erasure.retention_lock import Retention
+from lethe.ledger.ledger import BufferedObject
+from lethe.uri import Backend, backend_of, scheme_of
+
+NO_BUCKET: Final = "NoSuchBucket"
+DENIED: Final = "AccessDenied"
+# What a store answers about a folder that does not exist or that these credentials may not list.
+NOT_VISIBLE: Final = (NO_BUCKET, DENIED)
+
+
+class StoreError(TransientError):
+    """A store refused a request or did not answer. Nothing was changed, except if it is a `WriteUnknown`."""
+
+    def __init__(self, uri: str, code: str) -> None:
+        """Args:
+        code: `NO_BUCKET`, `DENIED`, the store's own error code, an HTTP status, or the kind of a connection failure.
+        """
+        super().__init__("StorageUnavailable", f"{uri}: the store answers {code}. {_ADVICE.get(code, _AGAIN)}")
+        self.uri = uri
+        self.code = code
+
+
+class WriteUnknown(StoreError):
+    """The store did not answer a request to create an object, which may exist now or later."""
+
+
+_AGAIN: Final = "The request is repeated later."
+_ADVICE: Final = {
+    NO_BUCKET: "Create the bucket, or correct the URI.",
+    DENIED: "Check the credentials of the catalog's properties and what they are allowed to do.",
+}
+
+
+@dataclass(frozen=True)
+class Content:
+    """An object as it was read."""
+
+    data: bytes
+    # Without quotes, as in a listing. Empty: the store has none.
+    etag: str
+
+
+class Reader(io.RawIOBase):
+    """A seekable object, read in ranges. Reading fails if the object was overwritten since it was opened."""
+
+    # In bytes.
+    size: int
+    # Without quotes, as in a listing.
+    etag: str
+
+
+class ObjectStore(Protocol):
+    """A store with objects. Methods raise StoreError, unless their docstring says otherwise."""
+
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        """List the objects below a URI, page by page, those of a folder one after the other.
+
+        Args:
+            hidden: Include folders directly below the URI whose names begin with `_` or `.`. If False, such folders cost
+                next to nothing.
+        """
+        ...
+
+    def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
+        """List the names of the objects directly in a folder that begin with `prefix`.
+
+        Args:
+            at_most: Stop after looking at about this many names; None: list all.
+        """
+        ...
+
+    def head(self, uri: str) -> ListedObject | None:
+        """Return the object of exactly this URI; None: it does not exist."""
+        ...
+
+    def read(self, uri: str) -> Content | None:
+        """Read a whole object. Return None if it does not exist."""
+        ...
+
+    def read_range(self, uri: str, start: int, size: int) -> bytes | None:
+        """Read up to `size` bytes from offset `start`. Return None if the object does not exist."""
+        ...
+
+    def open(self, uri: str) -> Reader | None:
+        """Open an object for reading in ranges. Return None if it does not exist."""
+        ...
+
+    def put(self, uri: str, content: bytes) -> None:
+        """Write an object, whole or not at all, and overwrite an existing one."""
+        ...
+
+    def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        """Create an object, whole or not at all, if there is none. Return False if there is one.
+
+        Args:
+            retention: How long the store must keep the object from now on (S3 only); None: no object lock.
+        Raises: InputError (UnsupportedStorage, RecordNotRetained) and StoreError: nothing was created. WriteUnknown.
+        """
+        ...
+
+    def retained_until(self, uri: str) -> datetime | None:
+        """Return until when an object lock keeps the newest version of an object; None: it has no lock."""
+        ...
+
+    def copy(self, source: BufferedObject, target: str) -> bool:
+        """Copy an object within the store. Return False if it does not exist or differs from what was listed."""
+        ...
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Delete objects that are what was listed, in bulk. Return how many no longer exist."""
+        ...
+
+    def delete_unchanged(self, listed: BufferedObject) -> bool:
+        """Delete one object if it is what was listed. Return False if it differs; True if it no longer exists."""
+        ...
+
+    def remove(self, uri: str) -> None:
+        """Delete an object, whatever it contains. A missing one is no error."""
+        ...
+
+
+class Folder:
+    """The objects directly in one folder of a store, by name."""
+
+    def __init__(self, store: ObjectStore, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self._store = store
+
+    def names(self, prefix: str) -> list[str]:
+        return list(self._store.names(self.uri, prefix))
+
+    def read(self, name: str) -> bytes | None:
+        content = self._store.read(self._of(name))
+        return None if content is None else content.data
+
+    def create(self, name: str, content: bytes) -> bool:
+        """As `ObjectStore.put_if_absent`."""
+        return self._store.put_if_absent(self._of(name), content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._store.put(self._of(name), content)
+
+    def delete(self, name: str) -> None:
+        self._store.remove(self._of(name))
+
+    def _of(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+
+def not_created(uri: str, code: str) -> TransientError:
+    """The error of a creation that the store refused."""
+    return TransientError(
+        "StorageRefused", f"{uri}: creating it was refused ({code}). Nothing was committed. Check the storage's rights."
+    )
+
+
+def not_retained(uri: str, why: str) -> InputError:
+    """The error of an object that requires an object lock and has none."""
+    return InputError(
+        "RecordNotRetained",
+        f"{uri} has to be kept by an object lock (the chart's value erase.record.retention), and {why}. Its erasure stays "
+        "open. Keep the table in an S3 bucket that was made with object lock, or set the value to 0 days.",
+    )
+
+
+def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
+    """Open the store of a URI.
+
+    Args:
+        properties: The catalog's, as PyIceberg names them (`s3.endpoint`, `gcs.…`, `adls.…`).
+    Raises: InputError (UnsupportedScheme).
+    """
+    backend = backend_of(uri)
+    if backend is None:
+        raise InputError(
+            "UnsupportedScheme",
+            f"{uri}: expected an s3://, gs://, abfss:// or file:// URI, found {scheme_of(uri)}://.",
+        )
+    if backend is Backend.LOCAL:
+        from lethe.storage.local_store import LocalStore
+
+        return LocalStore(uri)
+    from lethe.storage.remote_store import RemoteStore, S3Store
+
+    return S3Store(properties) if backend is Backend.S3 else RemoteStore(backend, properties)
+
+
+def open_folder(uri: str, properties: Mapping[str, str]) -> Folder:
+    """Raises: InputError (UnsupportedStorage)."""
+    if backend_of(uri) is None:
+        raise InputError(
+            "UnsupportedStorage",
+            f"{uri}: tables of a catalog of type hadoop can be kept in file://, s3://, gs:// and abfss:// folders, found "
+            f"{scheme_of(uri)}://. Where a rename refuses to replace a file, as in HDFS, Iceberg's own Hadoop catalog is safe; "
+            "Lethe does not use it.",
+        )
+    return Folder(open_store(uri, properties), uri)

@@ -1,0 +1,473 @@
+"""S3, Google Cloud Storage and Azure as an object store, through obstore. I/O.
+
+obstore's errors may hold signed URLs and answers of servers, so their text never leaves this module.
+"""
+
+import io
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from lethe.base.errors import InputError
+from lethe.buffer.batch import ListedObject, hidden_folder
+from lethe.erasure.retention_lock import Retention
+from lethe.ledger.ledger import BufferedObject
+from lethe.storage.clients import Client, client_of
+from lethe.storage.object_store import (
+    DENIED,
+    NO_BUCKET,
+    Content,
+    Reader,
+    StoreError,
+    WriteUnknown,
+    not_created,
+    not_retained,
+)
+from lethe.storage.s3 import S3Requests
+from lethe.uri import Backend, bucket_and_key
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 1000  # objects in a page of a listing
+REQUESTS_AT_ONCE: Final = 10
+_SKIPS_AT_MOST: Final = 10  # of subfolders, where only some names of a folder are asked for
+_COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
+_PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
+_RANGE_BYTES: Final = 8 * 1024 * 1024
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class RemoteStore:
+    """All buckets of one service, configured by the properties of a catalog."""
+
+    def __init__(self, backend: Backend, properties: Mapping[str, str]) -> None:
+        self._backend = backend
+        self._properties = properties
+        self._clients: dict[tuple[str, int], Client] = {}
+        self._lock = threading.Lock()
+
+    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        root, bucket, prefix = self._folder(uri)
+        skipped: str | None = ""
+        while skipped is not None:
+            pages = self._pages(uri, bucket, prefix, skipped)
+            skipped = None
+            for page in pages:
+                folder = ""
+                for found in page:
+                    folder = "" if hidden else hidden_folder(found.key, prefix)
+                    if not folder and not self._is_marker(bucket, found):
+                        yield ListedObject(root + found.key, found.size, found.etag, found.modified)
+                if folder and len(page) == PAGE:
+                    # Continue after the rest of that folder: "0" is the character that follows "/".
+                    skipped = f"{prefix}{folder}0"
+                    break
+
+    def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
+        _, bucket, root = self._folder(folder)
+        skipped: str | None = f"{root}{_before(prefix)}" if _before(prefix) else ""
+        seen = skips = 0
+        while skipped is not None:
+            pages = self._pages(folder, bucket, root, skipped)
+            skipped = None
+            for found in (o for page in pages for o in page):
+                seen += 1
+                if at_most is not None and seen > at_most:
+                    return
+                name, slash, _ = found.key.removeprefix(root).partition("/")
+                if prefix and name > prefix and not name.startswith(prefix):
+                    return
+                if not slash:
+                    if name.startswith(prefix) and not self._is_marker(bucket, found):
+                        yield name
+                elif at_most is not None and skips < _SKIPS_AT_MOST:
+                    skips += 1
+                    skipped = f"{root}{name}0"
+                    break
+
+    def head(self, uri: str) -> ListedObject | None:
+        client, _, key = self._at(uri)
+        try:
+            with _errors(uri):
+                return _listed(client.head(key), uri)
+        except FileNotFoundError:
+            return None
+
+    def read(self, uri: str) -> Content | None:
+        client, _, key = self._at(uri)
+        try:
+            with _errors(uri):
+                answer = client.get(key)
+                return Content(bytes(answer.bytes()), _unquoted(answer.meta["e_tag"]))
+        except FileNotFoundError:
+            return None
+
+    def read_range(self, uri: str, start: int, size: int) -> bytes | None:
+        client, _, key = self._at(uri)
+        try:
+            with _errors(uri):
+                return _range(client, key, start, size)
+        except FileNotFoundError:
+            return None
+        except StoreError as e:
+            if e.code in _PAST_END:
+                return b""
+            raise
+
+    def open(self, uri: str) -> Reader | None:
+        found = self.head(uri)
+        client, _, key = self._at(uri)
+        return _RemoteReader(client, uri, key, found) if found is not None else None
+
+    def put(self, uri: str, content: bytes) -> None:
+        client, _, key = self._at(uri)
+        with _errors(uri, missing=NO_BUCKET):
+            client.put(key, content)
+
+    def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        if retention is not None:
+            raise not_retained(uri, f"{self._backend} storage has none")
+        # A creation that is sent again because its answer was lost would find its own object, or, once that was deleted,
+        # create it a second time: it is sent once.
+        client, _, key = self._at(uri, attempts=1)
+        try:
+            client.put(key, content, mode="create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except (BaseError, ValueError, FileNotFoundError, LookupError) as e:
+            code = _code_of(e, missing=NO_BUCKET)
+            status = _status(e)
+            if status in (409, 412):  # there is one, or another request creates it now
+                return False
+            if 400 <= status < 500 or status == 501 or isinstance(e, ValueError | PermissionDeniedError):
+                raise not_created(uri, code) from None
+            raise WriteUnknown(uri, code) from None
+        return True
+
+    def retained_until(self, uri: str) -> datetime | None:  # noqa: ARG002 - only S3 has object locks
+        return None
+
+    def copy(self, source: BufferedObject, target: str) -> bool:
+        (client, bucket, key), (other, to_bucket, to_key) = self._at(source.key), self._at(target)
+        if not self._is_same(source):
+            return False
+        try:
+            with _errors(source.key):
+                if bucket == to_bucket and source.size <= _COPY_BYTES_AT_MOST:
+                    client.copy(key, to_key)
+                else:
+                    options: Any = {"if_match": f'"{source.etag}"'}
+                    other.put(to_key, client.get(key, options=options), chunk_size=_RANGE_BYTES)
+        except FileNotFoundError:
+            return False
+        except StoreError as e:
+            if e.code == "412":
+                return False
+            raise
+        if not self._is_same(source):  # overwritten meanwhile: the copy may be either
+            self.remove(target)
+            return False
+        return True
+
+    def delete(self, objects: Iterable[BufferedObject]) -> int:
+        listed = list(objects)
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-head") as pool:
+            same = list(pool.map(self._is_same_or_gone, listed))
+        by_bucket: dict[str, list[str]] = {}
+        for o in (o for o, unchanged in zip(listed, same, strict=True) if unchanged):
+            by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o.key)
+        return sum(self._remove_all(uris) for uris in by_bucket.values())
+
+    def delete_unchanged(self, listed: BufferedObject) -> bool:
+        if not self._is_same_or_gone(listed):
+            return False
+        self.remove(listed.key)
+        return True
+
+    def remove(self, uri: str) -> None:
+        client, _, key = self._at(uri)
+        try:
+            with _errors(uri):
+                client.delete(key)
+        except FileNotFoundError:
+            return
+
+    def _remove_all(self, uris: Sequence[str]) -> int:
+        """Delete objects of one bucket. Return how many no longer exist."""
+        gone = 0
+        for i in range(0, len(uris), PAGE):
+            some = uris[i : i + PAGE]
+            try:
+                client = self._at(some[0])[0]
+                client.delete([bucket_and_key(u)[1] for u in some])
+                gone += len(some)
+            except (BaseError, ValueError, FileNotFoundError, LookupError):
+                # A bulk request does not say which of them failed.
+                with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-delete") as pool:
+                    gone += sum(pool.map(self._removed, some))
+        return gone
+
+    def _removed(self, uri: str) -> bool:
+        try:
+            self.remove(uri)
+        except (StoreError, InputError) as e:
+            log.warning("%s could not be deleted (%s)", uri, getattr(e, "code", e.reason))
+            return False
+        return True
+
+    def _is_same(self, listed: BufferedObject) -> bool:
+        found = self.head(listed.key)
+        return found is not None and (found.size, found.etag) == (listed.size, listed.etag)
+
+    def _is_same_or_gone(self, listed: BufferedObject) -> bool:
+        found = self.head(listed.key)
+        return found is None or (found.size, found.etag) == (listed.size, listed.etag)
+
+    def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
+        """List by keys in pages of `PAGE`, in the order of the keys."""
+        client = self._client(bucket)
+        stream = client.list(prefix.rstrip("/") or None, offset=after or None, chunk_size=PAGE)
+        while True:
+            with _errors(uri, missing=NO_BUCKET):
+                page = next(stream, None)
+            if page is None:
+                return
+            yield [_listed(o, o["path"]) for o in page]
+
+    def _is_marker(self, bucket: str, found: ListedObject) -> bool:
+        """Whether this is `folder/`, an empty object that stands for a folder: obstore lists it without its slash."""
+        name = found.key.rpartition("/")[2]
+        if found.size or name.startswith(("_", ".")):
+            return False
+        try:
+            self._client(bucket).head(found.key)
+        except FileNotFoundError:
+            return True
+        except (BaseError, ValueError):
+            return False
+        return False
+
+    def _folder(self, uri: str) -> tuple[str, str, str]:
+        """`scheme://bucket/`, the bucket, and the prefix of all keys below a URI."""
+        bucket, key = bucket_and_key(uri)
+        prefix = key.strip("/")
+        return f"{uri.partition('://')[0]}://{bucket}/", bucket, f"{prefix}/" if prefix else ""
+
+    def _at(self, uri: str, attempts: int = 4) -> tuple[Client, str, str]:
+        bucket, key = bucket_and_key(uri)
+        return self._client(bucket, attempts), bucket, key
+
+    def _client(self, bucket: str, attempts: int = 4) -> Client:
+        with self._lock:
+            if (bucket, attempts) not in self._clients:
+                with _errors(f"{self._backend}://{bucket}"):
+                    self._clients[bucket, attempts] = client_of(self._backend, bucket, self._properties, attempts)
+            return self._clients[bucket, attempts]
+
+
+class S3Store(RemoteStore):
+    """Buckets of any S3 server. boto3 asks for what obstore cannot: conditional copies and deletes, object locks, and keys that
+    obstore's paths exclude (`a//b`, control characters)."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(Backend.S3, properties)
+        self._requests = S3Requests(properties)
+
+    def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
+        last = after
+        try:
+            for page in super()._pages(uri, bucket, prefix, after):
+                yield page
+                last = page[-1].key if page else last
+        except _Unnameable:
+            log.info("%s: an object's name is outside of what obstore can express; listed by boto3", uri)
+            with _errors(uri, missing=NO_BUCKET):
+                yield from self._requests.pages(bucket, prefix, last, PAGE)
+
+    def head(self, uri: str) -> ListedObject | None:
+        return super().head(uri) if _is_nameable(uri) else self._requests.head(uri)
+
+    def remove(self, uri: str) -> None:
+        if _is_nameable(uri):
+            super().remove(uri)
+        else:
+            with _errors(uri):
+                self._requests.delete(uri)
+
+    def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        self._require_conditions(uri)
+        if retention is None:
+            return super().put_if_absent(uri, content)
+        return self._requests.put_locked(uri, content, retention, datetime.now(UTC))
+
+    def retained_until(self, uri: str) -> datetime | None:
+        return self._requests.retained_until(uri)
+
+    def copy(self, source: BufferedObject, target: str) -> bool:
+        with _errors(source.key):
+            return self._requests.copy(source.key, source.etag, target)
+
+    def delete_unchanged(self, listed: BufferedObject) -> bool:
+        found = self.head(listed.key)
+        if found is None:
+            return True
+        if (found.size, found.etag) != (listed.size, listed.etag):
+            return False
+        with _errors(listed.key):
+            return self._requests.delete_if_match(listed.key, listed.etag)
+
+    def _require_conditions(self, uri: str) -> None:
+        """A server that does not know the condition overwrites silently: no table would be safe in it.
+
+        Raises: InputError (UnsupportedStorage).
+        """
+        folder, _, _ = uri.rpartition("/")
+        store = (self._properties.get("s3.endpoint", ""), bucket_and_key(uri)[0])
+        if store in _KEEPS_CONDITIONS:
+            return
+        trial = f"{folder}/.lethe-{uuid.uuid4().hex}"
+        created = super().put_if_absent(trial, b"1")
+        try:
+            refused = not (created and super().put_if_absent(trial, b"2"))
+        finally:
+            self.remove(trial)
+        if not refused:
+            raise InputError(
+                "UnsupportedStorage",
+                f"{folder}: the store overwrites an object that a request asked it not to (If-None-Match: *), so writers "
+                "of a table would overwrite each other's commits. Use a catalog of type sql or rest, or a store that keeps "
+                "to conditional writes.",
+            )
+        _KEEPS_CONDITIONS.add(store)
+
+
+_KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()
+
+
+class _Unnameable(InputError):
+    """A key that obstore's paths exclude."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(
+            "UnsupportedName",
+            f"{uri}: an object's name has an empty segment, a segment `.` or `..`, or a control character. Rename or delete it.",
+        )
+
+
+class _RemoteReader(Reader):
+    def __init__(self, client: Client, uri: str, key: str, found: ListedObject) -> None:
+        self._client, self._uri, self._key, self._at = client, uri, key, 0
+        self.size, self.etag = found.size, found.etag
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self.size - self._at)
+        if wanted <= 0:
+            return 0
+        with _errors(self._uri):
+            content = _range(self._client, self._key, self._at, wanted, self.etag)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def _range(client: Client, key: str, start: int, size: int, etag: str = "") -> bytes:
+    options: Any = {"range": (start, start + size), **({"if_match": f'"{etag}"'} if etag else {})}
+    return bytes(client.get(key, options=options).bytes())
+
+
+def _listed(meta: Any, key: str) -> ListedObject:
+    return ListedObject(key, meta["size"], _unquoted(meta["e_tag"]), meta["last_modified"])
+
+
+def _unquoted(etag: str | None) -> str:
+    return (etag or "").strip('"')
+
+
+def _before(prefix: str) -> str:
+    """A name that sorts before all that begin with the prefix, and after most others. "": there is no such name."""
+    if not prefix:
+        return ""
+    before = chr(ord(prefix[-1]) - 1)
+    return prefix[:-1] + before if before.isalnum() or before in ",-_" else ""
+
+
+def _is_nameable(uri: str) -> bool:
+    """Whether obstore can express the key of a URI."""
+    _, key = bucket_and_key(uri)
+    parts = key.split("/")
+    return not (any(p in ("", ".", "..") for p in parts) or _CONTROL.search(key))
+
+
+@contextmanager
+def _errors(uri: str, missing: str = "") -> Iterator[None]:
+    """Turn what obstore, its credential providers and boto3 raise into our errors, without their text.
+
+    Args:
+        missing: What a 404 means; "": FileNotFoundError passes.
+    """
+    try:
+        yield
+    except FileNotFoundError as e:
+        if not missing:
+            raise
+        raise StoreError(uri, _code_of(e, missing)) from None
+    except InvalidPathError:
+        raise _Unnameable(uri) from None
+    except BaseError as e:
+        raise StoreError(uri, _code_of(e, missing)) from None
+    except ValueError as e:
+        if "path" not in str(e).lower():
+            raise
+        raise _Unnameable(uri) from None
+
+
+def _code_of(error: Exception, missing: str = "") -> str:
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return DENIED
+    text = str(error)
+    status = _status(error)
+    if status in (401, 403):
+        return DENIED
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return missing or "404"
+    found = _CODE.search(text)
+    if found:
+        return found[1]
+    if status:
+        return str(status)
+    return "nothing (no connection, or no answer in time)"
+
+
+def _status(error: Exception) -> int:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else 0
