@@ -185,7 +185,7 @@ def file(buffer: Buffer) -> Buffer:
     """The same buffer, with a refused batch of the layout File beside the folder."""
     buffer.put("A é.csv", b"bad!")
     buffer.put("A é.csv.gz", b"of another batch, as far as a listing by prefix goes")
-    found = open_store(buffer.uri, buffer.properties).find(f"{buffer.uri}/A é.csv")
+    found = open_store(buffer.uri, buffer.properties).head(f"{buffer.uri}/A é.csv")
     assert found is not None
     return replace(buffer, entry=replace(buffer.entry, objects=(BufferedObject(found.key, found.size, found.etag),)))
 
