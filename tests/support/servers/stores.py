@@ -9,7 +9,7 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import Backend
 
-from tests.spark.s3 import running as s3_running
+from tests.support.servers.s3 import running as s3_running
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
 from lethe.uri import Backend
 
-from tests.services.faulty_proxy import Fault, Proxy, before, forward_to
-from tests.services.stores import Place, Server, plain, s3_server
+from tests.support.servers.faulty_proxy import Fault, Proxy, before, forward_to
+from tests.support.servers.stores import Place, Server, plain, s3_server
 
 BACKENDS = (Backend.S3, Backend.LOCAL)
 REMOTE = tuple(b for b in BACKENDS if b is not Backend.LOCAL)
