@@ -113,7 +113,8 @@ class LocalStore:
                     "rest, or another file system.",
                 ) from e
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
         _sync(path.parent)
         return True
 
@@ -161,7 +162,8 @@ class LocalStore:
             draft.replace(path)
             return True
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
 
 
 class _LocalReader(Reader):

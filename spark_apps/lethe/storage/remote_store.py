@@ -452,10 +452,11 @@ def _errors(uri: str, missing: str = "") -> Iterator[None]:
 
 
 def _code_of(error: Exception, missing: str = "") -> str:
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    text, status = str(error), _status(error)
+    if isinstance(error, PermissionDeniedError):
         return DENIED
-    text = str(error)
-    status = _status(error)
+    if isinstance(error, UnauthenticatedError) and not status:
+        return "nothing (no credentials were found)"
     if status in (401, 403):
         return DENIED
     if isinstance(error, FileNotFoundError) or status == 404:

@@ -255,7 +255,7 @@ def test_clean_up_that_fails_leaves_the_later_versions(table: MetadataFolder, fo
 
     for entry in "ABCD":
         commit(table, entry)
-    stuck = MetadataFolder(Stuck(folder.uri))
+    stuck = MetadataFolder(Stuck(LocalStore(), folder.uri))
 
     done = commit(stuck, "E", keep=1)
 
@@ -326,7 +326,7 @@ def test_racing_processes_lose_no_commit_and_make_none_twice_whatever_the_hint_s
 
 
 def die_in(uri: str, when: str) -> None:
-    folder = Faulty(uri)
+    folder = Faulty(LocalStore(), uri)
     folder.fault, folder.when = (lambda: os._exit(137)), when
     table = MetadataFolder(folder)
     base = table.current()
@@ -350,7 +350,7 @@ def test_a_writer_that_dies_has_committed_or_not_and_leaves_nothing_in_the_way(
 
 def test_a_draft_of_a_writer_that_died_is_nobodys_version(table: MetadataFolder, folder: Faulty) -> None:
     commit(table, "A")
-    folder._draft("v2.metadata.json", b'{"half": ')
+    Path(local_path(folder.uri), ".0123456789abcdef").write_bytes(b'{"half": ')
 
     assert entries(commit(table, "B")) == ["A", "B"]
 
