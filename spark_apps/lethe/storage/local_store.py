@@ -50,7 +50,7 @@ class LocalStore:
         try:
             with os.scandir(local_path(folder)) as entries:
                 limit = None if at_most is None else at_most * _ENTRIES_PER_NAME
-                yield from (e.name for e in islice(entries, limit) if e.name.startswith(prefix))
+                yield from (e.name for e in islice(entries, limit) if e.name.startswith(prefix) and not e.is_dir())
         except FileNotFoundError:
             return
         except OSError:

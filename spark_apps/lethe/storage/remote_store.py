@@ -151,7 +151,7 @@ class RemoteStore:
             client.put(key, content, mode="create")
         except (AlreadyExistsError, PreconditionError):
             return False
-        except (BaseError, ValueError, FileNotFoundError, LookupError) as e:
+        except (BaseError, ValueError, FileNotFoundError) as e:
             code = _code_of(e, missing=NO_BUCKET)
             status = _status(e)
             if status in (409, 412):  # there is one, or another request creates it now
@@ -218,8 +218,8 @@ class RemoteStore:
                 client = self._at(some[0])[0]
                 client.delete([bucket_and_key(u)[1] for u in some])
                 gone += len(some)
-            except (BaseError, ValueError, FileNotFoundError, LookupError):
-                # A bulk request does not say which of them failed.
+            except (BaseError, ValueError, TypeError, FileNotFoundError):
+                # A bulk request does not say which of them failed; a key that obstore cannot express is a TypeError.
                 with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-delete") as pool:
                     gone += sum(pool.map(self._removed, some))
         return gone

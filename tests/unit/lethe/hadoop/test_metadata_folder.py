@@ -268,7 +268,7 @@ def test_clean_up_that_fails_leaves_the_later_versions(table: MetadataFolder, fo
 def test_storage_that_refuses_says_that_nothing_was_committed(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("a file where the table's folder should be")
 
-    with pytest.raises(TransientError, match=r"creating v1\.metadata\.json was refused .* Nothing was committed"):
+    with pytest.raises(TransientError, match=r"v1\.metadata\.json: creating it was refused .* Nothing was committed"):
         MetadataFolder(open_folder(f"file://{tmp_path}/t/metadata", {})).commit(None, document("A"))
 
 
