@@ -1,9 +1,9 @@
-# `make` alone lists what there is. Everything is idempotent and sets up what it needs; the work is done by the scripts in dev/.
+# `make` alone lists the targets. Every target is idempotent and sets up what it needs. The scripts in dev/ do the work.
 #
-# CLUSTER=context   use that existing cluster of your kubeconfig; else kind where Docker answers, else a local node
+# CLUSTER=context   use this existing cluster of your kubeconfig; otherwise kind if Docker runs, else a local node
 # REGISTRY=host/x   where an existing cluster pulls the images from
-# PURGE=1           let `make down` remove everything but LETHE_CACHE: the guard routes and the clusters' images too
-# LETHE_CACHE, LETHE_STATE   where built things and running state live; by default under ~/.cache and ~/.local/state
+# PURGE=1           `make down` removes everything except LETHE_CACHE, including the guard routes and the clusters' images
+# LETHE_CACHE, LETHE_STATE   folders for built files and for running state; by default under ~/.cache and ~/.local/state
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -20,7 +20,7 @@ JARS := $(LETHE_CACHE)/jars
 export LETHE_JARS := $(JARS)
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/spark_apps
 
-# The tests have a cluster of their own, so that they and the demo do not trip over each other.
+# The tests have their own cluster, so they and the demo do not affect each other.
 TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
 TESTS ?= tests/unit tests/services tests/spark tests/cluster
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
@@ -31,15 +31,15 @@ help: ## this list
 
 ##@ See it work
 .PHONY: demo env status kubeconfig down
-demo: up install ## flights in, restated, vacuumed: the whole loop on a cluster of its own
+demo: up install ## the whole loop on its own cluster: flights are promoted, restated, vacuumed
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python examples/flights/demo.py
 env: ## exports for the demo's services: eval "$$(make -s env)"
 	@dev/stack.sh env
-status: ## what runs
+status: ## show the state of the clusters
 	@dev/stack.sh status
 kubeconfig: ## the path of the demo cluster's kubeconfig
 	@dev/stack.sh kubeconfig
-down: ## stop the demo's and the tests' clusters (PURGE=1: leave nothing)
+down: ## stop the clusters of the demo and of the tests (PURGE=1: remove everything)
 	@dev/stack.sh down $(if $(PURGE),--purge)
 	@$(if $(CLUSTER),:,$(TEST_STACK) down $(if $(PURGE),--purge))
 	@$(if $(PURGE),cd "$(LETHE_STATE)" && rm -rf log images.env loaded-*.env *.lock && cd / && rmdir "$(LETHE_STATE)" || true)
@@ -48,13 +48,13 @@ down: ## stop the demo's and the tests' clusters (PURGE=1: leave nothing)
 .PHONY: cluster images services install up venv jars tools
 cluster: ## a Kubernetes cluster
 	@dev/stack.sh cluster
-images: ## build the images and hand them to the demo's cluster
+images: ## build the images and load them into the demo's cluster
 	@dev/images.sh build && dev/images.sh load
 services: ## PostgreSQL and S3 in the cluster
 	@dev/stack.sh services
 up: venv ## cluster, images and services
 	@dev/stack.sh up
-install: ## Lethe itself, by Helm
+install: ## install Lethe with Helm
 	@dev/install.sh
 venv: ## the Python environment
 	@dev/venv.sh
@@ -70,9 +70,9 @@ jars: venv
 .PHONY: lint test test-fast test-services test-spark test-cluster test-model test-all test-up format docs
 lint: venv ## formatting, types, layers, chart, scripts
 	@dev/lint.sh
-format: venv ## write the formatting that lint asks for
+format: venv ## apply the formatting that lint requires
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
-test: ## lint, then all tests but the long ones
+test: ## lint, then all tests except the long ones
 	@dev/test.sh 'not long' $(TESTS)
 test-all: ## lint, then all tests
 	@dev/test.sh '' $(TESTS)
@@ -86,7 +86,7 @@ test-cluster: ## tests on a cluster
 	@LINT=0 dev/test.sh 'not long' tests/cluster
 test-model: venv jars ## the model test for as long as you like: STEPS=5000 SEED=1 VERSION=2 (or 3; without it both)
 	@STEPS=$(or $(STEPS),5000) SEED=$(SEED) VERSION=$(VERSION) $(PYTEST) -s -m long tests/model
-docs: venv ## write the generated pages anew
+docs: venv ## generate the generated pages again
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py
 test-up: venv ## the tests' cluster, for working on a test
@@ -94,15 +94,15 @@ test-up: venv ## the tests' cluster, for working on a test
 
 ##@ Measure it
 .PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start
-bench-ledger: venv jars ## what the ledger costs, into docs/benchmarks: 50 minutes on a quiet machine (ARGS="--scale small")
+bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 50 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
-bench-consolidation: venv jars ## how many small files an hour, into docs/benchmarks: 100 minutes on a quiet machine (ARGS="--scale small")
+bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.consolidation $(ARGS)
-bench-restatement: venv jars ## what taking back costs, in a session and on the demo's cluster (after make up install)
+bench-restatement: venv jars ## the cost of restatements, in a session and on the demo's cluster (after make up install)
 	@eval "$$(dev/stack.sh env)"; $(BIN)/python -m bench.restatement $(ARGS)
-bench-deletes: venv jars ## what native deletes cost beside the ledger, into docs/deletes.md (ARGS="--scale small")
+bench-deletes: venv jars ## the cost of native deletes compared with the ledger, into docs/deletes.md (ARGS="--scale small")
 	@$(BIN)/python -m bench.deletes $(ARGS)
-bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN grows, into docs/benchmarks (ARGS="--scale small")
+bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into docs/benchmarks (ARGS="--scale small")
 	@$(BIN)/python -m bench.vacuum $(ARGS)
-bench-start: venv jars ## what the archive of classes saves each run
+bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Build the images and put them where the cluster finds them: images.sh build | load | tags | pause
+# Build the images and load them into the cluster: images.sh build | load | tags | pause
 #
-# Tags are hashes of what goes in, so an existing tag is never built again and a changed file always gives a new one. The
-# references are written to $LETHE_STATE/images.env. With Docker the Dockerfiles are built as they stand; without it buildah
-# builds the same files on a base made by debootstrap, and Lethe's own code is added as one layer (see app_layer.py).
+# Tags are hashes of the inputs, so an existing tag is never built again and a changed file always gives a new tag. The references
+# are written to $LETHE_STATE/images.env. With Docker, the Dockerfiles are built unchanged. Without it, buildah builds the same files
+# on a base that debootstrap makes, and Lethe's own code is added as one layer (see app_layer.py).
 source "$(dirname "$0")/lib.sh"
 
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 BASE=docker.io/library/debian:bookworm-slim
 LAYOUTS=$LETHE_CACHE/layouts
 
-# The inputs of each image: first those of its base, which takes minutes, then those of the last layer.
+# The inputs of each image: first those of its base, whose build takes minutes, then those of the last layer.
 OPERATOR_BASE=(operator/Dockerfile dev/requirements/operator.txt)
 SPARK_BASE=(spark_apps/Dockerfile dev/requirements/spark.txt spark_apps/jars.txt spark_apps/fetch_jars.py
   spark_apps/archive_classes.py spark_apps/lethe_spark/run/launching.py)
@@ -37,20 +37,20 @@ buildah_() {
     buildah --root "$LETHE_CACHE/containers" --runroot /run/lethe-containers "$@"
 }
 
-bake() { # IMAGE ARGUMENT...: with whatever there is to build with
+bake() { # IMAGE ARGUMENT...: with Docker or buildah
   local ca secret=()
   ca=$(ca_bundle)
   [ -z "$ca" ] || secret=(--secret "id=ca,src=$ca")
   if docker_answers; then
     DOCKER_BUILDKIT=1 docker build "${secret[@]}" -t "$@"
   else
-    # the host's network: buildah would otherwise make a bridge of its own on this machine
+    # the host's network: otherwise buildah creates a bridge on this machine
     buildah_ build --layers --pull-never --network host --build-arg "DEBIAN=$BASE" "${secret[@]}" \
       -v /etc/resolv.conf:/etc/resolv.conf:ro -v /etc/hosts:/etc/hosts:ro -t "$@"
   fi
 }
 
-binary_context() { # versitygw is built by dev/tools.sh, so that no image is pulled for it
+binary_context() { # dev/tools.sh builds versitygw, so no image is pulled for it
   local context=$LETHE_CACHE/versitygw-context
   mkdir -p "$context"
   cp -L "$LETHE_CACHE/bin/versitygw" "$context/"
@@ -69,7 +69,7 @@ debian_base() {
   rm -rf "$rootfs"
 }
 
-pause_image() { # what holds a pod's namespaces open on the local node
+pause_image() { # the container that holds a pod's namespaces open on the local node
   [ ! -e "$LETHE_CACHE/pause.tar" ] || return 0
   local container
   container=$(buildah_ from scratch)
@@ -81,7 +81,7 @@ pause_image() { # what holds a pod's namespaces open on the local node
   mv "$LETHE_CACHE/pause.tar.new" "$LETHE_CACHE/pause.tar"
 }
 
-layout_of() { # operator, spark, ...: images of one kind share a layout and with it their blobs
+layout_of() { # operator, spark, ...: images of one kind share a layout and its blobs
   local kind=${1%:*}
   kind=${kind##*/lethe-}
   echo "$LAYOUTS/${kind%-base}"
@@ -89,7 +89,7 @@ layout_of() { # operator, spark, ...: images of one kind share a layout and with
 
 in_layout() { grep -qF "\"$1\"" "$(layout_of "$1")/index.json" 2> /dev/null; }
 
-to_layout() { # IMAGE ARGUMENT...: bake and write out; the images of older inputs go, for a layout holds but one base
+to_layout() { # IMAGE ARGUMENT...: bake and write out, without images of older inputs: a layout has only one base
   local layout
   layout=$(layout_of "$1")
   bake "$@"
@@ -128,7 +128,7 @@ build() {
 
 tags() {
   local prefix=
-  # A named cluster that is not kind's pulls from a registry; the others are handed the images.
+  # An existing cluster that is not kind's pulls from a registry. The others get the images loaded.
   [ -z "${REGISTRY:-}" ] || prefix=${REGISTRY%/}/
   swap() { if [ -n "$prefix" ]; then echo "$prefix${1#localhost/}"; else echo "$1"; fi; }
   echo "export LETHE_OPERATOR_IMAGE=$(swap "$operator")"
@@ -154,7 +154,7 @@ to_kind() { # CLUSTER IMAGE
 }
 
 load() {
-  # What was built last, and not what a file that changed since would give; nor what somebody builds meanwhile
+  # The images of the last build, not those of files that changed since or of a build that runs meanwhile
   local image context=${CLUSTER:-}
   [ -e "$LETHE_STATE/images.env" ] || die "nothing is built yet: run make images"
   cp "$LETHE_STATE/images.env" "$LETHE_LOADED.new"
@@ -169,7 +169,7 @@ load() {
         if [[ $context == kind-* && -z ${REGISTRY:-} ]]; then
           progress "loading $image" to_kind "${context#kind-}" "$image"
         else
-          [ -n "${REGISTRY:-}" ] || die "CLUSTER=$context pulls its images: give REGISTRY=host/folder to push them to"
+          [ -n "${REGISTRY:-}" ] || die "CLUSTER=$context pulls its images from a registry: set REGISTRY=host/folder"
           progress "pushing $image" to_registry "$image"
         fi
         ;;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Install or upgrade Lethe on the cluster that stack.sh set up: install.sh [HELM-ARGUMENT...]
+# Install or upgrade Lethe in the cluster that stack.sh set up: install.sh [HELM-ARGUMENT...]
 #
-# The catalog `main` is the services' PostgreSQL and S3; Datasets may live in the namespace `default`. The credentials go
-# to Helm in a file that only this user can read, and that is gone afterwards.
+# The catalog `main` uses the PostgreSQL and S3 services; Datasets may be in the namespace `default`. Helm gets the credentials in a
+# file that only this user can read and that is deleted afterwards.
 source "$(dirname "$0")/lib.sh"
 
 NAMESPACE=${LETHE_NAMESPACE:-lethe-system}

@@ -1,4 +1,4 @@
-# What every script under dev/ shares: the places, which cluster is meant, and how to say what is going on.
+# Shared by all scripts under dev/: folders, the choice of the cluster, and progress messages.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -7,20 +7,20 @@ export LETHE_CACHE=${LETHE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/lethe}
 export LETHE_STATE=${LETHE_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/lethe}
 export PATH=$LETHE_CACHE/bin:$PATH
 
-# `lethe` 0 is the demo's cluster, `lethe-test` 1 the tests': the two never share a node.
+# `lethe` 0 is the cluster of the demo, `lethe-test` 1 that of the tests. They never share a node.
 export CLUSTER_NAME=${CLUSTER_NAME:-lethe}
 export CLUSTER_INDEX=${CLUSTER_INDEX:-0}
-# The images that this cluster was handed last: what is built may be newer.
+# The images that were last loaded into this cluster. Newer ones may have been built since.
 export LETHE_LOADED=$LETHE_STATE/loaded-$CLUSTER_NAME.env
-# This checkout's packages; the virtual environment holds only what they depend on.
+# The packages of this checkout. The virtual environment contains only their dependencies.
 export PYTHONPATH=$ROOT/operator:$ROOT/spark_apps
 mkdir -p "$LETHE_CACHE" "$LETHE_STATE/log"
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
-# progress LABEL COMMAND...: run the command with its output in a log, and show that it goes on. On a terminal the line counts
-# the seconds; elsewhere (CI) there is a line at the start, one a minute, and one at the end.
+# progress LABEL COMMAND...: run the command with its output in a log, and show progress. On a terminal, the line counts the seconds;
+# elsewhere (CI) there is a line at the start, one a minute, and one at the end.
 progress() {
   local label=$1 log start=$SECONDS pid rc=0 frame=0
   shift
@@ -49,18 +49,18 @@ progress() {
 
 docker_answers() { timeout 10 docker info > /dev/null 2>&1; }
 
-# Where Lethe runs: an existing cluster only when its context is named, kind where Docker runs, else the local node.
+# Where Lethe runs: an existing cluster if its context is named, else kind if Docker runs, else the local node.
 mode() {
   if [ -n "${CLUSTER:-}" ]; then echo existing; elif docker_answers; then echo kind; else echo node; fi
 }
 
-# helm_unstick NAMESPACE RELEASE: an installation that was interrupted would block the next one for ever.
+# helm_unstick NAMESPACE RELEASE: remove an interrupted installation, which would block the next one.
 helm_unstick() {
   helm list --namespace "$1" --pending --short | grep -qx "$2" || return 0
   helm rollback --namespace "$1" "$2" > /dev/null 2>&1 || helm uninstall --namespace "$1" "$2" --wait
 }
 
-# Only one process at a time does a given job; the others wait for it and then find it done.
+# Only one process at a time does a given job. The others wait, and then find it done.
 locked() {
   exec 8> "$LETHE_STATE/$1.lock"
   flock 8
@@ -69,7 +69,7 @@ locked() {
   exec 8>&-
 }
 
-# hash_of FILE-OR-FOLDER...: 12 hex digits of the names and contents, the same on every checkout.
+# hash_of FILE-OR-FOLDER...: 12 hex digits that depend only on names and contents.
 hash_of() {
   (cd "$ROOT" && find "$@" -type f ! -name '*.pyc' ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 \
     | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-12)

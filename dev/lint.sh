@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All the linters, each even if one before it complained; fails if any did.
+# Run all linters, even after a failure; fail if any of them failed.
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 BIN=$LETHE_CACHE/venv/bin
@@ -26,7 +26,7 @@ check "ruff format" "$BIN/ruff" format --no-cache --check .
 check "mypy" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy"
 mapfile -t scripted < <(dirname examples/*/*.py | sort -u)
 for folder in "${scripted[@]}"; do
-  # Each is a folder of scripts that import one another; nothing else would notice that a name they use is gone.
+  # Each is a folder of scripts that import one another. No other check finds removed names that they use.
   MYPYPATH=spark_apps:operator:$folder check "mypy $folder" "$BIN/mypy" --cache-dir "$LETHE_CACHE/mypy/$(basename "$folder")" "$folder"/*.py
 done
 check "layers" "$BIN/lint-imports" --no-cache

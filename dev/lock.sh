@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Resolve again what pyproject.toml asks for, into dev/requirements/*.txt: lock.sh [PACKAGE...]
+# Resolve the dependencies of pyproject.toml into dev/requirements/*.txt: lock.sh [PACKAGE...]
 #
-# Each file names every package of one environment by version and by the hashes of its files, for all platforms, so that pip
-# installs what was tested and nothing else. Without arguments only what no longer fits pyproject.toml moves; the named packages
-# move to their newest versions, and --upgrade moves all.
+# Each file names every package of one environment by version and by the hashes of its files, for all platforms, so pip installs
+# exactly what was tested. Without arguments, only packages that no longer fit pyproject.toml change. Named packages change to their
+# newest versions; --upgrade changes all.
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 UV=0.13.9
@@ -37,12 +37,12 @@ trap 'rm -rf "$folder"' EXIT
 progress "installing uv $UV" uv_in "$folder"
 uv=$folder/bin/uv
 mkdir -p "$LOCKS"
-for name in dev checkov; do # what uv keeps, it reads from the file that it writes
+for name in dev checkov; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
 { wanted operator spark test; cat "$LOCKS/dev.in"; } | lock dev "${upgrades[@]}"
-# The images hold the same versions that the tests ran with.
+# The images contain the versions that the tests used.
 wanted operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
 lock checkov "${upgrades[@]}" < "$LOCKS/checkov.in"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the Debian packages that the given parts need and this machine lacks: packages.sh python|java|postgres|node ...
-# Nothing is done, and no root needed, when the commands are there.
+# If the commands exist, it does nothing and needs no root.
 source "$(dirname "$0")/lib.sh"
 
 java_major() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
@@ -11,7 +11,7 @@ for part; do
   case $part in
     python)
       lacks git && missing+=(git)
-      # ensurepip is what Debian leaves out of python3 and puts into python3-venv
+      # Debian puts ensurepip into python3-venv, not into python3
       python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
         || missing+=(python3 python3-venv)
       [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
@@ -21,7 +21,7 @@ for part; do
       [ "${major:-0}" -ge 17 ] || missing+=(openjdk-17-jre-headless)
       ;;
     postgres)
-      # Debian keeps the server's programs off the PATH
+      # Debian does not put the server's programs on the PATH
       compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || missing+=(postgresql)
       ;;
     node)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Scan what is installed for what attackers look for: scan.sh checkov | kube-score
+# Scan the installed objects for security problems: scan.sh checkov | kube-score
 #
 # The exceptions, each with its reason, are in dev/scan/checkov.yaml and below.
 source "$(dirname "$0")/lib.sh"
@@ -14,12 +14,12 @@ NOT_SCORED=(
   container-image-pull-policy
   # The images belong to UID 1000 and to 185, Spark's own user.
   container-security-context-user-group-id
-  # No Service selects the operator; readiness only tells `helm --wait` what liveness tells the kubelet.
+  # No Service selects the operator. Readiness only tells `helm --wait` the same as liveness tells the kubelet.
   pod-probes-identical
-  # A second replica of either has no effect yet, so there is nothing to spread or to keep available.
+  # A second replica of either has no effect, so there is nothing to spread or to keep available.
   deployment-has-host-podantiaffinity
   deployment-replicas
-  # Drivers and executors are pods that the operator and Spark make later; the chart has none that these policies select.
+  # The operator and Spark create the pods of drivers and executors later; the chart has no pods that these policies select.
   networkpolicy-targets-pod
 )
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The cluster and what Lethe needs in it: stack.sh up | cluster | services | env | kubeconfig | status | down [--purge]
+# The cluster with the services that Lethe needs: stack.sh up | cluster | services | env | kubeconfig | status | down [--purge]
 #
-# kind where Docker answers, else the local node; an existing cluster only when CLUSTER names its context. CLUSTER_NAME and
-# CLUSTER_INDEX choose between the demo's and the tests' (see lib.sh). Everything may be called again at any time.
+# kind if Docker runs, else the local node; an existing cluster only if CLUSTER names its context. CLUSTER_NAME and CLUSTER_INDEX
+# choose between the clusters of the demo and of the tests (see lib.sh). Every command may be repeated at any time.
 source "$(dirname "$0")/lib.sh"
 
 SERVICES=lethe-services # namespace and release
@@ -35,7 +35,7 @@ cluster() {
       kind export kubeconfig -q --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG"
       ;;
     existing)
-      # A copy with that one context, so that nothing here follows a change of the current context
+      # A copy with only this context, so that a change of the current context has no effect here
       mkdir -p "$FOLDER-existing"
       (
         umask 077
@@ -46,7 +46,7 @@ cluster() {
   esac
 }
 
-# Where the node keeps the services' data, so that a pod can go and come back: the kubelet's folder is gone with the cluster.
+# Where the node keeps the services' data, so that it survives a restart of a pod. The kubelet's folder is deleted with the cluster.
 service_data() {
   local folder=/var/lib/kubelet/lethe-services run=()
   case $MODE in
@@ -74,7 +74,7 @@ secret() { kubectl -n "$SERVICES" get secret lethe-services -o "jsonpath={.data.
 
 environment() {
   local node user password
-  node=$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}') || die "the cluster is not up: run make cluster"
+  node=$(kubectl get nodes -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}') || die "the cluster does not run: run make cluster"
   user=$(secret POSTGRES_USER) || die "the services are not installed: run make services"
   password=$(secret POSTGRES_PASSWORD)
   show() { printf 'export %s=%q\n' "$1" "$2"; }
@@ -91,7 +91,7 @@ environment() {
 status() {
   echo "cluster $CLUSTER_NAME ($MODE): $([ "$MODE" = node ] && "$ROOT/dev/cluster/cluster.sh" status || echo "see below")"
   echo "kubeconfig: $KUBECONFIG"
-  kubectl get nodes,pods -A --request-timeout=10s 2> /dev/null || echo "nothing answers"
+  kubectl get nodes,pods -A --request-timeout=10s 2> /dev/null || echo "the API server does not answer"
 }
 
 down() {

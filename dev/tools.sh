@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Obtain the programs that the cluster is made of and is driven with, into $LETHE_CACHE/bin: tools.sh [TOOL...]
+# Build the programs of the cluster and its command-line tools into $LETHE_CACHE/bin: tools.sh [TOOL...]
 #
-# All of them are Go programs built from their modules at pinned versions, checked by go.sum or the Go checksum database, so
-# nothing is needed but a module proxy. Each lies in a folder named by its version (and, for ours, by a hash of its sources)
-# and appears there by a rename, so an interrupted build leaves nothing half done. Versions may lie side by side.
+# All of them are Go programs, built from their modules at pinned versions and checked by go.sum or the Go checksum database, so only
+# a module proxy is needed. Each is in a folder named by its version (and, for ours, by a hash of its sources) and appears there by a
+# rename, so an interrupted build leaves nothing incomplete. Several versions may exist side by side.
 source "$(dirname "$0")/lib.sh"
 
 KUBERNETES=1.34.4
@@ -11,7 +11,7 @@ HELM=v3.18.6
 COREDNS=v1.12.4
 VERSITYGW=v1.8.0
 KUBE_SCORE=v1.20.0
-KIND=v0.30.0 # its default node image is Kubernetes 1.34.0, pinned by digest in this very module
+KIND=v0.30.0 # its default node image is Kubernetes 1.34.0, pinned by digest in this module
 GO_MIN=1.25
 GO=1.26.8 # fetched only where no recent Go is installed
 GO_SHA256=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
@@ -25,7 +25,7 @@ go_is_recent() {
   [ -n "$have" ] && [ "$(printf '%s\n' $GO_MIN "$have" | sort -V | head -n 1)" = $GO_MIN ]
 }
 
-# Go's own distribution is a module too: golang.org/toolchain, the zip of which any module proxy has.
+# Go's own distribution is a module too: golang.org/toolchain. Every module proxy has its zip.
 fetch_go() {
   [ "$(uname -m)" = x86_64 ] || die "please install Go $GO_MIN or later (only the amd64 toolchain is pinned here)"
   local zip=$LETHE_CACHE/go.zip.$$ tree=$LETHE_CACHE/go-$GO.$$
@@ -44,7 +44,7 @@ with zipfile.ZipFile(e["GO_ZIP"]) as archive:
 os.rename(f"{e['GO_TREE']}/golang.org/toolchain@{version}", f"{e['GO_TREE']}/go")
 P
   rm -f "$zip"
-  chmod +x "$tree"/go/bin/* "$tree"/go/pkg/tool/*/* # a module zip keeps no modes
+  chmod +x "$tree"/go/bin/* "$tree"/go/pkg/tool/*/* # a module zip has no file modes
   mv "$tree/go" "$LETHE_CACHE/go-$GO"
   rm -rf "$tree"
 }
@@ -57,7 +57,7 @@ need_go() {
   progress "fetching Go $GO" fetch_go
 }
 
-install_to() { # FOLDER FILE...: appear at once, whole
+install_to() { # FOLDER FILE...: by one rename
   local folder=$1
   shift
   mkdir -p "$LETHE_CACHE/tools"
@@ -70,7 +70,7 @@ install_to() { # FOLDER FILE...: appear at once, whole
 build_kubernetes() { # FOLDER
   local version=k8s.io/component-base/version part
   part=$(mktemp -d -p "$LETHE_CACHE")
-  # Without -X the server calls itself v0.0.0 and version checks fail; with -trimpath the Go cache serves any checkout.
+  # Without -X the server reports v0.0.0 and version checks fail. With -trimpath the Go cache works for any checkout.
   (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
     -X $version.gitMajor=1 -X $version.gitMinor=34 -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
     && "$go" build -trimpath -ldflags "-s -w" -o "$part/pause" ./pause)
@@ -81,7 +81,7 @@ build_kubernetes() { # FOLDER
   rmdir "$part"
 }
 
-build_kubectl() { # FOLDER: for kind, which brings the rest
+build_kubectl() { # FOLDER: for kind, which includes the other programs
   local version=k8s.io/component-base/version part
   part=$(mktemp -d -p "$LETHE_CACHE")
   (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A real one-node Kubernetes without Docker: cluster.sh up | down [--purge] | status | kubeconfig | load LAYOUT IMAGE | enter COMMAND
 #
-# The node is one set of net, mount, pid, uts and ipc namespaces whose PID 1 is this script (_init). Killing that process makes the
-# kernel end every component and pod and take their mounts, interfaces and iptables rules along, so `down` has little to tidy.
-# The node has no default route: nothing in it reaches beyond this machine.
+# The node is one set of net, mount, pid, uts and ipc namespaces whose PID 1 is this script (_init). If that process is killed, the
+# kernel ends every component and pod and removes their mounts, interfaces and iptables rules, so `down` has little to clean up.
+# The node has no default route, so nothing in it can connect to another machine.
 set -euo pipefail
 # shellcheck source=lib.sh
 source "$(dirname "$(readlink -f "$0")")/../lib.sh"
@@ -25,15 +25,15 @@ else
   mapfile -t HIERARCHIES < <(find $CG -mindepth 1 -maxdepth 1 -type d)
 fi
 
-# A process is known by its id and its start time, since ids are used again; a zombie counts as gone.
+# A process is identified by its id and its start time, because ids are reused. A zombie counts as ended.
 started() { sed 's/.*) //' "/proc/$1/stat" 2> /dev/null | awk '$1 != "Z" {print $20}' || true; }
 alive() { [ -s "$STATE/init" ] && read -r pid born parent < "$STATE/init" && [ "$(started "$pid")" = "$born" ]; }
 healthy() { alive && kubectl get node node --request-timeout=3s 2> /dev/null | grep -q ' Ready'; }
 ctl() { ctr -a "$STATE/containerd.sock" -n k8s.io "$@"; }
 
-# A client that dials the addresses of a stopped cluster would follow this machine's default route and ask a stranger. These
-# routes make it fail at once instead; they are there before the node and stay after `down`. While the node is up, its
-# own link wins over them by metric.
+# A client that connects to an address of a stopped cluster would follow this machine's default route to another host. With these
+# routes it fails at once. They exist before the node starts and stay after `down`. While the node runs, its own link has a better
+# metric.
 guard() { for range in $PODS $SVCS $LINK; do ip route "$1" unreachable "$range" metric 4000000; done; }
 
 down() {
@@ -43,19 +43,19 @@ down() {
   fi
   ip link del "${NAME}0" 2> /dev/null || true
   local hierarchy
-  for hierarchy in "${HIERARCHIES[@]}"; do # the cgroups are all that is left: deepest first, once their processes are gone
+  for hierarchy in "${HIERARCHIES[@]}"; do # remove the cgroups, deepest first, once their processes have ended
     [ -d "$hierarchy/$NAME" ] || continue
     for _ in $(seq 100); do
       find "$hierarchy/$NAME" -depth -type d -exec rmdir {} + 2> /dev/null && break
       sleep 0.05
     done
   done
-  # containerd's root stays, and with it the images; everything else is of this one life
+  # containerd's root stays, with the images; everything else belongs to this run of the node
   rm -rf "${STATE:?}"/{init,kubeconfig,pki,etcd,kubelet,cni,log,conf,containerd.sock,containerd.sock.ttrpc}
   if [ "${1:-}" = --purge ]; then
     rm -rf "${STATE:?}"
     guard del 2> /dev/null || true
-    # Removing a mount point takes the mount from every other namespace: only when no other node has one there
+    # Removing a mount point removes the mount in all namespaces, so do it only if no other node has one there
     grep -qs ' /var/lib/kubelet ' /proc/*/mountinfo || rmdir /var/lib/kubelet /var/lib/cni 2> /dev/null || true
   fi
 }

@@ -12,18 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.crd_rules import ACCEPTED, FIXED, FREE, FROM_A_MAP, REFUSED
 from tests.cluster.install import RELEASE, SYSTEM
 from tests.cluster.kube import Cluster, Object, Refused
-from tests.cluster.manifests import (
-    ACCEPTED,
-    FIXED,
-    FREE,
-    FROM_A_MAP,
-    REFUSED,
-    dataset_manifest,
-    named,
-    restatement_manifest,
-)
+from tests.cluster.manifests import dataset_manifest, named, restatement_manifest
 
 pytestmark = pytest.mark.cluster
 

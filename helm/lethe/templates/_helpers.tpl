@@ -25,7 +25,7 @@
 lethe-scaled-runs
 {{- end -}}
 
-{{- /* All that belongs to the committer of a watched namespace. */ -}}
+{{- /* The objects of the committer of a watched namespace. */ -}}
 {{- define "lethe.committer" -}}
 lethe-committer
 {{- end -}}
@@ -56,12 +56,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{- /* The file that PyIceberg reads from $PYICEBERG_HOME: the operator's, with all catalogs. */ -}}
+{{- /* The operator's .pyiceberg.yaml, with all catalogs. PyIceberg reads it from $PYICEBERG_HOME. */ -}}
 {{- define "lethe.catalogsFile" -}}
 {{ dict "catalog" .Values.catalogs | toYaml }}
 {{- end -}}
 
-{{- /* The boundary of {root, namespace}, as YAML: its own entry, or else the default one. */ -}}
+{{- /* The boundary of {root, namespace}, as YAML: its own entry, or the default. */ -}}
 {{- define "lethe.boundary" -}}
 {{- $all := .root.Values.boundaries -}}
 {{- if hasKey $all.namespaces .namespace -}}
@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The same file for the runs of {root, namespace}: its catalogs alone, with its own credentials. */ -}}
+{{- /* The .pyiceberg.yaml for the runs of {root, namespace}: only its catalogs, with its own credentials. */ -}}
 {{- define "lethe.catalogsFileOf" -}}
 {{- $boundary := include "lethe.boundary" . | fromYaml -}}
 {{- $found := dict -}}
@@ -84,7 +84,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $merged $key $value -}}
 {{- end -}}
 {{- end -}}
-{{- /* An empty value takes the property away. */ -}}
+{{- /* An empty value removes the property. */ -}}
 {{- range $key, $value := $own -}}
 {{- if ne (toString $value) "" -}}
 {{- $_ := set $merged $key $value -}}
@@ -102,7 +102,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default .root.Values.catalogsSecret.name $boundary.catalogsSecret -}}
 {{- end -}}
 
-{{- /* The file of boundaries that the operator reads. Credentials are in Secrets alone. */ -}}
+{{- /* The file of boundaries that the operator reads. It contains no credentials: these are only in Secrets. */ -}}
 {{- define "lethe.boundariesFile" -}}
 {{- $namespaces := dict -}}
 {{- range $name, $boundary := .Values.boundaries.namespaces -}}
@@ -111,7 +111,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ dict "default" (omit (default dict .Values.boundaries.default) "credentials") "namespaces" $namespaces | toYaml }}
 {{- end -}}
 
-{{- /* A mistake in a boundary is refused: it could leave a namespace without one. */ -}}
+{{- /* Refuse mistakes in boundaries: they could leave a namespace without a boundary. */ -}}
 {{- define "lethe.checkBoundaries" -}}
 {{- range $name, $_ := .Values.boundaries.namespaces -}}
 {{- if not (has $name $.Values.watchNamespaces) -}}
@@ -126,25 +126,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if $.Values.catalogsSecret.create -}}
 {{- range $boundary.catalogs -}}
 {{- if and (not (hasKey $.Values.catalogs .)) (not $boundary.catalogsSecret) -}}
-{{- fail (printf "boundaries.%s.catalogs names %q, which is none of catalogs (%s)." $where . (keys $.Values.catalogs | sortAlpha | join ", ")) -}}
+{{- fail (printf "boundaries.%s.catalogs names %q, which is not one of the value catalogs (%s)." $where . (keys $.Values.catalogs | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $catalog, $own := $boundary.credentials -}}
 {{- if or (hasKey $own "type") (hasKey $own "warehouse") -}}
-{{- fail (printf "boundaries.%s.credentials.%s sets type or warehouse: the operator and the runs would use different tables. Set properties of credentials alone." $where $catalog) -}}
+{{- fail (printf "boundaries.%s.credentials.%s sets type or warehouse: the operator and the runs would use different tables. Set only properties of credentials." $where $catalog) -}}
 {{- end -}}
 {{- if or $boundary.catalogsSecret (not $.Values.catalogsSecret.create) -}}
-{{- fail (printf "boundaries.%s.credentials would be ignored: the chart does not make the Secret of these catalogs. Put them into that Secret." $where) -}}
+{{- fail (printf "boundaries.%s.credentials has no effect: the chart does not create the Secret of these catalogs. Put the credentials into that Secret." $where) -}}
 {{- end -}}
 {{- if or (not (hasKey $.Values.catalogs $catalog)) (and (hasKey $boundary "catalogs") (not (has $catalog $boundary.catalogs))) -}}
-{{- fail (printf "boundaries.%s.credentials names %q, which is none of this boundary's catalogs." $where $catalog) -}}
+{{- fail (printf "boundaries.%s.credentials names %q, which is not one of this boundary's catalogs." $where $catalog) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* Pods of runs in the same namespace, by their roles. */ -}}
+{{- /* Pods of runs in the same namespace with these roles. */ -}}
 {{- define "lethe.sparkPeers" -}}
 from:
 - podSelector:
@@ -152,13 +152,13 @@ from:
     - {key: lethe.dev/role, operator: In, values: [{{ . }}]}
 {{- end -}}
 
-{{- /* As the operator sets them: a driver's RPC, and everybody's blocks. */ -}}
+{{- /* The ports that the operator sets: a driver's RPC, and the blocks of drivers and executors. */ -}}
 {{- define "lethe.sparkPorts" -}}
 - {port: 7078}
 - {port: 7079}
 {{- end -}}
 
-{{- /* Where all of Lethe's pods may go, when that is restricted. */ -}}
+{{- /* Allowed outgoing connections of all Lethe's pods, if they are restricted. */ -}}
 {{- define "lethe.egress" -}}
 - to: {{- toYaml .egress.dns | nindent 2 }}
   ports:
@@ -178,26 +178,26 @@ from:
 {{- end }}
 {{- end -}}
 
-{{- /* What cannot work is said here, once, rather than by a pod that does not start. */ -}}
+{{- /* Refuse values that cannot work here, so that no pod fails to start because of them. */ -}}
 {{- define "lethe.check" -}}
 {{- if has .Release.Namespace .Values.watchNamespaces -}}
-{{- fail (printf "watchNamespaces contains %q, the namespace of this release. Runs start in the watched namespaces, beside the pods of whoever may write a Dataset, so the operator must live in another one: install with --namespace lethe-system, or take %q out of watchNamespaces." .Release.Namespace .Release.Namespace) -}}
+{{- fail (printf "watchNamespaces contains %q, the namespace of this release. Runs start in the watched namespaces, and users who may write a Dataset can start pods there, so the operator must be in another namespace: install with --namespace lethe-system, or remove %q from watchNamespaces." .Release.Namespace .Release.Namespace) -}}
 {{- end -}}
 {{- if ne (len .Values.watchNamespaces) (len (uniq .Values.watchNamespaces)) -}}
-{{- fail "watchNamespaces names a namespace twice." -}}
+{{- fail "watchNamespaces names a namespace twice. Remove one of the entries." -}}
 {{- end -}}
 {{- range $name, $properties := .Values.catalogs -}}
 {{- if not $properties -}}
-{{- fail (printf "catalogs.%s has no properties; it needs at least type and uri." $name) -}}
+{{- fail (printf "catalogs.%s has no properties. Set at least type and uri." $name) -}}
 {{- end -}}
 {{- end -}}
 {{- include "lethe.checkBoundaries" . -}}
 {{- if and .Values.catalogs (not .Values.catalogsSecret.create) -}}
-{{- fail (printf "catalogs is set, but catalogsSecret.create is false, so it would be ignored. Put the catalogs into the Secret %q yourself, or let the chart create it." .Values.catalogsSecret.name) -}}
+{{- fail (printf "catalogs is set, but catalogsSecret.create is false, so it has no effect. Put the catalogs into the Secret %q yourself, or let the chart create it." .Values.catalogsSecret.name) -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* Whether a request sets an annotation to another value. Removing one only withdraws a permission, so everyone may. */ -}}
+{{- /* Whether a request sets an annotation to another value. Everyone may remove it, because that only withdraws a permission. */ -}}
 {{- define "lethe.admissionAnnotation" -}}
 object.metadata.?annotations[?'{{ . }}'].orValue('') != '' && (oldObject == null || oldObject.metadata.?annotations[?'{{ . }}'].orValue('') != object.metadata.annotations['{{ . }}'])
 {{- end -}}
@@ -256,7 +256,7 @@ spec:
 {{- join ", " $all -}}
 {{- end -}}
 
-{{- /* An action that names no one would be forbidden for everyone, which is more likely a mistake than a wish. */ -}}
+{{- /* Without groups and users, the action would be forbidden for everyone, which is probably a mistake. */ -}}
 {{- define "lethe.checkAdmission" -}}
 {{- range $action := list "erase" "approveVacuum" "acceptHead" -}}
 {{- $allowed := index $.Values.admission $action -}}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.chart.test_chart import refused, render
+from tests.unit.chart.chart import refused, render
 
 ALLOWED: dict[str, Any] = {
     "erase": {"groups": ["privacy"]},

@@ -12,7 +12,7 @@ from lethe.contract.run import AllowedOperation
 from lethe_operator.resources.boundaries import Boundary, parse_boundaries
 from lethe_operator.resources.dataset import GIB
 
-from tests.unit.chart.test_chart import CHART, container, helm, of_kind, refused, render
+from tests.unit.chart.chart import CHART, container, helm, of_kind, refused, render
 
 CATALOGS: dict[str, Any] = {
     "main": {"type": "rest", "uri": "https://c", "warehouse": "s3://lake", "s3.access-key-id": "all", "scope": "all"},
@@ -149,7 +149,7 @@ def test_the_committer_has_the_marks_of_its_namespace() -> None:
         ({"default": {"driver": {"memory": "much"}}}, "memory"),
         ({"default": {"credentials": {"main": {"warehouse": "s3://x"}}}}, "credentials.main sets type"),
         ({"default": {"catalogs": ["other"], "credentials": {"main": {"a": "b"}}}}, "credentials names"),
-        ({"default": {"catalogsSecret": "x", "credentials": {"main": {"a": "b"}}}}, "credentials would be ignored"),
+        ({"default": {"catalogsSecret": "x", "credentials": {"main": {"a": "b"}}}}, "credentials has no effect"),
     ],
 )
 def test_a_boundary_that_would_not_hold_is_refused(boundaries: dict[str, Any], named: str) -> None:

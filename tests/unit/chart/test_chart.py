@@ -2,70 +2,29 @@
 
 import base64
 import json
-import os
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from lethe.erasure.signature import load_signer
-from lethe_operator.build.dataset_objects import SCALED_RUNS_ROLE
 from lethe_operator.decide.leadership import LEASE
 from lethe_operator.settings import BackOff, PodTemplateAllowed, RunLimits, Settings, SharedRuns, from_environment
 
-ROOT = Path(__file__).parents[3]
-CHART = ROOT / "helm/lethe"
-CACHE = Path(os.environ.get("LETHE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "lethe")
-HELM = shutil.which("helm", path=f"{CACHE / 'bin'}:{os.environ.get('PATH', '')}")
+from tests.unit.chart.chart import (
+    CATALOGS,
+    CHART,
+    ROOT,
+    container,
+    environment,
+    helm,
+    needs_helm,
+    of_kind,
+    refused,
+    render,
+    secrets_called,
+)
 
-pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")
-
-CATALOGS = {
-    "catalogs": {"main": {"type": "sql", "uri": "postgresql+psycopg2://u:p@db/lake", "warehouse": "s3://lake/w"}}
-}
-
-
-def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    assert HELM is not None
-    return subprocess.run(
-        [HELM, *arguments, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, timeout=60
-    )
-
-
-def render(values: dict[str, Any] | None = None, *more: str) -> list[dict[str, Any]]:
-    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=values)
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def refused(values: dict[str, Any], *more: str) -> str:
-    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=values)
-    assert done.returncode != 0
-    return done.stderr
-
-
-def of_kind(documents: list[dict[str, Any]], kind: str, component: str = "operator") -> list[dict[str, Any]]:
-    """Those that say they belong to a component, or to none."""
-    key = "app.kubernetes.io/component"
-    ours = [d for d in documents if d["metadata"].get("labels", {}).get(key, component) == component]
-    return [document for document in ours if document["kind"] == kind]
-
-
-def secrets_called(name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    return [s for s in of_kind(render(values), "Secret") if s["metadata"]["name"] == name]
-
-
-def container(documents: list[dict[str, Any]], component: str = "operator") -> dict[str, Any]:
-    (deployment,) = of_kind(documents, "Deployment", component)
-    (only,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert isinstance(only, dict)
-    return only
-
-
-def environment(documents: list[dict[str, Any]]) -> dict[str, str]:
-    return {variable["name"]: variable["value"] for variable in container(documents)["env"]}
+pytestmark = needs_helm
 
 
 def test_lint_is_clean_even_when_strict() -> None:
@@ -323,58 +282,6 @@ def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], named: str) ->
     assert named in refused(values)
 
 
-def test_rights_end_at_the_watched_namespaces() -> None:
-    documents = render({"watchNamespaces": ["a", "b"]})
-
-    assert [role["metadata"]["namespace"] for role in of_kind(documents, "Role")] == ["a", "a", "b", "b"]
-    assert of_kind(documents, "ClusterRole") + of_kind(documents, "ClusterRoleBinding") == []
-
-
-def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
-    """Group, resource and verb."""
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
-def the_role(name: str) -> dict[str, Any]:
-    (found,) = [r for r in of_kind(render({"watchNamespaces": ["a"]}), "Role") if r["metadata"]["name"] == name]
-    return found
-
-
-def test_the_operator_reads_no_secrets_and_writes_no_specs() -> None:
-    held = rights(the_role("lethe-operator"))
-
-    assert not [right for right in held if right[1] == "secrets" or "*" in right]
-    written = {right for right in held if right[0] == "lethe.dev" and right[2] in ("create", "update", "patch")}
-    assert {"datasets/status", "restatements/status", "vacuumpolicies/status", "datasets/finalizers"} == {
-        resource for _, resource, _ in written
-    }
-
-
-def test_the_operator_holds_what_it_grants_to_drivers_and_starts_no_pods() -> None:
-    """The API server refuses a Role with rights that its creator does not have. The Role of drivers with executors is made by
-    the chart, so the operator binds it and holds none of it."""
-    role = the_role("lethe-operator")
-
-    held = rights(role)
-    assert {("", "configmaps", "get"), ("", "configmaps", "patch")} <= held
-    assert {verb for _, resource, verb in held if resource == "pods"} == {"get", "list", "watch"}
-    (bind,) = [rule for rule in role["rules"] if "bind" in rule["verbs"]]
-    assert (bind["resources"], bind["resourceNames"], bind["verbs"]) == (["roles"], [SCALED_RUNS_ROLE], ["bind"])
-
-
-def test_a_driver_with_executors_has_what_spark_needs() -> None:
-    """It may make a Secret and read none."""
-    pods = {("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete", "deletecollection")}
-
-    assert rights(the_role(SCALED_RUNS_ROLE)) == {*pods, ("", "secrets", "create")}
-
-
 def test_every_container_has_requests_and_limits() -> None:
     for component in ("operator", "committer"):
         resources = container(render(), component)["resources"]
@@ -384,16 +291,6 @@ def test_every_container_has_requests_and_limits() -> None:
 
 def test_runs_can_go_without_a_limit_of_cpus() -> None:
     assert from_environment(environment(render({"runLimits": {"cpuFactor": 0}}))).run_limits.cpu_factor == 0
-
-
-def test_tokens_are_mounted_only_where_they_are_used() -> None:
-    documents = render()
-
-    for component in ("operator", "committer"):
-        (account,) = of_kind(documents, "ServiceAccount", component)
-        (deployment,) = of_kind(documents, "Deployment", component)
-        assert account["automountServiceAccountToken"] is False
-        assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
 
 
 def test_definitions_outlive_the_release_unless_told_otherwise() -> None:
@@ -413,12 +310,6 @@ def test_a_rendered_definition_is_the_source_but_for_its_metadata() -> None:
     sources = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds").glob("*.yaml")]
 
     assert {source["metadata"]["name"]: source["spec"] for source in sources} == rendered
-
-
-def test_user_roles_are_aggregated_only_when_asked_for() -> None:
-    roles = of_kind(render({"rbac": {"aggregateToUserRoles": True}}), "ClusterRole")
-
-    assert [role["metadata"]["name"] for role in roles] == ["lethe-view", "lethe-edit"]
 
 
 def test_the_run_template_has_the_datasets_shape() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lethe_operator.build.spark_conf import BLOCK_MANAGER_PORT, DRIVER_PORT
 
-from tests.unit.chart.test_chart import HELM, of_kind, render
+from tests.unit.chart.chart import HELM, of_kind, render
 from tests.unit.lethe_operator.build.test_build import ALONE, RUN, SETTINGS, WIDE, a_job, pod
 
 pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not there; `make tools` builds it")
