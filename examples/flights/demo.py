@@ -1,8 +1,8 @@
-"""The main job, told as it happens: flights in, restated, vacuumed. `make demo` runs this.
+"""A demo of Lethe, step by step: flights are promoted, restated and vacuumed. `make demo` runs it.
 
-Applies the YAML files beside it to the cluster that KUBECONFIG names, reads the table with Lethe's SDK, and compares every
-number with what pandas finds in the source. Ends with 0 only if all of them are right. Can be run again: it first removes
-what an earlier run left.
+It applies the YAML files of this folder to the cluster that KUBECONFIG names, reads the table with Lethe's SDK, and compares each
+number with the result of pandas on the source. It exits with 0 only if all numbers are equal. It may be repeated: first it
+removes the objects of an earlier run.
 """
 
 import sys
@@ -35,22 +35,22 @@ def main() -> None:
     total = revert(lake, total)
     replay(lake, total)
     vacuum(lake)
-    say("\nWhat the cluster says now:\n")
+    say("\nThe resources in the cluster:\n")
     say(kubectl("get", "datasets,restatements,vacuumpolicies"))
     say(
-        f"Every number was right. The whole took {time.monotonic() - started:.0f}s, and the cluster stays up. Try next:\n"
+        f"All numbers were right. The demo took {time.monotonic() - started:.0f}s, and the cluster still runs. Try next:\n"
     )
     say(
         '  eval "$(make -s env)"                                  # reach the cluster, the bucket and the catalog from here\n'
         "  kubectl describe dataset flights                       # conditions, runs and events\n"
-        "  kubectl explain restatement.spec                       # what else a Restatement can say\n"
-        "  kubectl apply -f examples/flights/restatement-revert.yaml   # again: nothing happens, the table remembers it\n"
-        "  make down                                              # remove it all"
+        "  kubectl explain restatement.spec                       # all fields of a Restatement\n"
+        "  kubectl apply -f examples/flights/restatement-revert.yaml   # again: no effect, because it is in the ledger\n"
+        "  make down                                              # remove the cluster"
     )
 
 
 def clean(lake: Lake) -> None:
-    step = Step("Removing what an earlier demo left")
+    step = Step("Removing the objects of an earlier demo")
     names = [
         f"-f{HERE / name}.yaml" for name in ("vacuumpolicy", "restatement-replay", "restatement-revert", "dataset")
     ]
@@ -68,11 +68,11 @@ def fill_buffer(lake: Lake) -> None:
     for done in lake.put_batches(BUFFER, batches()):
         step.live(f"{done:,} of {wanted:,} batches")
     check("complete batches in the buffer", wanted, done)
-    step.done(f"{done:,} batches of {len(flights()):,} rows wait")
+    step.done(f"{done:,} batches with {len(flights()):,} rows wait")
 
 
 def consolidate(lake: Lake) -> int:
-    step = Step("kubectl apply -f dataset.yaml: Lethe makes the table and moves the batches into it")
+    step = Step("kubectl apply -f dataset.yaml: Lethe creates the table and moves the batches into it")
     kubectl("apply", "-f", str(HERE / "dataset.yaml"))
     wanted = flights()[BATCH_COLUMN].nunique()
     step.wait("all batches to be promoted", lambda world: promoted(world.dataset) >= wanted, within_seconds=600)
@@ -82,20 +82,20 @@ def consolidate(lake: Lake) -> int:
 
 
 def revert(lake: Lake, total: int) -> int:
-    step = Step(f"kubectl apply -f restatement-revert.yaml: take {len(REVERTED)} batches back")
+    step = Step(f"kubectl apply -f restatement-revert.yaml: revert {len(REVERTED)} batches")
     kubectl("apply", "-f", str(HERE / "restatement-revert.yaml"))
     world = step.wait("the commit", lambda world: succeeded(world.restatement("revert-blizzard")))
     result = world.restatement("revert-blizzard")["result"]
     check("tombstones added", len(REVERTED), result["tombstonesAdded"])
     check("rows deleted", rows_of(REVERTED), result["rowsDeleted"])
     step.done(
-        f"{result['rowsDeleted']} rows hidden by {result['tombstonesAdded']} tombstones; no data file was touched"
+        f"{result['rowsDeleted']} rows hidden by {result['tombstonesAdded']} tombstones; no data file has changed"
     )
     return count(lake, total - rows_of(REVERTED), "after the revert", before=total)
 
 
 def replay(lake: Lake, total: int) -> int:
-    step = Step(f"kubectl apply -f restatement-replay.yaml: {REPLACEMENT} takes the place of {REPLACED}, in one commit")
+    step = Step(f"kubectl apply -f restatement-replay.yaml: {REPLACEMENT} replaces {REPLACED}, in one commit")
     batch = corrected(REPLACED, REPLACEMENT)
     lake.put_batch(f"{RESTATED}/{REPLACEMENT}", batch)
     kubectl("apply", "-f", str(HERE / "restatement-replay.yaml"))
@@ -116,7 +116,9 @@ def vacuum(lake: Lake) -> None:
     say(
         f"    before the vacuum: {len(files)} data files of {sum(files.values()):,} rows, {tombstones} active tombstones"
     )
-    step = Step(f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so it acts")
+    step = Step(
+        f"kubectl apply -f vacuumpolicy.yaml: its threshold of {TOMBSTONES} tombstones is reached, so a vacuum starts"
+    )
     kubectl("apply", "-f", str(HERE / "vacuumpolicy.yaml"))
     step.wait(
         "the vacuum",
@@ -136,29 +138,29 @@ def vacuum(lake: Lake) -> None:
     check("purged data files still in the bucket", 0, len(left))
     if not purged:
         fail("the vacuum rewrote no data file")
-    say(f"    the {len(purged)} purged files are gone from the bucket, and with them the rows")
+    say(f"    the {len(purged)} purged files, and their rows, are gone from the bucket")
     count(lake, live, "after the vacuum")
     check_contents(lake)
 
 
 def count(lake: Lake, expected: int, when: str, before: int | None = None) -> int:
-    """The SDK's row count, which must be pandas'."""
+    """The row count of the SDK. It must equal that of pandas."""
     found = lethe.scan(TABLE, catalog=lake.catalog).count()
     check(f"rows {when}", expected, found)
     earlier = f"{before:,} rows before, " if before is not None else ""
-    say(f"    lethe.scan: {earlier}{found:,} rows {when}, as pandas says")
+    say(f"    lethe.scan: {earlier}{found:,} rows {when}, the same as with pandas")
     return found
 
 
 def expected() -> pd.DataFrame:
-    """The table's rows after both restatements, by pandas."""
+    """The table's rows after both restatements, computed with pandas."""
     frame = flights()
     kept = frame[~frame[BATCH_COLUMN].isin([*REVERTED, REPLACED])]
     return pd.concat([kept, correction(REPLACED).assign(**{BATCH_COLUMN: REPLACEMENT})])
 
 
 def check_contents(lake: Lake) -> None:
-    """Each batch has its rows and the sum of its delays: a count alone could be right by accident."""
+    """Check the rows and the sum of the delays of each batch: a count alone could be right by accident."""
     found = lethe.scan(TABLE, columns=[BATCH_COLUMN, "arr_delay"], catalog=lake.catalog).to_arrow().to_pandas()
     wanted, found = (
         f.groupby(BATCH_COLUMN)["arr_delay"].agg(["size", "sum"]).astype("int64") for f in (expected(), found)
@@ -168,7 +170,9 @@ def check_contents(lake: Lake) -> None:
             "not (`size wanted` == `size found` and `sum wanted` == `sum found`)"
         )
         fail(f"{len(differing)} batches differ from the source:\n{differing.head()}")
-    say(f"    each of the {len(wanted):,} batches has its rows and its delays, {wanted['sum'].sum():,} minutes in all")
+    say(
+        f"    each of the {len(wanted):,} batches has its rows and its delays, {wanted['sum'].sum():,} minutes in total"
+    )
 
 
 def check(what: str, expected: int, found: int) -> None:
@@ -189,7 +193,7 @@ if __name__ == "__main__":
         main()
     except (OSError, BotoCoreError, OperationalError) as e:
         fail(
-            f"{type(e).__name__}: {str(e).splitlines()[0]}\n`make status` tells whether the cluster and its services are up."
+            f"{type(e).__name__}: {str(e).splitlines()[0]}\n`make status` shows whether the cluster and its services run."
         )
     except KeyboardInterrupt:
-        sys.exit("\nInterrupted. The cluster stays up; run `make demo` to start over.")
+        sys.exit("\nInterrupted. The cluster still runs; run `make demo` to start again.")

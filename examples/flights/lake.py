@@ -1,4 +1,4 @@
-"""The demo's bucket and catalog, reached from this machine with the exports of `make env`. I/O only."""
+"""Access to the demo's bucket and catalog from this machine, with the exports of `make env`. I/O only."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ class Lake:
     catalog: Catalog
 
     def put_batches(self, folder: str, batches: Iterable[Batch]) -> Iterator[int]:
-        """Write batches into a buffer, many at a time; yields how many are complete so far.
+        """Write batches into a buffer, many at a time. Yields the number of complete batches.
 
         A batch is complete when its folder holds _SUCCESS, so that is written last.
         """
@@ -64,7 +64,7 @@ class Lake:
         return {f"s3://{bucket}/{one['Key']}" for page in pages for one in page.get("Contents", ())}
 
     def clear(self, folder: str) -> int:
-        """Delete all objects below a folder; how many there were."""
+        """Delete all objects below a folder. Returns their number."""
         bucket, _ = split(folder)
         keys = sorted(split(uri)[1] for uri in self.keys(folder))
         for start in range(0, len(keys), 1000):
@@ -73,7 +73,7 @@ class Lake:
         return len(keys)
 
     def drop_table(self, name: str) -> None:
-        """Drop a table with everything below its location. There may be none."""
+        """Drop a table, if it exists, with everything below its location."""
         try:
             location = self.catalog.load_table(name).location()
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -82,7 +82,7 @@ class Lake:
         self.clear(location)
 
     def tombstones(self, name: str) -> int:
-        """How many are active, as the current snapshot's summary says."""
+        """The number of active tombstones in the summary of the current snapshot."""
         head = self.catalog.load_table(name).current_snapshot()
         return (
             int(head.summary["tombstone.metrics.total.count"] or 0)
@@ -91,20 +91,20 @@ class Lake:
         )
 
     def data_files(self, name: str) -> dict[str, int]:
-        """The current snapshot's data files and their row counts, by PyIceberg."""
+        """The data files of the current snapshot and their row counts, read with PyIceberg."""
         files = self.catalog.load_table(name).inspect.files()
         return dict(zip(files["file_path"].to_pylist(), files["record_count"].to_pylist(), strict=True))
 
 
 def connect() -> Lake:
-    """The lake that the environment names; ends the program with a hint when it does not."""
+    """The lake that the environment names. Without these variables, the program ends with a hint."""
     missing = [name for name in WANTED if not os.environ.get(name)]
     if missing:
         sys.exit(f'{", ".join(missing)} not set. Run `make demo`, or first `eval "$(make -s env)"`.')
     endpoint, region = os.environ["LETHE_S3_ENDPOINT"], os.environ["AWS_REGION"]
     config = Config(s3={"addressing_style": "path"}, request_checksum_calculation="when_required")
     s3 = boto3.client("s3", endpoint_url=endpoint, region_name=region, config=config)
-    # Without these two an object takes three requests instead of one, and a thread more.
+    # Without these two settings, an object takes three requests instead of one, and another thread.
     files = S3FileSystem(endpoint_override=endpoint, region=region, allow_delayed_open=True, background_writes=False)
     catalog = load_catalog(
         os.environ["LETHE_CATALOG_NAME"],

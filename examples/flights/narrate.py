@@ -1,4 +1,4 @@
-"""Telling what goes on: one line per step, a live line while something is awaited, and a check that ends the demo. I/O only."""
+"""The demo's output: a line for each step, a live line while it waits, and a check that can end the demo. I/O only."""
 
 import json
 import subprocess
@@ -46,11 +46,11 @@ def end_line() -> None:
 
 @dataclass
 class Step:
-    """One step of the story: `with`-less, ended by `done`. The live line tells the seconds so far."""
+    """One step of the demo; `done` ends it. The live line shows its seconds."""
 
     title: str
     started: float = field(default_factory=time.monotonic)
-    _told: tuple[float, str] = (0.0, "")
+    _printed: tuple[float, str] = (0.0, "")
 
     def __post_init__(self) -> None:
         say(f"→ {self.title}")
@@ -60,22 +60,22 @@ class Step:
         return time.monotonic() - self.started
 
     def live(self, text: str) -> None:
-        """Replace the live line; without a terminal, print a line now and then."""
+        """Replace the live line; without a terminal, print a line from time to time."""
         global _line_open
         now = time.monotonic()
         if LIVE:
             print(f"\r\033[K    {text[:100]} · {self.seconds:.0f}s", end="", flush=True)
             _line_open = True
-        elif text != self._told[1] and now - self._told[0] >= QUIET_SECONDS:
+        elif text != self._printed[1] and now - self._printed[0] >= QUIET_SECONDS:
             say(f"    {text} · {self.seconds:.0f}s")
-            self._told = (now, text)
+            self._printed = (now, text)
 
     def done(self, text: str) -> None:
         end_line()
         say(f"    {text} ({self.seconds:.0f}s)")
 
     def wait(self, what: str, until: Callable[["World"], bool], within_seconds: float = 300) -> "World":
-        """Look at Lethe's resources until something holds; a resource that is stuck ends the demo with its own words."""
+        """Read Lethe's resources until a condition holds. A resource that has failed ends the demo with its message."""
         while True:
             world = look()
             if until(world):
@@ -104,11 +104,11 @@ class World:
         return self.statuses.get(("Restatement", name), {})
 
     def activity(self) -> str:
-        """What the run under way says of itself."""
+        """The state of the active run."""
         for run in self.dataset.get("runs", ()):
             if run.get("phase") not in ("Succeeded", "Failed"):
-                told = (run["kind"], run.get("phase"), run.get("progress"), run.get("message"))
-                return " · ".join(str(part) for part in told if part)
+                parts = (run["kind"], run.get("phase"), run.get("progress"), run.get("message"))
+                return " · ".join(str(part) for part in parts if part)
         return ""
 
     def trouble(self) -> str:
@@ -116,7 +116,7 @@ class World:
             for one in status.get("conditions", ()):
                 failed = one["type"] == "Succeeded" and one["status"] == "False" and status.get("phase") == "Failed"
                 if failed or (one["type"] == "Stalled" and one["status"] == "True"):
-                    return f"{kind} {name} says {one['reason']}: {one['message']}"
+                    return f"{kind} {name}: {one['reason']}: {one['message']}"
         return ""
 
     def finished_run(self, kind: str) -> Object | None:

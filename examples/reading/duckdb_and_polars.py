@@ -1,4 +1,4 @@
-"""Read a table of Lethe's with DuckDB and Polars: Lethe leaves out what was taken back, Arrow carries the rest over.
+"""Read a table with DuckDB and Polars: Lethe leaves out deleted rows and passes the others on with Arrow.
 
     pip install lethe duckdb polars
     python duckdb_and_polars.py main.air.flights [--since SNAPSHOT_ID]
@@ -15,7 +15,7 @@ import polars as pl
 
 
 def rows_per_batch_by_duckdb(table: str, batch_column: str) -> list[tuple[str | None, int]]:
-    """DuckDB reads the stream batch by batch: the table need not fit into memory, and only one column is read."""
+    """DuckDB reads the stream batch by batch, so the table need not fit into memory. Only one column is read."""
     stream = lethe.scan(table, columns=[batch_column]).to_reader()
     connection = duckdb.connect()
     connection.register("flights", stream)
@@ -24,14 +24,14 @@ def rows_per_batch_by_duckdb(table: str, batch_column: str) -> list[tuple[str | 
 
 
 def rows_per_batch_by_polars(table: str, batch_column: str) -> list[tuple[str | None, int]]:
-    """Polars takes the Arrow table over without copying it."""
+    """Polars uses the Arrow table without copying it."""
     frame = pl.from_arrow(lethe.scan(table, columns=[batch_column]).to_arrow())
     assert isinstance(frame, pl.DataFrame)
     return frame.group_by(batch_column).len().sort(batch_column, nulls_last=True).rows()
 
 
 def increment(table: str, since: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows that came, and those that went, after a snapshot: what a copy of the table elsewhere has to add and drop."""
+    """The rows that were added and deleted after a snapshot: what a copy of the table elsewhere must add and delete."""
     came, went = (
         pl.from_arrow(lethe.scan(table, since=since, rows=which).to_arrow()) for which in ("appended", "deleted")
     )

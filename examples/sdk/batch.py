@@ -33,7 +33,7 @@ def main(home: Path) -> None:
     print(f"written again: {again.already and again.snapshot_id == monday.snapshot_id}")
     show("two batches")
 
-    # Corrected rows take the place of the wrong ones in a single commit: no reader sees both, or neither.
+    # Corrected rows replace the wrong ones in a single commit: no reader sees both, or neither.
     lethe_spark.write(
         orders((1, 11.0), (2, 21.0)),
         TABLE,
@@ -49,7 +49,7 @@ def main(home: Path) -> None:
     lethe_spark.undo(spark, TABLE, reverted.restatement)
     show("undone")
 
-    # Every snapshot is still there as it was, in Spark and without it.
+    # Every snapshot can still be read as it was, with Spark and without.
     then = lethe.scan(TABLE, snapshot_id=reverted.snapshot_id).to_arrow()
     print(f"at the revert: {sorted(then['id'].to_pylist())}")
     spark.stop()

@@ -11,7 +11,7 @@ CATALOG = "local"
 
 
 def open_lake(home: Path) -> SparkSession:
-    """Make the catalog in this folder if it is not there, and a session that knows it."""
+    """Create the catalog in this folder if it does not exist, and a Spark session that uses it."""
     home.mkdir(parents=True, exist_ok=True)
     config = home / ".pyiceberg.yaml"
     if not config.exists():

@@ -1,4 +1,4 @@
-"""A stream into a table, each epoch exactly once, also when the job dies in the worst moment.
+"""Writes a stream into a table, each epoch exactly once, even if the job crashes at any moment.
 
 Structured Streaming promises `foreachBatch` at least once: it calls the function, and only after it has returned notes in
 its checkpoint that the epoch is done. A job that dies in between sees the epoch again when it starts next time, with the same
@@ -24,7 +24,7 @@ QUERY = "clicks"
 
 
 def batch_id_of(spark: SparkSession, epoch: int) -> str:
-    """The name of this epoch of this stream, the same for every attempt. Padded, so that names sort as epochs come."""
+    """The name of this epoch of this stream, the same for every attempt. Padded, so that names sort like epochs."""
     stream = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     return f"{QUERY}-{stream}-{epoch:09d}"
 

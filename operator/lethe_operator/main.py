@@ -16,7 +16,7 @@ import kopf
 from lethe_operator import kube as kubernetes
 from lethe_operator.apply.leases import Leases
 from lethe_operator.apply.offers import Offers
-from lethe_operator.handlers import resources, runs
+from lethe_operator.handlers import watch_events
 from lethe_operator.handlers.resync import resync
 from lethe_operator.health import OperatorHealth
 from lethe_operator.metrics import Metrics
@@ -101,22 +101,22 @@ def registry() -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, "datasets", registry=found)
     async def on_dataset(body: kopf.Body, memo: Any, **_: Any) -> None:
-        resources.dataset(memo.runtime.queue, memo.runtime.health, body)
+        watch_events.dataset(memo.runtime.queue, memo.runtime.health, body)
 
     @kopf.on.event(GROUP, VERSION, "restatements", registry=found)
     async def on_restatement(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
         runtime: Runtime = memo.runtime
-        resources.restatement(runtime.queue, runtime.health, runtime.restatements, type == "DELETED", body)
+        watch_events.restatement(runtime.queue, runtime.health, runtime.restatements, type == "DELETED", body)
 
     @kopf.on.event(GROUP, VERSION, "vacuumpolicies", registry=found)
     async def on_vacuum_policy(body: kopf.Body, memo: Any, **_: Any) -> None:
-        resources.vacuum_policy(memo.runtime.queue, memo.runtime.health, body)
+        watch_events.vacuum_policy(memo.runtime.queue, memo.runtime.health, body)
 
     @kopf.on.event("batch", "v1", "jobs", registry=found)
     @kopf.on.event("", "v1", "pods", registry=found)
     @kopf.on.event("", "v1", "configmaps", registry=found)
     async def on_run_object(body: kopf.Body, memo: Any, **_: Any) -> None:
-        runs.run_object(memo.runtime.queue, body)
+        watch_events.run_object(memo.runtime.queue, body)
 
     return found
 

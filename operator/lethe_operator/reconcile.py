@@ -32,10 +32,9 @@ from lethe_operator.kube import (
 )
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.observe.id_lists import IdLists
+from lethe_operator.observe.jobs import shared_jobs, vacuum_jobs
 from lethe_operator.observe.restatements import RestatementCache
-from lethe_operator.observe.shared import shared_jobs
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.vacuums import vacuum_jobs
 from lethe_operator.observe.world import Observed, Sources, observe
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import InvalidSpec, parse_meta

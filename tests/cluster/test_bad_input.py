@@ -160,7 +160,7 @@ def test_a_window_that_cannot_be_stalls_its_policy_by_name_until_it_is_changed(
 def test_a_secret_that_the_chart_does_not_allow_is_refused(
     cluster: Cluster, begin: Callable[[str], ClusterStory]
 ) -> None:
-    """Otherwise whoever may write a Dataset could read any Secret of the namespace."""
+    """Otherwise a user who may write a Dataset could read any Secret of the namespace."""
     story = begin("bad-secret")
     volume = {"name": "stolen", "secret": {"secretName": "lethe-catalogs"}}
     story.apply(story.a_dataset(runTemplate={"podTemplate": {"spec": {"volumes": [volume]}}}))

@@ -77,7 +77,7 @@ def tenant(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"buffer": {"uri": "file:///etc"}}, "uris", "file:///etc"),
     ],
 )
-def test_a_dataset_outside_says_so_and_nothing_starts(
+def test_a_dataset_outside_its_boundary_shows_it_and_nothing_starts(
     tenant: BoundedTenant, spec: dict[str, Any], boundary: str, value: str
 ) -> None:
     stalled = condition(tenant.dataset("flights", **spec), "Stalled")

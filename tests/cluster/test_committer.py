@@ -67,7 +67,7 @@ def test_a_revert_and_its_undo_need_no_job(there: Cluster, story: ClusterStory) 
 
 
 def test_the_committer_is_killed_among_many_and_each_is_carried_out_once(there: Cluster, story: ClusterStory) -> None:
-    """What it was at stays in the mailbox; whoever comes next finds in the ledger what was committed."""
+    """Its current entry stays in the mailbox; the next committer finds in the ledger what was committed."""
     numbers = range(1, 41)
     reverts(story, *numbers)
     there.run("delete", "pod", "-l", PODS, "--grace-period=0", "--force", "--wait=false")
@@ -102,7 +102,7 @@ def test_without_a_committer_a_job_does_it(gone: Cluster, story: ClusterStory) -
     assert not mailbox.get("data")
 
 
-def test_it_may_write_its_own_mailbox_and_nobody_elses(there: Cluster) -> None:
+def test_it_may_write_only_its_own_mailbox(there: Cluster) -> None:
     def may(verb: str, what: str) -> bool:
         return there.may("lethe-committer", verb, what)
 

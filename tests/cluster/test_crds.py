@@ -94,7 +94,7 @@ def test_what_steers_a_request_can_be_edited(
 
 
 def test_cancelling_cannot_be_taken_back(cluster: Cluster, stored: dict[str, str]) -> None:
-    """Whoever cancelled may have acted on it."""
+    """The user who cancelled may have relied on it."""
     cluster.patch(stored["replay"], {"spec": {"cancel": True}})
 
     with pytest.raises(Refused, match="cancel cannot be taken back"):

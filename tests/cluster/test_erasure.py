@@ -43,7 +43,7 @@ class Tables:
 
 @pytest.fixture(scope="module")
 def tables(stories: Callable[[str], ClusterStory]) -> Tables:
-    """Batch `a` of both is erased to readers, and nobody purges it."""
+    """Batch `a` of both is hidden from readers, and no vacuum purges it."""
     tables = Tables(stories("tagged"), stories("plain"))
     for story in tables.both:
         for batch in ("a", "b"):

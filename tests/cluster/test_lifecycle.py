@@ -93,7 +93,7 @@ def holds(cluster: Cluster, story: ClusterStory, name: str, flag: str) -> bool:
 def test_what_is_not_committed_in_its_time_fails_and_is_not_carried_out_later(
     cluster: Cluster, story: ClusterStory
 ) -> None:
-    """Suspended until its time was over, it is wanted no more even if somebody lets it go on."""
+    """Suspended until its deadline passed, it is no longer wanted, even if it is resumed."""
     head = story.lake.head(story.table).snapshot_id
     story.apply(story.a_restatement("late", batchIds=["b"], suspend=True, deadlineSeconds=3))
 
@@ -118,7 +118,7 @@ def secret(cluster: Cluster, story: ClusterStory) -> Iterator[str]:
     cluster.delete(f"secret/{name}")
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(story: ClusterStory) -> None:
+def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(story: ClusterStory) -> None:
     head = story.lake.head(story.table).snapshot_id
     story.apply(story.a_restatement("dry", batchIds=["c", "people", "never-seen"], dryRun=True))
 
@@ -135,7 +135,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(story: ClusterStory)
     assert story.lake.rows(story.table) == story.expected
 
 
-def test_an_erase_waits_for_its_secret_and_tells_its_values_to_nobody(
+def test_an_erase_waits_for_its_secret_and_shows_its_values_nowhere(
     cluster: Cluster, story: ClusterStory, secret: str
 ) -> None:
     """The Secret may come later than what names it, as with any apply of several files."""

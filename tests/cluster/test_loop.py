@@ -47,7 +47,7 @@ def test_a_folder_without_success_waits_and_is_counted(story: ClusterStory) -> N
     assert body["status"]["buffer"]["batches"] == 0
 
 
-def test_a_bad_file_sets_its_batch_aside_by_name_and_the_others_go_in(story: ClusterStory) -> None:
+def test_a_bad_file_causes_the_refusal_of_its_batch_and_the_others_are_promoted(story: ClusterStory) -> None:
     body = story.wait_for_status(batches_refused=2)
 
     refused = {one["batchId"]: one for one in body["status"]["batches"]["refusedBatches"]}
@@ -150,7 +150,7 @@ def test_every_snapshot_carries_the_ledgers_keys(story: ClusterStory) -> None:
         assert {"lethe.ledger", "lethe.run-id", "tombstone.file"} | counts <= keys
 
 
-def test_what_happened_is_told_by_events(story: ClusterStory) -> None:
+def test_events_show_what_happened(story: ClusterStory) -> None:
     reasons = {
         event["reason"] for event in story.cluster.list("events") if event["involvedObject"]["name"] == story.name
     }

@@ -28,7 +28,7 @@ def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
 
 
 def test_one_run_compacts_rewrites_manifests_and_leaves_young_orphans(story: ClusterStory) -> None:
-    """What it did is told in numbers, where each run is told of, and no row is another."""
+    """The statuses of its runs show what it did in numbers, and no row has changed."""
     lost = f"{story.lake.catalog.load_table(story.table).location()}/data/lost.parquet"
     story.lake.put(lost, b"of a writer that may still commit it")
     before = story.lake.data_files(story.table)

@@ -61,7 +61,7 @@ def vectors(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     return begun(stories("vectors"), 3, "DeletionVectors")
 
 
-def test_deletion_vectors_hide_a_revert_from_whoever_reads_the_table(vectors: ClusterStory) -> None:
+def test_deletion_vectors_hide_a_revert_from_all_readers(vectors: ClusterStory) -> None:
     """No data file is written for it, and one of nothing else goes at once. The tombstone is there beside it."""
     before = data_files(vectors)
 

@@ -40,7 +40,7 @@ def story(stories: Callable[[str], ClusterStory], cluster: Cluster) -> ClusterSt
 @pytest.mark.parametrize(
     ("app", "reason"), [("postgres", "CatalogUnavailable"), ("s3", "StorageUnavailable")], ids=["PostgreSQL", "S3"]
 )
-def test_an_outage_is_told_and_survived(cluster: Cluster, story: ClusterStory, app: str, reason: str) -> None:
+def test_an_outage_is_shown_and_survived(cluster: Cluster, story: ClusterStory, app: str, reason: str) -> None:
     with away(cluster, app):
         body = cluster.wait_for_condition(
             story.dataset, "Ready", status="False", reason=reason, within_seconds=NOTICED_SECONDS

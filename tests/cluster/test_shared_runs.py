@@ -23,7 +23,7 @@ def sharing(cluster: Cluster) -> Iterator[Cluster]:
 def test_two_datasets_share_a_job_of_which_one_fails_and_the_other_is_promoted(
     sharing: Cluster, stories: Callable[[str], ClusterStory]
 ) -> None:
-    """Each is told how its own part ended; the Job goes with the last of them."""
+    """Each shows the end of its own part; the Job is deleted with the last of them."""
     good, bad = stories("shares"), stories("fails")
     for story in (good, bad):
         story.put_batch("a", rows=50)

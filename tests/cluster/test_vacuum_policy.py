@@ -17,7 +17,7 @@ ALWAYS_OPEN = {"schedule": "* * * * *", "durationSeconds": 3600}
 
 @pytest.fixture(scope="module")
 def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
-    """Three batches in one file, two of them taken back with an evictBy a month away, and nobody who purges."""
+    """Three batches in one file, two of them reverted with an evictBy a month away, and no policy that purges."""
     story = stories("approval")
     for batch in ("a", "b", "c"):
         story.put_batch(batch)
@@ -72,7 +72,7 @@ def test_a_due_vacuum_is_planned_and_purges_nothing(story: ClusterStory, opens: 
     story.cluster.wait_for_condition(story.dataset, "EvictionOnTime", reason="OnTime", within_seconds=SOON)
 
 
-def test_what_is_approved_waits_for_the_window_and_says_until_when(story: ClusterStory, opens: datetime) -> None:
+def test_an_approved_vacuum_waits_for_the_window_and_shows_until_when(story: ClusterStory, opens: datetime) -> None:
     then, jobs = f"{opens:%Y-%m-%dT%H:%M:%SZ}", story.jobs()
     story.annotate(approve=story.wait_for_decision("NeedsApproval")["plan"]["digest"])
 

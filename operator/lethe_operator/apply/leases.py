@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import assert_never
 
 from lethe_operator.decide import leadership
 from lethe_operator.decide.leadership import LEASE, RENEW_EVERY_SECONDS, RENEW_WITHIN_SECONDS, Turn
@@ -85,6 +86,8 @@ class Leases:
                 # The time before the request: the API server may have written it that early.
                 seen.renewed = began
                 self._log_holder(namespace, seen, self.own)
+            case turn:
+                assert_never(turn)
 
     def _write(self, namespace: str, lease: Document) -> Document:
         spec = leadership.held_since(lease, self.own, datetime.now(UTC))

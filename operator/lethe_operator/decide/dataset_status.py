@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.refusal import Refusal
@@ -17,7 +17,7 @@ from lethe_operator.decide.erasure import status as erasure_status
 from lethe_operator.decide.guards import rollback
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.guards.table_identity import another_table, is_accepted
-from lethe_operator.decide.runs.retry import Again, GivenUp, Going, Verdict
+from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict
 from lethe_operator.decide.vacuum.decide import VacuumVerdict
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
@@ -139,8 +139,10 @@ def _main(dataset: Dataset, world: World, decided: DatasetVerdicts) -> tuple[Con
                 return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures.total)
             case Going(attempt, failures, reason, message) if failures.total:
                 return _retrying(reason, f"{message} Attempt {attempt.number} is running.", failures.total)
-            case _:
+            case Fresh() | Going() | Ended() | None:
                 pass
+            case _:
+                assert_never(verdict)
     if vacuum.on_time is not None and vacuum.on_time.reason == Reason.NO_VACUUM_POLICY:
         return conditions.stalled(vacuum.on_time.reason, vacuum.on_time.message)
     if isinstance(world.table, NoTable):

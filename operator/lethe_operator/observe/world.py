@@ -4,9 +4,9 @@ The order matters: Jobs and the committer's mailbox are read before the ConfigMa
 is observed as ended, its result and its commit are observed too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from lethe.buffer.digest import BufferDigest
@@ -25,21 +25,21 @@ from lethe_operator.kube import (
     CONFIG_MAPS,
     DATASETS,
     JOBS,
+    LEASES,
     PODS,
     VACUUM_POLICIES,
     Kube,
     NotFound,
 )
-from lethe_operator.observe.committers import committer
 from lethe_operator.observe.failures import unavailable
 from lethe_operator.observe.id_lists import IdLists
+from lethe_operator.observe.jobs import vacuum_jobs
 from lethe_operator.observe.ledgers import asked_by
 from lethe_operator.observe.listing import ListingRequest
 from lethe_operator.observe.neighbourhood import catalog_places, parsed
 from lethe_operator.observe.restatements import RestatementCache
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.tables import TableReader
-from lethe_operator.observe.vacuums import vacuum_jobs
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_DATASET_UID, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
@@ -232,3 +232,22 @@ def _runs(
         return runs_of(uid, jobs, pods, data, tables.documents, quick)
     except Exception as e:
         return unavailable(e, "The document of a run", {}, storage=True)
+
+
+def committer(kube: Kube, namespace: str, name: str, now: datetime) -> CommitterView:
+    """Read its Lease, then its mailbox. A Dataset's ConfigMap that is read afterwards contains the result of each run that is no
+    longer in the mailbox. Raises: KubeError."""
+    try:
+        lease = kube.get(LEASES, namespace, name)
+        mailbox = kube.get(CONFIG_MAPS, namespace, name)
+    except NotFound:
+        return CommitterView(alive=False)
+    return CommitterView(_is_alive(lease.get("spec") or {}, now), frozenset(mailbox.get("data") or {}))
+
+
+def _is_alive(lease: Mapping[str, Any], now: datetime) -> bool:
+    """Whether a Lease is held and was renewed within its own duration."""
+    renewed, seconds = lease.get("renewTime"), lease.get("leaseDurationSeconds")
+    if not lease.get("holderIdentity") or not renewed or not seconds:
+        return False
+    return now < datetime.fromisoformat(str(renewed).replace("Z", "+00:00")) + timedelta(seconds=int(seconds))

@@ -33,7 +33,7 @@ def test_lint_is_clean_even_when_strict() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_operator_is_told_everything_by_its_environment() -> None:
+def test_the_environment_of_the_operator_has_all_settings() -> None:
     """These names are the contract with the operator's settings."""
     told = environment(render({"watchNamespaces": ["a", "b"], "podTemplate": {"allowedSecrets": ["x", "y"]}}))
 
@@ -127,8 +127,8 @@ def test_the_operator_meets_the_restricted_level() -> None:
     }
 
 
-def test_each_watched_namespace_has_a_committer_of_its_own() -> None:
-    """The operator is told its name; it may write its own mailbox and Lease, and read no Secret by itself."""
+def test_each_watched_namespace_has_its_own_committer() -> None:
+    """The operator knows its name; it may write its own mailbox and Lease, and read no Secret by itself."""
     documents = render({"watchNamespaces": ["a", "b"]})
 
     told = from_environment(environment(documents)).committer
@@ -154,7 +154,7 @@ def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> 
     assert "lethe-committer" not in {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
 
 
-def test_two_releases_are_told_apart_and_may_hold_the_same_lease() -> None:
+def test_two_releases_have_different_names_and_may_hold_the_same_lease() -> None:
     def operator_of(release: str) -> tuple[str, list[Any]]:
         done = helm("template", release, str(CHART), "--namespace", f"{release}-system")
         documents = [d for d in yaml.safe_load_all(done.stdout) if d]
@@ -193,7 +193,7 @@ def test_the_catalogs_are_in_every_namespace_that_reads_them() -> None:
 
 
 def test_each_watched_namespace_has_a_key_for_digests_of_values_that_outlives_the_release() -> None:
-    """Unless somebody provides it, as is needed where a chart is rendered without the cluster."""
+    """Unless the user provides it, as is needed when a chart is rendered without the cluster."""
     values = {"watchNamespaces": ["a", "b"], **CATALOGS}
     secrets = secrets_called("lethe-digest-key", values)
     own = {**values, "erase": {"digestKey": {"create": False}}}
@@ -293,7 +293,7 @@ def test_runs_can_go_without_a_limit_of_cpus() -> None:
     assert from_environment(environment(render({"runLimits": {"cpuFactor": 0}}))).run_limits.cpu_factor == 0
 
 
-def test_definitions_outlive_the_release_unless_told_otherwise() -> None:
+def test_definitions_outlive_the_release_by_default() -> None:
     def kept(values: dict[str, Any]) -> list[bool]:
         definitions = of_kind(render(values), "CustomResourceDefinition")
         return [

@@ -97,7 +97,7 @@ def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("restrict", [False, True], ids=["any way out", "few ways out"])
-def test_a_driver_and_its_executors_reach_each_other_and_nobody_else_reaches_them(restrict: bool) -> None:
+def test_only_a_driver_and_its_executors_reach_each_other(restrict: bool) -> None:
     found = policies(egress={"restrict": restrict})
 
     for port in (DRIVER_PORT, BLOCK_MANAGER_PORT):
@@ -111,7 +111,7 @@ def test_a_driver_and_its_executors_reach_each_other_and_nobody_else_reaches_the
 
 
 @pytest.mark.parametrize("target", [DRIVER, deployed("committer") if HELM else DRIVER], ids=["driver", "committer"])
-def test_nobody_reaches_a_driver_that_works_alone_or_a_committer(target: Pod) -> None:
+def test_no_pod_reaches_a_driver_without_executors_or_a_committer(target: Pod) -> None:
     found = policies()
 
     for source in (STRANGER, ELSEWHERE, EXECUTOR, SCALED, DRIVER, DNS):
@@ -119,7 +119,7 @@ def test_nobody_reaches_a_driver_that_works_alone_or_a_committer(target: Pod) ->
             assert not may(found, source, target, port)
 
 
-def test_the_operator_answers_the_kubelet_and_whoever_may_read_metrics() -> None:
+def test_the_operator_answers_the_kubelet_and_clients_that_may_read_metrics() -> None:
     operator = deployed("operator")
     prometheus, other = Pod("monitoring", {"app": "prometheus"}, {}), Pod("lake", {"app": "x"}, {})
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
@@ -150,5 +150,5 @@ def test_outgoing_connections_are_free_unless_they_are_restricted_to_a_list() ->
         assert may(listed, source, api, 6443) is (source is not EXECUTOR)
 
 
-def test_policies_are_left_out_when_nobody_wants_them() -> None:
+def test_policies_are_left_out_when_they_are_disabled() -> None:
     assert policies(enabled=False) == []

@@ -76,7 +76,7 @@ def tried(state: AttemptState, r: Restatement | None = None, **changes: Any) -> 
 
 
 def answered(r: Restatement, **answer: Any) -> Attempt:
-    """A run that ended well and told this of its request."""
+    """A run that succeeded with this result of its request."""
     result = RequestResult(key=r.key, name=r.meta.full_name, **answer)
     return tried(AttemptState.SUCCEEDED, r, result=a_result(a_restatement_run(r), requests=[result]))
 

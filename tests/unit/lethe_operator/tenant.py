@@ -46,7 +46,7 @@ class Unreliable(FakeCluster):
 
 @dataclass
 class Tenant:
-    """A namespace with an operator; its clock stands still unless it is told to go on."""
+    """A namespace with an operator, whose clock moves only when the test moves it."""
 
     catalog: Catalog
     home: Path

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from lethe_operator.handlers import resources
 from lethe_operator.handlers import resync as pulse
+from lethe_operator.handlers import watch_events
 from lethe_operator.health import OperatorHealth
 from lethe_operator.kube import DATASETS, RESTATEMENTS
 from lethe_operator.observe.restatements import RestatementCache
@@ -39,7 +39,7 @@ def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wro
 
     def told(body: Any, deleted: bool = False) -> int:
         before = len(queue.added)
-        resources.restatement(queue, health, known, deleted, body)
+        watch_events.restatement(queue, health, known, deleted, body)
         return len(queue.added) - before
 
     assert told(server.get(RESTATEMENTS, "ns", "revert-a")) == 1
@@ -52,7 +52,7 @@ def test_a_restatement_is_a_cause_to_look_at_its_dataset_unless_the_operator_wro
 
 
 def test_what_is_listed_every_time_leaves_restatements_out_and_finds_their_datasets() -> None:
-    """One that is not there as well: they are told so."""
+    """Also of a Dataset that does not exist: its Restatements show that."""
     client, known = Client(a_server(datasetRef={"name": "nobody"})), RestatementCache()
     known.list(client, "ns")  # type: ignore[arg-type]
     client.requests.clear()

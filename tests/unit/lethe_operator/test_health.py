@@ -21,7 +21,7 @@ def test_a_watch_that_tells_of_every_change_is_alive() -> None:
     assert None is health.trouble(0, 0)
 
 
-def test_a_change_that_no_watch_tells_of_is_a_dead_watch() -> None:
+def test_a_change_that_no_watch_reports_means_a_dead_watch() -> None:
     health, clock = a_health()
     health.watched("u", "1")
 

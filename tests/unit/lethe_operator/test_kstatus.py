@@ -27,17 +27,17 @@ def kstatus(resource: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=str)
-def test_each_stage_is_what_whoever_waits_takes_it_for(stage: Stage) -> None:
+def test_each_stage_has_the_kstatus_that_tools_expect(stage: Stage) -> None:
     assert kstatus(stage.body) == stage.kstatus
 
 
-def test_one_that_nobody_has_looked_at_yet_would_be_taken_for_done_without_a_status() -> None:
+def test_without_the_default_status_a_new_resource_would_count_as_current() -> None:
     """There may be thousands before it."""
     assert kstatus({"metadata": {"generation": 1}}) == "Current"
     assert all(kstatus(s.body) == "InProgress" for s in STAGES if "nobody" in s.name)
 
 
-def test_an_edit_that_nobody_has_looked_at_is_in_progress_whatever_was_before() -> None:
+def test_an_edit_that_was_not_observed_yet_is_in_progress() -> None:
     for stage in STAGES:
         assert kstatus({"metadata": {"generation": 2}, "status": stage.status}) == "InProgress"
 

@@ -81,7 +81,7 @@ def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
     assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
 
 
-def test_the_decision_about_a_vacuum_is_told_beside_it() -> None:
+def test_the_decision_about_a_vacuum_is_shown_too() -> None:
     metrics = Metrics()
     metrics.show("ns", "flights", {"vacuum": {"decision": "NeedsApproval", "reason": "NeedsApproval"}}, {})
     metrics.show("ns", "flights", {"vacuum": {"decision": "Later", "reason": "BelowTriggers"}}, {})
@@ -90,13 +90,13 @@ def test_the_decision_about_a_vacuum_is_told_beside_it() -> None:
     assert [s.labels["decision"] for s in family.samples] == ["Later"]
 
 
-def test_without_an_evict_by_nothing_is_said_of_one() -> None:
+def test_without_an_evict_by_its_metrics_are_missing() -> None:
     found = numbers(table=a_table(a_ledger("X")))
 
     assert not {name for name in found if "evict" in name}
 
 
-def test_batches_rows_and_bytes_are_told_by_state_zeros_included() -> None:
+def test_batches_rows_and_bytes_are_shown_by_state_with_zeros() -> None:
     metrics = Metrics()
     count = metrics.registry.get_sample_value
     metrics.show("ns", "flights", {}, {}, Totals({"promoted": Total(2, 30, 400)}))

@@ -71,7 +71,7 @@ def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(lake: SmallLak
     assert told(second) == (["B"], 1, [])  # nothing is deleted twice on one listing
 
 
-def test_a_commit_since_the_listing_is_heeded_without_another(lake: SmallLake) -> None:
+def test_a_commit_after_the_listing_counts_without_another_listing(lake: SmallLake) -> None:
     """A batch is not proposed again while its buffer rests."""
     tables = TableReader(listings=Listings(clock=lambda: 1000.0))  # no time passes, so that it is listed once
     lake.commit(a_batch("X", BatchState.REVERTED))
@@ -91,8 +91,8 @@ def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
     assert told(world) == (["A", "B"], 0, [])
 
 
-def test_nothing_is_listed_while_nobody_knows_what_is_promoted(lake: SmallLake, tmp_path: Path) -> None:
-    """Every batch would seem to wait. What was listed before is still told."""
+def test_nothing_is_listed_while_the_promoted_batches_are_unknown(lake: SmallLake, tmp_path: Path) -> None:
+    """Otherwise every batch would seem to wait. The last listing is still shown."""
     fresh, tables = TableReader(), TableReader()
     lake.commit(lake.promoted("A"))
     seen(lake, tables)
@@ -168,7 +168,7 @@ def test_each_file_of_a_buffer_of_files_is_promoted_and_goes_when_its_time_has_c
     assert "stand for the batch 'twin'" in told["twin.csv"]
 
 
-def test_a_promoted_object_that_was_written_over_stays_and_is_told(lake: SmallLake, tmp_path: Path) -> None:
+def test_an_overwritten_object_of_a_promoted_batch_stays_and_is_reported(lake: SmallLake, tmp_path: Path) -> None:
     lake.commit(lake.promoted("A"))
     part = tmp_path / "buffer" / "batch_id=A" / "p.parquet"
     part.write_text("other rows")
@@ -222,7 +222,7 @@ def test_runs_and_failures_are_counted_and_a_dataset_that_is_gone_is_forgotten(l
     assert value("lethe_reconcile_failures_total", {"kind": "Dataset"}) == 1
 
 
-def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once_it_is_up_to_date(
+def test_metrics_show_the_totals_of_the_table_of_batches_and_it_is_not_read_again_while_current(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reconcile of an idle table costs nothing more for it."""
@@ -252,7 +252,7 @@ def test_the_table_of_batches_is_told_by_its_totals_and_not_looked_at_again_once
 
 
 def test_a_group_that_no_config_map_could_hold_has_an_end_for_each(lake: SmallLake) -> None:
-    """Neither what its run is told nor what it answers fits: both lie beside the table."""
+    """Neither the run's document nor its result fits into the ConfigMap: both are beside the table."""
     granted, refused = [f"a{n}" for n in range(250)], [f"r{n}" for n in range(250)]
     lake.ask(*granted)
     lake.ask(*refused, reason="refuse")
@@ -293,7 +293,7 @@ def succeeded() -> dict[str, Any]:
     return restatement_status.status(a_restatement(), standing, NOW)
 
 
-def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_when_nobody_answers(
+def test_thousands_of_statuses_are_written_in_parallel_until_the_api_server_does_not_answer(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"a{n:03}" for n in range(100)]
@@ -329,7 +329,7 @@ def test_thousands_of_ends_are_written_at_the_same_time_and_the_rest_is_left_whe
     assert set(lake.phases().values()) == {"Succeeded"}
 
 
-def test_the_next_run_starts_before_the_members_of_the_last_one_are_told(lake: SmallLake) -> None:
+def test_the_next_run_starts_before_the_statuses_of_the_last_group_are_written(lake: SmallLake) -> None:
     """There may be thousands of them, and a driver takes its time to start."""
     lake.ask("a")
     lake.operator()(FLIGHTS)
@@ -343,7 +343,7 @@ def test_the_next_run_starts_before_the_members_of_the_last_one_are_told(lake: S
     assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
 
 
-def test_a_run_that_cannot_be_stored_keeps_nobody_from_being_told(
+def test_a_run_that_cannot_be_stored_does_not_prevent_status_writes(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.ask("a")
@@ -361,7 +361,7 @@ def test_a_run_that_cannot_be_stored_keeps_nobody_from_being_told(
     assert lake.phases() == {"a": "Succeeded", "b": "Queued"}
 
 
-def test_those_that_are_done_are_told_of_a_rollback(lake: SmallLake) -> None:
+def test_finished_restatements_show_a_rollback(lake: SmallLake) -> None:
     """They are not looked at otherwise."""
     lake.commit(lake.promoted("A"), lake.promoted("B"))
     older = lake.table.current_snapshot()

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 10
 
 
 def played(queue: WorkQueue, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run the queue while the story is told."""
+    """Run the queue during the test."""
 
     async def play() -> None:
         running = asyncio.create_task(queue.run())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
@@ -76,6 +76,8 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> RunBlocker | 
             if outside:
                 return RunBlocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
             return _with_table(dataset, view, world) or _deletes(dataset, view)
+        case table:
+            assert_never(table)
 
 
 def _another(dataset: Dataset, world: World) -> RunBlocker | None:

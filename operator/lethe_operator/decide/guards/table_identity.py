@@ -10,7 +10,7 @@ table, for example after the Dataset was created again.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from lethe_operator.decide.conditions import SUCCEEDED, TRUE, find
 from lethe_operator.reasons import Reason
@@ -42,6 +42,8 @@ def doubts_restatements(dataset: Dataset, table: TableView | NoTable | Unavailab
             return True
         case Unavailable():
             return False
+        case _:
+            assert_never(table)
 
 
 def another_table(
@@ -78,6 +80,8 @@ def is_accepted(dataset: Dataset, table: TableView | NoTable | Unavailable) -> b
             return asked is not None and asked in (_word_for_none(dataset), before) and asked.startswith(_NO_TABLE)
         case Unavailable():
             return False
+        case _:
+            assert_never(table)
 
 
 def forgets_restatements(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from lethe_operator.decide.actions import Decision, Event, Launch
 from lethe_operator.decide.conditions import EVICTION_ON_TIME, FALSE, TRUE, Condition, find, timestamp
@@ -111,6 +111,8 @@ def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[R
             document |= {"outcome": last.state.value, "message": outcome(last.result)[:MESSAGE_AT_MOST]}
         case AttemptState.FAILED:
             document |= {"outcome": last.state.value, "message": failure(last)[1][:MESSAGE_AT_MOST]}
+        case _:
+            assert_never(last.state)
     return document
 
 

@@ -39,7 +39,7 @@ def a_stranger(kind: str, name: str, **metadata: Any) -> FakeCluster:
 @pytest.mark.parametrize("owner", STRANGERS.values(), ids=STRANGERS)
 @pytest.mark.parametrize("kind", OWNED)
 def test_an_account_or_rights_of_somebody_else_are_not_borrowed(kind: str, owner: dict[str, Any]) -> None:
-    """Whoever may create a ServiceAccount or a Role must not be handed the driver of a run for it, nor the other way round."""
+    """A user who may create a ServiceAccount or a Role must not get a run's driver for it, nor the other way round."""
     server = a_stranger(kind, "flights-runs", **owner)
     before = server.get(BY_NAME[kind], "ns", "flights-runs")
 

@@ -32,7 +32,7 @@ def holder(server: FakeCluster) -> str:
     return str(server.get(LEASES, "ns", LEASE)["spec"]["holderIdentity"])
 
 
-def test_the_first_acts_and_the_second_waits_and_says_which(
+def test_the_first_operator_acts_and_the_second_waits_and_names_it(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, metrics = FakeCluster(), Metrics()

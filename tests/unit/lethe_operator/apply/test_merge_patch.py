@@ -19,5 +19,5 @@ from lethe_operator.apply.status import merge_patch
         ({"a": 7423456789012345678}, {"a": 7423456789012345679}, {"a": 7423456789012345679}),
     ],
 )
-def test_a_patch_says_only_what_changed(old: dict[str, Any], new: dict[str, Any], patch: dict[str, Any]) -> None:
+def test_a_patch_has_only_what_changed(old: dict[str, Any], new: dict[str, Any], patch: dict[str, Any]) -> None:
     assert patch == merge_patch(old, new)

@@ -59,7 +59,7 @@ def test_a_dataset_is_not_reconciled_while_its_run_is_being_started() -> None:
     assert order == ["started", "reconciled"]
 
 
-def test_one_dataset_of_another_namespace_is_nobody_s_neighbour() -> None:
+def test_datasets_of_other_namespaces_share_no_driver() -> None:
     offers = Offers()
     offers.put("elsewhere", an_offer("a"))
 
@@ -68,7 +68,7 @@ def test_one_dataset_of_another_namespace_is_nobody_s_neighbour() -> None:
 
 
 def test_a_run_that_is_offered_again_has_waited_since_the_first_time_and_another_has_not() -> None:
-    """Each reconcile offers it once more; only the first is told, so that nobody is woken for nothing."""
+    """Each reconcile offers it again; only the first offer is reported."""
     told: list[str] = []
     offers = Offers(told.append)
     offers.put("ns", an_offer("a", seconds=6))
@@ -81,7 +81,7 @@ def test_a_run_that_is_offered_again_has_waited_since_the_first_time_and_another
 
 
 def test_a_reconcile_that_fails_takes_its_offer_back() -> None:
-    """It was decided on a world that nobody could observe again."""
+    """It was decided on an observation that could not be repeated."""
     offers = Offers()
     offers.put("ns", an_offer("a"))
 

@@ -9,7 +9,7 @@ from tests.support.resources import a_group, a_restatement, a_run, a_table, an_a
 from tests.unit.lethe_operator.queueing import R, decided, ended, seen
 
 
-def test_a_place_in_the_queue_is_told_again_when_it_has_halved() -> None:
+def test_a_queue_position_is_written_again_when_it_has_halved() -> None:
     many = [a_restatement(f"r{n:03}", batchIds=[f"b{n}"]) for n in range(100)]
     spec = a_group(a_restatement("other"))
     run = a_run(spec, an_attempt(spec))
@@ -24,7 +24,7 @@ def test_a_place_in_the_queue_is_told_again_when_it_has_halved() -> None:
     assert told_after(10) == {f"r{n:03}": n - 9 for n in range(10, 20)}
 
 
-def test_those_that_merely_wait_are_told_so_bit_by_bit_and_whoever_has_ended_at_once() -> None:
+def test_statuses_of_waiting_restatements_are_written_gradually_and_those_of_ended_ones_at_once() -> None:
     many = [a_restatement(f"r{n:03}", batchIds=[f"b{n}"]) for n in range(900)]
     ledger = {"table": a_table(a_ledger(requests=[a_request_entry(r.key, group_size=300) for r in many[600:]]))}
     spec = a_group(*many[:10])
@@ -48,7 +48,7 @@ def test_an_event_for_each_member_is_posted_for_small_groups_only() -> None:
     assert told(21) == []
 
 
-def test_what_happened_to_very_many_at_once_is_told_by_events_of_some_of_them() -> None:
+def test_of_very_many_changes_at_once_only_some_get_events() -> None:
     many = [a_restatement(f"r{n:03}", batchIds=[f"b{n}"]) for n in range(300)]
     failed = ended(30, *many, state=AttemptState.FAILED, exit_code=10)
 

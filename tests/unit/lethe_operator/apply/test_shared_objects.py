@@ -12,7 +12,7 @@ from lethe_operator.build.job import shared_job
 from lethe_operator.build.sizing import size
 from lethe_operator.decide.runs.history import entry
 from lethe_operator.decide.runs.retry import failure
-from lethe_operator.handlers.runs import datasets_of
+from lethe_operator.handlers.watch_events import datasets_of
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
@@ -77,7 +77,7 @@ def test_a_pod_template_cannot_claim_other_members() -> None:
     assert metadata["labels"]["lethe.dev/shared"] == "true"
 
 
-def test_the_driver_is_told_each_run_and_starts_without_one_whose_dataset_is_gone() -> None:
+def test_the_driver_gets_each_run_and_starts_without_that_of_a_deleted_dataset() -> None:
     spec = a_job(A, B)["spec"]["template"]["spec"]
 
     (container,) = spec["containers"]
@@ -216,7 +216,7 @@ def test_a_job_in_which_a_dataset_has_no_part_is_not_its() -> None:
     assert runs_of("uid-c", [a_job()], [], {}, never) == ()
 
 
-def test_who_waits_for_its_turn_says_so() -> None:
+def test_a_part_that_waits_for_its_turn_shows_it() -> None:
     running = {**OUT_OF_MEMORY, "status": {"phase": "Running"}}
 
     waiting = entry(part(a_job(), {}, running), committed=False, now=NOW)

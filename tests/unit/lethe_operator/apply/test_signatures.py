@@ -117,7 +117,7 @@ def changed(path: Path) -> None:
     ],
     ids=["changed", "lost", "of another erasure", "of another table", "elsewhere"],
 )
-def test_a_record_that_is_not_what_the_ledger_says_is_not_signed_and_its_erasure_not_shown(
+def test_a_record_that_differs_from_the_ledger_is_not_signed_and_its_erasure_is_not_shown(
     lake: SmallLake, made: Callable[[SmallLake], Path], then: Callable[[Path], object] | None, why: str
 ) -> None:
     path = made(lake)
@@ -134,7 +134,7 @@ def test_a_record_that_is_not_what_the_ledger_says_is_not_signed_and_its_erasure
 
 
 def test_a_restatement_whose_record_is_not_signed_is_not_deleted(lake: SmallLake) -> None:
-    """Its time to live begins with an end that nobody was shown."""
+    """Its time to live would begin with an end that was not shown."""
     spec = lake.cluster.get(RESTATEMENTS, "ns", "erase")["spec"]
     lake.cluster.patch(RESTATEMENTS, "ns", "erase", {"spec": {**spec, "ttlSecondsAfterFinished": 0}})
     reconcile(lake)  # it has succeeded; its rows are still to go

@@ -68,7 +68,7 @@ def test_a_run_hears_how_long_erasure_records_are_kept() -> None:
     assert (heard(SETTINGS), heard(kept)) == ([], ["COMPLIANCE:30"])
 
 
-def test_a_job_goes_with_its_dataset_and_says_what_it_is() -> None:
+def test_a_job_is_owned_by_its_dataset_and_has_its_labels() -> None:
     metadata = a_job()["metadata"]
 
     (owner,) = metadata["ownerReferences"]
@@ -106,7 +106,7 @@ def test_every_pod_meets_pod_security_restricted_with_a_read_only_root(chosen: S
         assert "/tmp" in {m["mountPath"] for m in found["volumeMounts"]}
 
 
-def test_the_driver_is_told_where_everything_is() -> None:
+def test_the_environment_of_the_driver_names_its_files() -> None:
     found = container(a_job())
     env = {e["name"]: e.get("value") or e["valueFrom"]["fieldRef"]["fieldPath"] for e in found["env"]}
 
@@ -134,7 +134,7 @@ def test_the_driver_s_volumes_are_its_one_run_and_the_catalogs() -> None:
     assert {"run", "catalogs", "tmp", "scratch"} == set(volumes)
 
 
-def test_alone_nothing_of_kubernetes_is_said_to_spark() -> None:
+def test_a_driver_alone_has_no_kubernetes_settings() -> None:
     confs = spark_conf.confs(RUN, ALONE, SETTINGS)
 
     assert confs["spark.master"] == "local[2]"
@@ -236,7 +236,7 @@ def test_a_driver_without_executors_may_touch_its_own_config_map_and_no_pod() ->
     assert a_job(ALONE)["spec"]["template"]["spec"]["serviceAccountName"] == "flights-runs"
 
 
-def test_a_driver_with_executors_has_an_account_of_its_own() -> None:
+def test_a_driver_with_executors_has_its_own_account() -> None:
     objects = dataset_objects(DATASET, CommitterSettings(), with_executors=True)
 
     assert bindings(objects) == {

@@ -43,7 +43,7 @@ def test_a_restatement_goes_before_consolidation_and_a_vacuum_beside_it() -> Non
     assert kinds(decided(world)) == [RunKind.RESTATEMENT, RunKind.VACUUM]
 
 
-def test_the_status_says_what_was_decided_about_the_buffer_and_when_others_go_first() -> None:
+def test_the_status_shows_the_decision_about_the_buffer_and_when_others_go_first() -> None:
     def told(world: World) -> Any:
         return decided(world).dataset_status["consolidation"]  # type: ignore[index]
 
@@ -177,7 +177,7 @@ def test_paused_is_a_condition_and_what_runs_goes_on() -> None:
     assert actions.delete_jobs == ()
 
 
-def test_storage_away_says_so_and_keeps_what_was_seen_last() -> None:
+def test_unavailable_storage_is_shown_and_the_last_values_are_kept() -> None:
     seen = {"table": {"uuid": "u", "snapshotId": 1}, "buffer": {"batches": 3}, "batches": {"promoted": 9}}
     away = Unavailable("StorageUnavailable", "Buffer s3://lake: EndpointConnectionError")
 
@@ -283,7 +283,7 @@ def test_a_run_under_way_shows_its_progress() -> None:
     assert (run["phase"], run["progress"], run["message"], run["attempt"]) == ("Writing", "12/40 tasks", "5 rows", 1)
 
 
-def test_a_driver_that_says_it_is_done_is_not_done_before_its_job_is() -> None:
+def test_a_driver_with_a_result_has_not_ended_before_its_job_has() -> None:
     spec = a_consolidation(A)
     progress = Progress(run_id=spec.run_id, phase=Phase.FAILED, updated_time=NOW)
 

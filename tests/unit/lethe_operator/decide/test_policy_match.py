@@ -17,7 +17,7 @@ def selecting(name: str, age_hours: float = 1, **labels: str) -> Any:
     return a_policy(name, meta=created, datasetSelector={"matchLabels": labels})
 
 
-def test_the_most_specific_decides_whoever_is_older() -> None:
+def test_the_most_specific_policy_applies_whatever_its_age() -> None:
     everything, team, both = selecting("all", 9), selecting("team", 5, team="air"), selecting("both", 1, **LABELS)
 
     found = match([everything, team, both], LABELS)
@@ -35,7 +35,7 @@ def test_of_equals_the_oldest_decides_then_the_name() -> None:
     assert match([selecting("b"), selecting("a")], LABELS).decides.meta.name == "a"  # type: ignore[union-attr]
 
 
-def test_one_that_is_being_deleted_or_selects_others_is_not_heard() -> None:
+def test_a_policy_that_is_being_deleted_or_selects_others_does_not_apply() -> None:
     gone = a_policy("gone", meta={"deletionTimestamp": ago(seconds=1).isoformat()})
 
     assert None is match([gone, selecting("sea", team="sea")], LABELS).decides

@@ -76,7 +76,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 @pytest.fixture
 def listings(clock: ManualClock) -> Listings:
-    """Nobody waits for a listing."""
+    """Reconciles do not wait for a listing."""
     return Listings(clock, patience_seconds=0)
 
 

@@ -60,7 +60,7 @@ def test_how_the_queue_is_read_is_a_condition_that_stops_nothing(events: EventsV
     assert found["consolidation"]["decision"] == "Due"
 
 
-def test_a_queue_that_cannot_be_read_says_why() -> None:
+def test_the_condition_says_why_a_queue_cannot_be_read() -> None:
     assert message(status(EventsView(trouble=Unavailable("QueueNotFound", "no queue"))), "EventsReady") == "no queue"
 
 
@@ -68,8 +68,8 @@ def test_who_asks_for_no_events_hears_nothing_of_them() -> None:
     assert "EventsReady" not in {c["type"] for c in status(None)["conditions"]}
 
 
-def test_a_run_is_told_of_the_objects_of_its_own_batches() -> None:
-    """And its id does not depend on them: an operator that heard of nothing asks for the same run."""
+def test_a_run_gets_the_objects_of_its_own_batches() -> None:
+    """The run id does not depend on them: an operator without notifications starts the same run."""
     heard = {
         i: {f"s3://lake/buffer/flights/batch_id={i}/p": Written(i, f"batch_id={i}", "k" + i, "e", "05")} for i in "AB"
     }

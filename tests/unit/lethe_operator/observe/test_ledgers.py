@@ -59,7 +59,7 @@ def in_files(ledger: Ledger) -> Ledger:
     return replace(ledger, **parts, recorded=ledger.statistics)  # type: ignore[arg-type]
 
 
-def test_what_may_be_asked_is_what_is_buffered_restated_or_under_way_and_not_what_only_lies_there() -> None:
+def test_only_keys_of_buffered_restated_or_running_batches_are_looked_up() -> None:
     replay = a_replay("P", "Q")
     batches, other = a_consolidation(a_buffered("B")), a_restatement("other")
     runs = (a_run(batches), a_run(a_restatement_run(other)))

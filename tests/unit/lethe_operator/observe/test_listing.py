@@ -1,4 +1,4 @@
-"""A buffer is listed beside the reconciles, not all the time, and stops when nobody wants it."""
+"""A buffer is listed in parallel with reconciles, not all the time, and the listing stops when it is no longer needed."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -97,7 +97,7 @@ def test_a_run_that_ends_during_a_listing_is_followed_by_another(listings: Listi
 
 
 @pytest.mark.parametrize("end", ["deleted", "created anew", "another buffer"])
-def test_a_listing_that_nobody_wants_stops(listings: Listings, gate: Gate, end: str) -> None:
+def test_a_listing_that_is_no_longer_needed_stops(listings: Listings, gate: Gate, end: str) -> None:
     gate.batch_ids = tuple(f"b{n}" for n in range(1000))
     seen(listings)
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
@@ -118,7 +118,9 @@ def test_a_listing_that_nobody_wants_stops(listings: Listings, gate: Gate, end: 
     assert gate.given <= 2 + (0 if end == "deleted" else 1000)
 
 
-def test_a_store_that_is_away_is_told_and_asked_again(listings: Listings, gate: Gate, clock: ManualClock) -> None:
+def test_a_store_that_does_not_answer_is_reported_and_retried(
+    listings: Listings, gate: Gate, clock: ManualClock
+) -> None:
     gate.error = ConnectionError("no route to s3")
     seen(listings)
     clock.now += 40
@@ -136,7 +138,7 @@ def test_a_store_that_is_away_is_told_and_asked_again(listings: Listings, gate: 
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
 
 
-def test_a_store_that_hangs_is_told_while_it_hangs(listings: Listings, gate: Gate, clock: ManualClock) -> None:
+def test_a_store_that_hangs_is_reported_while_it_hangs(listings: Listings, gate: Gate, clock: ManualClock) -> None:
     """And is not asked a second time meanwhile."""
     seen(listings)
     assert gate.reached.acquire(timeout=LIMIT_SECONDS)
@@ -183,7 +185,7 @@ def test_what_may_be_deleted_is_not_handed_out_long_after_it_was_listed(
 
 
 @pytest.mark.parametrize("seconds", [0, 40])
-def test_the_end_of_a_listing_that_nobody_waited_for_is_told(
+def test_the_end_of_a_listing_that_no_reconcile_waited_for_is_reported(
     listings: Listings, gate: Gate, clock: ManualClock, seconds: float
 ) -> None:
     """Or what it has found would wait for the next event; one that its reconcile waited for needs no other."""

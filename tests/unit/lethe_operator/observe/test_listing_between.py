@@ -25,7 +25,7 @@ __all__ = ["clock", "gate", "listings"]
 
 
 def a_batch_folder(id: str) -> BufferedBatch:
-    """As somebody found it who looked at this folder alone."""
+    """A batch as read from its folder alone."""
     objects = (BufferedObject(f"{ROOT}/batch_id={id}/p.parquet", 10, "e"), BufferedObject(f"{ROOT}/_SUCCESS", 0, "m"))
     return BufferedBatch(id, f"{ROOT}/batch_id={id}", objects, True, 10, NOW)
 
@@ -36,7 +36,7 @@ def ids(listings: Listings, **changes: Any) -> list[str]:
     return [b.id for b in found.oldest]
 
 
-def test_a_folder_that_was_looked_at_is_known_without_a_listing(listings: Listings, gate: Gate) -> None:
+def test_a_folder_that_was_read_is_known_without_a_listing(listings: Listings, gate: Gate) -> None:
     seen(listings)
     gate.through.release()
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
@@ -64,7 +64,7 @@ def test_a_folder_that_a_listing_may_have_passed_by_is_known_after_it(
 
 
 def test_a_folder_of_another_buffer_is_not_noted(listings: Listings, gate: Gate) -> None:
-    """Its reader has not heard yet that the Dataset is another one."""
+    """Its reader does not know yet that the Dataset has changed."""
     seen(listings)
     gate.through.release()
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)

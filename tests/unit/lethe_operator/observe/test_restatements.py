@@ -75,7 +75,7 @@ def test_a_namespace_is_listed_once_and_then_the_watch_is_believed() -> None:
     assert story.client.requests == ["list Restatement"]
 
 
-def test_what_the_watch_told_before_the_listing_is_no_reason_to_leave_it_out() -> None:
+def test_an_event_before_the_listing_does_not_replace_the_listing() -> None:
     """It tells of one after the other when the operator starts; a decision about some of them would be a wrong one."""
     story = WatchStory("a", "b")
     story.tell(story.server.get(RESTATEMENTS, "ns", "b"))
@@ -83,7 +83,7 @@ def test_what_the_watch_told_before_the_listing_is_no_reason_to_leave_it_out() -
     assert sorted(names(story.found())) == ["a", "b"]
 
 
-def test_two_datasets_that_are_looked_at_together_are_one_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_datasets_observed_at_once_cause_one_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     story, other_asks = WatchStory("a"), threading.Event()
     pages = story.client.pages
 
@@ -182,7 +182,7 @@ def test_what_happens_while_a_namespace_is_listed_is_right_afterwards(monkeypatc
     assert sorted((r.meta.name, r.spec.suspend) for r in story.found().restatements) == [("b", True), ("new", False)]
 
 
-def test_one_that_cannot_be_read_is_told_until_it_can() -> None:
+def test_an_invalid_restatement_is_reported_until_it_is_valid() -> None:
     story = WatchStory("a")
     story.found()
     broken = story.server.patch(RESTATEMENTS, "ns", "a", {"spec": {"evictBySeconds": "soon"}})
@@ -204,7 +204,7 @@ def test_versions_are_compared_as_numbers(version: str, than: str, newer: bool) 
 # --- those that are done -------------------------------------------------------------------------------------------------
 
 
-def test_one_that_has_succeeded_is_no_longer_looked_at_unless_it_is_asked_for() -> None:
+def test_a_succeeded_restatement_is_only_returned_on_request() -> None:
     story = WatchStory("a", "b")
     story.found()
     story.tell(story.end("a"))
@@ -213,7 +213,7 @@ def test_one_that_has_succeeded_is_no_longer_looked_at_unless_it_is_asked_for() 
     assert [r.status for r in story.known.done("ns", "flights")] == [ENDED]
 
 
-def test_one_whose_end_was_not_good_is_still_looked_at() -> None:
+def test_a_failed_restatement_is_still_observed() -> None:
     """Its run may have committed after all, which the ledger tells later."""
     story = WatchStory("a")
     failed = restatement_status.status(a_restatement(), Standing("Failed", "False", "R", "m", stalled=True), NOW)
@@ -222,7 +222,7 @@ def test_one_whose_end_was_not_good_is_still_looked_at() -> None:
     assert names(story.found()) == ["a"]
 
 
-def test_one_whose_spec_was_edited_since_is_looked_at_until_its_status_says_so() -> None:
+def test_an_edited_restatement_is_observed_until_its_status_has_the_new_generation() -> None:
     story = WatchStory("a")
     story.end("a")
     edited = story.server.patch(
@@ -236,7 +236,7 @@ def test_one_whose_spec_was_edited_since_is_looked_at_until_its_status_says_so()
     assert told.statuses["a"]["observedGeneration"] == edited["metadata"]["generation"]
 
 
-def test_one_that_an_undo_names_is_looked_at() -> None:
+def test_a_restatement_that_an_undo_names_is_observed() -> None:
     story = WatchStory("a", "b")
     story.end("a")
     story.end("b")
@@ -245,7 +245,7 @@ def test_one_that_an_undo_names_is_looked_at() -> None:
     assert sorted(names(story.found())) == ["a", "undo"]
 
 
-def test_one_whose_time_to_live_is_over_is_looked_at_and_until_then_its_end_is_told() -> None:
+def test_an_expired_restatement_is_observed_and_the_next_expiry_is_known() -> None:
     story = WatchStory()
     for name, ttl in (("over", 100), ("later", 101), ("never", None)):
         story.create(name, **({} if ttl is None else {"ttlSecondsAfterFinished": ttl}))
@@ -305,13 +305,13 @@ def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> 
 
 
 def owed(reason: str, told: Any = None) -> dict[str, Any]:
-    """The status of one that has succeeded and whose erasure stands so."""
+    """The status of a succeeded Restatement with this state of its erasure."""
     status = "True" if reason == "Erased" else "False"
     condition = {"type": "Erased", "status": status, "reason": reason, "lastTransitionTime": ago(hours=1).isoformat()}
     return {**ENDED, "conditions": [*ENDED["conditions"], condition], "erasure": told or {}}
 
 
-def test_one_that_has_succeeded_is_looked_at_again_when_its_erasure_stands_otherwise_than_it_says() -> None:
+def test_a_succeeded_restatement_is_observed_again_when_the_state_of_its_erasure_changes() -> None:
     story = WatchStory("a", "b", "c", "d")
     keys = {r.meta.name: r.key for r in story.found().restatements}
     reasons = {"a": "ErasureBlocked", "b": "ErasureBlocked", "c": "Erased", "d": "ErasureNotWatched"}
@@ -330,7 +330,7 @@ def owing(story: WatchStory, told: dict[str, str]) -> list[str]:
     return [r.meta.name for r in story.known.with_outdated_erasure("ns", "flights", told)]
 
 
-def test_one_that_is_done_with_or_gone_is_not_looked_at() -> None:
+def test_finished_and_deleted_restatements_are_not_observed() -> None:
     story = WatchStory("a", "b")
     for name in ("a", "b"):
         story.tell(story.server.patch(RESTATEMENTS, "ns", name, {"status": owed("RowsInTable")}, "status"))
@@ -342,7 +342,7 @@ def test_one_that_is_done_with_or_gone_is_not_looked_at() -> None:
     assert (before, owing(story, {})) == (["a", "b"], [])
 
 
-def test_thousands_that_have_succeeded_are_not_unpacked_to_see_how_their_erasures_stand(
+def test_thousands_of_succeeded_restatements_are_not_unpacked_to_compare_their_erasures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither those whose rows need not go, nor those that say what there is to say."""

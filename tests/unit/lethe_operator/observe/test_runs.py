@@ -105,7 +105,7 @@ def test_a_pod_that_is_gone_leaves_no_exit_code() -> None:
     assert None is only([a_job(**failed())], []).exit_code
 
 
-def test_the_termination_message_stands_in_for_a_missing_result() -> None:
+def test_the_termination_message_replaces_a_missing_result() -> None:
     name = a_job()["metadata"]["name"]
     said = a_result(SPEC, "Failed", reason="TooBig", message="m").compact()
 
@@ -176,7 +176,7 @@ def test_a_storage_that_is_away_is_no_missing_document() -> None:
         runs_of(UID, [], [], {f"{PREFIX}.run.json": a_pointer(SPEC.to_json()).to_json()}, Documents(away))
 
 
-def test_a_large_result_is_found_where_its_pointer_says_and_that_of_another_attempt_is_not_asked_for() -> None:
+def test_a_large_result_is_read_from_its_pointer_but_not_that_of_another_attempt() -> None:
     result = a_result(SPEC, attempt=2)
     pointer = a_pointer(result.to_json(), run_id=SPEC.run_id, attempt=2)
     data = {f"{PREFIX}.result.json": pointer.to_json()}
@@ -234,7 +234,7 @@ def test_jobs_of_others_are_not_ours() -> None:
     ],
     ids=["no pod", "unschedulable", "image", "just starting", "running"],
 )
-def test_why_a_pod_waits_is_told(pods: list[dict[str, Any]], said: str) -> None:
+def test_the_reason_why_a_pod_does_not_start_is_shown(pods: list[dict[str, Any]], said: str) -> None:
     name = a_job()["metadata"]["name"]
 
     found = only([a_job()], [a_pod(name, **p) for p in pods])
@@ -242,7 +242,7 @@ def test_why_a_pod_waits_is_told(pods: list[dict[str, Any]], said: str) -> None:
     assert (said in found.waiting, bool(said)) == (True, bool(found.waiting))
 
 
-def test_executors_that_wait_are_told_when_the_driver_runs() -> None:
+def test_executors_that_do_not_start_are_shown_when_the_driver_runs() -> None:
     name = a_job()["metadata"]["name"]
     labels = {"spark-role": "executor", "lethe.dev/run-id": SPEC.run_id, "lethe.dev/attempt": "1"}
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}

@@ -53,7 +53,7 @@ def test_a_head_whose_writer_does_not_count_its_rows_has_an_unknown_number(table
     assert view_of(replace(table, head_id=3), IO).total_records is None
 
 
-def test_a_run_whose_commit_says_that_there_is_more_to_come_has_not_ended(table: TableFacts) -> None:
+def test_a_run_with_an_unfinished_commit_has_not_ended(table: TableFacts) -> None:
     """A vacuum in steps that was killed after its first."""
     step = a_snapshot(4, 3, at=ago(minutes=1), lethe__run_id="r4", lethe__unfinished="true")
     last = a_snapshot(6, 4, lethe__run_id="r4")
@@ -88,7 +88,7 @@ def test_entries_are_read_from_the_ledgers_files_by_key_and_counts_without_them(
     assert (len(known.tombstones), known.oldest_added_on) == (2, ledger.oldest_added_on)
 
 
-def test_a_part_of_the_ledger_that_is_gone_is_told_when_it_is_asked(table: TableFacts) -> None:
+def test_a_missing_part_of_the_ledger_is_reported_when_it_is_looked_up(table: TableFacts) -> None:
     """The root alone is read with the table."""
     view = view_of(table, IO)
     for file in Path(table.location.removeprefix("file://"), "_tombstones").glob("*batches*"):

@@ -1,5 +1,5 @@
--- How Argo CD shows a Restatement of Lethe's.
--- Suspended: spec.suspend is true. One that its author has cancelled is Healthy: what was asked for last is so.
+-- The health that Argo CD shows for a Restatement.
+-- Suspended: spec.suspend is true. A cancelled Restatement is Healthy: its last request was met.
 local health = {status = "Progressing", message = "The operator has not looked at it yet."}
 if obj.status == nil or obj.status.conditions == nil then
   return health

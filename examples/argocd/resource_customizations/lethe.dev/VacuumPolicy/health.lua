@@ -1,4 +1,4 @@
--- How Argo CD shows a VacuumPolicy of Lethe's.
+-- The health that Argo CD shows for a VacuumPolicy.
 local health = {status = "Progressing", message = "The operator has not looked at it yet."}
 if obj.status == nil or obj.status.conditions == nil then
   return health

@@ -130,7 +130,7 @@ def test_one_that_failed_is_tried_again_after_a_pause() -> None:
     assert (late.run.run_id, late.run.attempt) == (REANCHORING.run_id, 2)
 
 
-def test_one_that_failed_for_good_is_not_repeated_and_is_told() -> None:
+def test_a_permanently_failed_run_is_not_repeated_and_is_shown() -> None:
     result = a_result(REANCHORING, "Failed", reason="LedgerMissing", message="A file is gone.")
 
     actions = decided(runs=(a_try(AttemptState.FAILED, exit_code=10, result=result),))
@@ -166,7 +166,7 @@ def test_a_failure_is_settled_by_any_commit_that_carries_a_ledger() -> None:
     assert condition(actions.dataset_status, "Ready")[0] == "True"
 
 
-def test_it_says_nothing_about_the_consolidation_of_batches() -> None:
+def test_it_shows_no_decision_about_consolidation() -> None:
     """Its success does not hide that a consolidation failed for good, nor have that one repeated."""
     eager = a_dataset(consolidation={"minBatches": 1})
     batches = a_consolidation(a_buffered("A"), dataset=eager)
@@ -182,7 +182,7 @@ def test_it_says_nothing_about_the_consolidation_of_batches() -> None:
     assert condition(actions.dataset_status, "Stalled") == ("True", "BatchColumnMissing")
 
 
-def test_its_end_is_told_in_words_of_its_own() -> None:
+def test_its_end_has_its_own_event() -> None:
     done = a_try(AttemptState.SUCCEEDED, result=a_result(REANCHORING))
 
     actions = decided(a_table(), runs=(done,))

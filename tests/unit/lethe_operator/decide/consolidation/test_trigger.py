@@ -77,7 +77,7 @@ def test_batches_bytes_or_age_make_a_run_due(limits: dict[str, Any], expected: s
     assert expected == f"{found.decision} {found.reason} {found.message}"
 
 
-def test_it_is_looked_at_again_when_the_oldest_batch_is_ripe() -> None:
+def test_the_next_decision_is_due_when_the_oldest_batch_reaches_its_age() -> None:
     verdict = decided(a_world(A, B), a_dataset(consolidation={"maxAgeSeconds": 100}))
 
     assert (None, ago(seconds=-70)) == (verdict.launch, verdict.look_again)
@@ -100,7 +100,7 @@ def test_a_run_takes_the_oldest_within_its_limits(limits: dict[str, Any], expect
 
 
 def test_batches_of_very_different_sizes_all_get_their_turn() -> None:
-    """A large one in the middle ends a run, is the next one alone, and holds up nobody for longer."""
+    """A large batch in the middle ends a run, is the next run alone, and delays no other batch longer."""
     sizes = {"A": 1, "B": 2, "C": 500, "D": 3, "E": 99, "F": 1}
     left = [a_buffered(i, size=n, age_seconds=100 - at) for at, (i, n) in enumerate(sizes.items())]
     limits = ConsolidationSpec.model_validate({"maxBytesPerRun": 100})
@@ -159,7 +159,7 @@ def test_a_decision_on_a_buffer_of_200_000_objects_takes_less_than_a_second() ->
     assert actions.dataset_status["buffer"]["batches"] == 100_000  # type: ignore[index]
 
 
-def test_the_decision_is_said_also_when_it_is_to_wait() -> None:
+def test_a_decision_to_wait_is_shown_too() -> None:
     verdict = decided(a_world(A, B), a_dataset(consolidation={"maxAgeSeconds": 100}))
 
     assert said(verdict) == (
@@ -282,7 +282,7 @@ def test_nothing_starts_while_the_buffer_cannot_be_listed() -> None:
     assert None is decided(a_world(buffer=Unavailable("StorageUnavailable", "away"))).launch
 
 
-def test_a_stored_intent_without_a_job_is_started_as_it_stands() -> None:
+def test_a_stored_intent_without_a_job_is_started_unchanged() -> None:
     """The operator died between the two: whatever came since waits for the next run."""
     verdict = decided(a_world(A, B, C, runs=(a_run(a_consolidation(A, B)),)))
 
@@ -299,7 +299,7 @@ def test_a_failed_run_is_repeated_with_the_same_batches_after_its_pause() -> Non
 
 
 def test_a_failed_run_whose_batches_are_all_settled_is_left_alone() -> None:
-    """Its driver died after the commit, or somebody else promoted them."""
+    """Its driver died after the commit, or another run promoted them."""
     table = a_table(a_ledger(batches=[a_batch("A")]))
     run = a_run(a_consolidation(A), failed(finished_seconds=60))
 
@@ -333,7 +333,7 @@ def test_other_batches_get_their_try_after_the_longest_pause() -> None:
 
 
 def test_a_run_that_ended_without_settling_its_batches_is_repeated_with_a_pause() -> None:
-    """It found nothing to do, and the listing still shows the batch: somebody must look again, but not all the time."""
+    """It found nothing to do, and the listing still shows the batch: it is retried, but after a pause."""
 
     def after(seconds: float) -> ConsolidationVerdict:
         done = an_attempt(a_consolidation(A), AttemptState.SUCCEEDED, finished_seconds=seconds)

@@ -138,7 +138,7 @@ def test_a_dataset_inside_is_not(spec: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_table_that_lies_outside_stalls_its_dataset(changes: dict[str, Any], value: str) -> None:
+def test_a_table_outside_the_boundary_stalls_its_dataset(changes: dict[str, Any], value: str) -> None:
     found = blocker(a_dataset(), a_world(table=a_table(**changes)), settings(**INSIDE))
 
     assert found is not None
@@ -244,8 +244,8 @@ class _Untouched:
         self.forgotten.append(dataset)
 
 
-def test_nothing_of_a_dataset_outside_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may create a Dataset must not learn with the operator's credentials what lies outside the boundary."""
+def test_nothing_of_a_dataset_outside_its_boundary_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Authors of Datasets must not learn with the operator's credentials what is outside their boundary."""
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     lake, tables = SmallLake.make(tmp_path), _Untouched()
     asked = settings(uris=["s3://lake"])

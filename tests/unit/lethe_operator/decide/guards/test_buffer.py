@@ -23,7 +23,7 @@ SECRET = "eyJhbGciOiJSUzI1NiJ9"
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """The table air.victim, with a row, is nobody's Dataset; air.flights is the Dataset's own, with an empty buffer."""
+    """The table air.victim, with a row, has no Dataset; air.flights is the Dataset's table, with an empty buffer."""
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     made = SmallLake.make(tmp_path)
     made.create_table()
@@ -94,8 +94,8 @@ def test_a_symbolic_link_to_a_table_is_followed(lake: SmallLake, tmp_path: Path,
     assert f"{tmp_path}/wh/air/victim" in message or below == "metadata"
 
 
-def test_a_table_that_lies_below_the_buffer_is_found_by_its_files(lake: SmallLake, tmp_path: Path) -> None:
-    """Of a table that the catalog does not know: a copy, or one of a catalog that the operator has never heard of."""
+def test_a_table_below_the_buffer_is_found_by_its_files(lake: SmallLake, tmp_path: Path) -> None:
+    """The catalog does not know the table: it is a copy, or belongs to a catalog that the operator does not know."""
     put_batches(tmp_path / "buffer", "B")
     (tmp_path / "wh/air/victim").rename(tmp_path / "buffer/batch_id=C")
 
@@ -166,7 +166,7 @@ def test_the_buffer_of_an_older_dataset_is_rejected_in_whatever_namespace(
     assert ("other/older" if namespace == "other" else "older") in message
 
 
-def test_a_claim_of_somebody_else_is_heeded_and_names_who(lake: SmallLake, tmp_path: Path) -> None:
+def test_the_claim_of_another_dataset_is_respected_and_named(lake: SmallLake, tmp_path: Path) -> None:
     """Of a namespace, a release or a cluster that this operator sees nothing of."""
     put_batches(tmp_path / "buffer", "B")
     uri = f"file://{tmp_path}/buffer"
@@ -263,9 +263,7 @@ def test_a_table_in_the_folder_of_an_older_datasets_table_stops_the_younger_data
     assert stalled_of(lake, "older") == ("", "")
 
 
-def test_nobody_is_disturbed_by_a_dataset_whose_buffer_lies_beside_the_warehouse(
-    lake: SmallLake, tmp_path: Path
-) -> None:
+def test_a_buffer_beside_the_warehouse_is_accepted(lake: SmallLake, tmp_path: Path) -> None:
     put_batches(tmp_path / "buffer", "B")
 
     assert judged(lake, f"file://{tmp_path}/buffer") == ("", "")

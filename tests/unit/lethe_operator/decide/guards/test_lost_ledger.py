@@ -37,7 +37,7 @@ def decided(dataset: Dataset, lost: LostLedger = LOST, *runs: Run) -> Actions:
     return decide(dataset, a_world(a_buffered("A"), restatements=asked, table=lost, runs=runs), NOW, SETTINGS)
 
 
-def test_nothing_starts_and_the_command_is_told() -> None:
+def test_no_run_starts_and_the_message_has_the_command() -> None:
     actions = decided(a_dataset_with())
 
     assert (actions.launches, actions.sweep) == ((), ())
@@ -66,7 +66,7 @@ def test_otherwise_nothing_starts(dataset: Dataset) -> None:
     assert decided(dataset).launches == ()
 
 
-def test_without_a_ledger_to_continue_with_the_way_by_hand_is_told() -> None:
+def test_without_a_known_ledger_the_message_refers_to_the_manual_way() -> None:
     unknown = LostLedger("LedgerLost", LOST.message, False, "u", 5, None)
 
     actions = decided(a_dataset_with("5"), unknown)

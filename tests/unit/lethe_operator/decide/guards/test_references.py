@@ -82,7 +82,7 @@ def test_a_place_that_has_nothing_to_do_with_a_table_is_left_to_the_run(restatem
     assert status_of(restatement, catalogs={})[1] == 1
 
 
-def test_it_is_said_before_there_is_a_table() -> None:
+def test_it_is_refused_before_the_table_exists() -> None:
     status, _ = status_of(listed(f"{VICTIM}/x"), table=NoTable())
 
     assert condition(status, "Stalled") == ("True", "PlaceInTable")

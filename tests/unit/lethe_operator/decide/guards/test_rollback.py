@@ -145,14 +145,14 @@ def test_once_the_head_is_accepted_work_goes_on_from_it() -> None:
 
 
 def test_another_head_than_the_one_that_was_accepted_is_asked_for_again() -> None:
-    """Somebody committed between the look and the word."""
+    """Another writer committed between the observation and the annotation."""
     actions = decided(saw(accept="2"), at(4))
 
     assert kinds(actions) == []
     assert "lethe.dev/accept-head=4" in message(actions.dataset_status, "Ready")
 
 
-def test_a_word_that_was_heard_does_not_cover_a_second_rollback_to_the_same_head() -> None:
+def test_an_accepted_value_does_not_cover_a_second_rollback_to_the_same_head() -> None:
     """The message then asks for another word, so that one command is enough."""
     first = decided(saw(3, accept="2", heard="2"), at(2))
     second = decided(saw(3, accept="2/3", heard="2"), at(2))
@@ -182,7 +182,7 @@ def test_a_table_that_was_dropped_is_compared_when_it_is_registered_again() -> N
     assert condition(actions.dataset_status, "Ready") == ("False", "TableRolledBack")
 
 
-def test_a_run_is_told_the_head_on_which_it_was_decided() -> None:
+def test_a_run_gets_the_head_on_which_it_was_decided() -> None:
     """What happens between this look and its start is the run's to notice."""
     batches = a_consolidation(A)
     failed = a_run(
@@ -199,7 +199,7 @@ def test_a_run_is_told_the_head_on_which_it_was_decided() -> None:
 def test_a_group_that_found_the_table_rolled_back_waits_as_a_whole_and_goes_on_once_that_is_settled(
     by_committer: bool,
 ) -> None:
-    """Nobody of it is to blame: none is refused, and all are told who has to do what."""
+    """None of them caused it: none is refused, and each status says what to do."""
     members = a_restatement("new"), a_restatement("other", batchIds=["B"])
     spec = a_group(*members)
     result = a_result(spec, "Failed", reason="TableRolledBack", message="It was rolled back.", permanent=True)
@@ -220,7 +220,7 @@ def test_a_group_that_found_the_table_rolled_back_waits_as_a_whole_and_goes_on_o
 
 @pytest.mark.parametrize("kind", [RunKind.CONSOLIDATION, RunKind.RESTATEMENT])
 def test_a_run_that_found_the_table_rolled_back_is_tried_again_once_that_is_settled(kind: RunKind) -> None:
-    """Exit code 10 says that somebody has to act; here somebody did, and the Dataset knows."""
+    """Exit code 10 means that the user must act; here the user did, and the Dataset shows it."""
     revert = a_restatement("new")
     spec = a_consolidation(A) if kind is RunKind.CONSOLIDATION else a_restatement_run(revert)
     result = a_result(spec, "Failed", reason="TableRolledBack", message="It was rolled back.")
@@ -249,7 +249,7 @@ def _succeeded(name: str = "done") -> Restatement:
 
 
 @pytest.mark.parametrize("dataset", [saw(), saw(accept="2")], ids=["asked", "accepted"])
-def test_a_restatement_that_the_table_forgot_says_so(dataset: Dataset) -> None:
+def test_a_restatement_that_the_table_no_longer_knows_shows_it(dataset: Dataset) -> None:
     actions = decided(dataset, at(2), _succeeded())
 
     status = actions.restatement_statuses["done"]

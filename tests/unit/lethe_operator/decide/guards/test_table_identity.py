@@ -132,7 +132,7 @@ def test_a_claim_of_another_dataset_does_not_make_the_table_forgotten() -> None:
     assert actions.dataset_status["table"] == dataset.status["table"]  # type: ignore[index]
 
 
-def test_what_succeeded_in_another_table_says_so_and_claims_no_erasure() -> None:
+def test_restatements_of_another_table_show_it_and_claim_no_erasure() -> None:
     actions = decided(a_dataset_that_saw(OLD), a_table(uuid=NEW), done())
 
     status = actions.restatement_statuses["erase-a"]
@@ -142,7 +142,7 @@ def test_what_succeeded_in_another_table_says_so_and_claims_no_erasure() -> None
     assert not is_awaited(status)
 
 
-def test_while_a_table_is_gone_nothing_is_said_of_what_succeeded_in_it() -> None:
+def test_while_a_table_is_missing_the_status_of_its_restatements_stays() -> None:
     """It may come back: a catalog may have been restored to a state before it."""
     actions = decided(a_dataset_that_saw(OLD), NoTable(), done())
 
@@ -194,7 +194,7 @@ def test_a_dry_run_committed_nothing_and_is_no_witness() -> None:
     assert kinds(decided(a_dataset_that_saw(None), a_table(uuid=NEW), planned)) == [RunKind.CONSOLIDATION]
 
 
-def test_a_catalog_that_does_not_answer_says_nothing_of_the_table() -> None:
+def test_an_unavailable_catalog_does_not_mean_another_table() -> None:
     actions = decide(
         a_dataset_that_saw(OLD), World(table=Unavailable("CatalogUnavailable", "It is away.")), NOW, SETTINGS
     )

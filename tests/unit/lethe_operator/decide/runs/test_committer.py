@@ -11,9 +11,9 @@ from lethe_operator.build import names
 from lethe_operator.decide.actions import Actions, Launch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
-from lethe_operator.observe.committers import committer
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
+from lethe_operator.observe.world import committer
 from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Run
 from lethe_operator.settings import CommitterSettings, Settings
 

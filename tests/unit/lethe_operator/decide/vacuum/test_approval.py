@@ -55,7 +55,7 @@ def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
     assert story.status["vacuum"]["plan"]["digest"] == "d1"
 
 
-def test_who_waits_for_an_approval_is_told_by_an_event() -> None:
+def test_a_vacuum_that_waits_for_approval_posts_an_event() -> None:
     story = VacuumStory((MANUAL,))
     story.start()
     story.end("Planned", plan=a_plan("d1"))
@@ -99,7 +99,7 @@ def test_a_purge_uses_its_approval_up() -> None:
     assert "lethe.dev/approve=d2" in story.message
 
 
-def test_a_run_that_finds_another_plan_than_the_approved_one_shows_it_and_needs_approval_anew() -> None:
+def test_a_run_with_another_plan_than_the_approved_one_shows_it_and_needs_another_approval() -> None:
     story = planned()
     approve(story, "d1")
     story.start()
@@ -127,7 +127,7 @@ def test_a_run_that_finds_the_approved_plan_to_be_another_of_the_same_name_is_no
     assert len(story.launched) == 2
 
 
-def test_new_tombstones_make_the_plan_anew_but_not_with_each_of_them() -> None:
+def test_new_tombstones_lead_to_a_new_plan_but_not_each_of_them() -> None:
     """Each plan is a Job, and people need time to read one."""
     story = planned()
     story.commit(MORE)

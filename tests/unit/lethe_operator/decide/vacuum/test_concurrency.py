@@ -61,7 +61,7 @@ def test_a_place_that_is_free_is_taken() -> None:
     assert len(decided(TWO, other("a"), jobs=(running("a"),)).launched) == 1
 
 
-def test_without_a_free_place_it_waits_and_says_for_whom() -> None:
+def test_without_a_free_place_it_waits_and_names_the_running_vacuum() -> None:
     story = decided(ONE, other("a"), jobs=(running("a"),))
 
     assert (story.launched, story.told) == ([], ("Due", "WaitsForOtherVacuums"))
@@ -256,7 +256,7 @@ def test_datasets_that_are_reconciled_at_the_same_moment_cannot_take_the_last_pl
     assert len(vacuums(tenant)) == places
 
 
-def test_who_came_too_late_waits_says_so_and_goes_next(tenant: Tenant) -> None:
+def test_the_dataset_that_was_too_late_waits_and_goes_next(tenant: Tenant) -> None:
     with_tombstones(tenant, ONE, "a", "b")
     tenant.cluster.meet(2)  # type: ignore[attr-defined]
     at_once(lambda: tenant.look_at("a"), lambda: tenant.look_at("b"))
@@ -284,7 +284,7 @@ def test_who_came_too_late_waits_says_so_and_goes_next(tenant: Tenant) -> None:
 
 
 def test_who_came_too_late_looks_again_at_once(tenant: Tenant) -> None:
-    """Nothing else would tell it whom it waits for, or that nobody is there any more."""
+    """Only its own reconcile shows which Dataset it waits for, or that none runs any more."""
     with_tombstones(tenant, ONE, "a", "b")
     tenant.cluster.meet(2)  # type: ignore[attr-defined]
     times: dict[str, Any] = {}

@@ -61,7 +61,7 @@ def test_each_of_several_runs_has_to_start() -> None:
     ) == timedelta(minutes=5)
 
 
-def test_a_run_of_seconds_says_nothing_of_a_long_one() -> None:
+def test_a_run_of_a_few_seconds_is_not_measured() -> None:
     """Reading a megabyte takes as long as starting to."""
     measured = Measured().after("j", a_result(bytes_rewritten=1000, purge_seconds=9, expiry_seconds=3))
 
@@ -105,7 +105,7 @@ def test_bytes_beyond_all_measure_break_nothing() -> None:
 # --- what is told ------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_can_be_kept_says_when_the_vacuum_starts() -> None:
+def test_a_feasible_evict_by_shows_when_the_vacuum_starts() -> None:
     story = VacuumStory((a_policy(),), due_in(30 * DAY))
 
     story.decide()
@@ -118,7 +118,7 @@ def test_one_that_can_be_kept_says_when_the_vacuum_starts() -> None:
     }
 
 
-def test_one_whose_start_has_come_says_that_it_is_due_and_no_time_in_the_past() -> None:
+def test_an_evict_by_whose_start_has_passed_shows_due_and_no_past_time() -> None:
     """As with an evictBy that is nearer than the lead from the beginning."""
     story, early = VacuumStory((a_policy(),), due_in(HOUR)), VacuumStory((a_policy(),), due_in(30 * DAY))
 
@@ -130,7 +130,7 @@ def test_one_whose_start_has_come_says_that_it_is_due_and_no_time_in_the_past() 
     assert later.message.endswith("A vacuum starts by 2026-03-30T12:00:00Z.")
 
 
-def test_what_cannot_be_done_by_then_is_told_now() -> None:
+def test_an_infeasible_evict_by_is_reported_at_once() -> None:
     """Long before the time has come: 100 TiB take 60 days."""
     story = VacuumStory((a_policy(),), due_in(30 * DAY), {"total_bytes": 100 * 1024 * GIB})
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_done_by_then_is_told_now() -> None:
     assert story.told == ("Due", "EvictByNear")
 
 
-def test_it_is_told_once() -> None:
+def test_it_is_reported_once() -> None:
     story = VacuumStory((a_policy(),), due_in(30 * DAY), {"total_bytes": 100 * 1024 * GIB})
     story.start()
     story.fail()
@@ -155,7 +155,7 @@ def test_it_is_told_once() -> None:
     assert "EvictByInfeasible" not in {e.reason for e in story.events()}
 
 
-def test_it_is_looked_at_again_when_it_becomes_too_late() -> None:
+def test_the_next_decision_is_due_when_it_becomes_infeasible() -> None:
     """An approval that does not come, say."""
     triggers = {"activeTombstones": 1, "evictByLeadSeconds": 0}
     story = VacuumStory((a_policy(approval="Manual", triggers=triggers),), due_in(2 * HOUR))
@@ -169,7 +169,7 @@ def test_it_is_looked_at_again_when_it_becomes_too_late() -> None:
     assert story.decide().look_again == NOW + 2 * HOUR - timedelta(minutes=15)
 
 
-def test_an_evict_by_that_has_passed_says_so_until_the_bytes_are_gone() -> None:
+def test_a_missed_evict_by_is_shown_until_the_bytes_are_gone() -> None:
     story = VacuumStory((a_policy(),), due_in(-HOUR))
     story.decide()
     missed = story.on_time
@@ -205,8 +205,8 @@ def test_the_rows_of_an_erase_have_a_deadline_too() -> None:
     assert story.launched[0].vacuum.evict_by_lead_seconds == 86_400  # type: ignore[union-attr]
 
 
-def test_an_erasure_that_is_held_by_a_tag_is_looked_at_again_without_any_commit() -> None:
-    """Somebody removes the tag, and no snapshot tells of it."""
+def test_an_erasure_that_a_tag_blocks_is_checked_again_without_a_commit() -> None:
+    """The tag is removed, and no snapshot shows it."""
     owed = a_ledger(erasures=(Erasure("ns/erase/1", 3, NOW + HOUR),))
     story = VacuumStory((a_policy(),), owed)
     for _ in story.every(30, until=NOW + DAY):
@@ -283,7 +283,7 @@ def test_without_a_policy_an_evict_by_stalls_the_dataset(policies: tuple[VacuumP
     assert [e.warning for e in story.events() if e.reason == "NoVacuumPolicy"] == [True]
 
 
-def test_without_an_evict_by_nobody_needs_a_policy() -> None:
+def test_without_an_evict_by_no_policy_is_needed() -> None:
     story = VacuumStory((), a_ledger("A"))
 
     assert story.decide().on_time is None

@@ -77,7 +77,7 @@ def test_the_most_specific_policy_decides_even_when_it_does_not_purge() -> None:
     assert verdict.launch.run.vacuum.plan_only  # type: ignore[union-attr]
 
 
-def test_a_tie_is_told_to_both() -> None:
+def test_both_policies_show_a_tie() -> None:
     old = a_policy("old", meta={"creationTimestamp": ago(hours=9).isoformat()}, triggers={"activeTombstones": 9})
 
     verdict = decided(a_policy("young"), old)
@@ -178,7 +178,7 @@ def test_the_status_of_a_policy_keeps_what_an_entry_does_not_know() -> None:
 
 
 def test_of_many_datasets_those_are_shown_that_wait_for_somebody() -> None:
-    """Whoever has to approve must not have to look through all of them."""
+    """The Datasets that need approval come first."""
     status: dict[str, Any] = {}
     for n in range(25):
         decision = {22: "Due", 23: "NeedsApproval", 24: "Running"}.get(n, "Later")

@@ -39,7 +39,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("value", "said"), WRONG)
-def test_a_value_that_cannot_be_read_starts_nothing_and_is_told(value: str, said: str) -> None:
+def test_an_invalid_value_starts_nothing_and_is_reported(value: str, said: str) -> None:
     with pytest.raises(InvalidVacuumNow, match=said):
         parse_vacuum_now(value)
     story = asked(value)
@@ -90,7 +90,7 @@ def test_each_value_is_one_run_whose_outcome_is_visible() -> None:
     assert story.start() is not None
 
 
-def test_a_value_that_was_heard_is_not_heard_again_when_its_job_is_gone() -> None:
+def test_a_value_starts_no_second_vacuum_when_its_job_is_gone() -> None:
     story = asked("monday", ledger=a_ledger("A"))
     story.start()
     story.end("NothingToDo")
@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_after_it_had_purged_a_part_is_followed_by_another
     assert story.status["vacuum"]["requested"]["runId"] == story.launched[1].run_id
 
 
-def test_the_job_of_a_value_is_kept_as_long_as_the_annotation_stands() -> None:
+def test_the_job_of_a_value_is_kept_while_the_annotation_is_set() -> None:
     story = asked("monday")
     story.start()
     story.end()

@@ -27,7 +27,7 @@ def own(**spec: Any) -> dict[str, Any]:
     return policy_status.own(a_policy(**spec), {}, NOW)
 
 
-def test_it_says_in_words_what_makes_a_vacuum_due() -> None:
+def test_the_condition_says_when_a_vacuum_is_due() -> None:
     triggers = {
         "activeTombstones": 4,
         "tombstonedRowsPercent": 10,
@@ -50,7 +50,7 @@ def test_a_policy_with_nothing_but_the_defaults_watches_over_evict_by() -> None:
     assert "86400 s before an evictBy" in message(status, "Ready")
 
 
-def test_it_says_when_its_window_opens_next() -> None:
+def test_the_status_shows_when_the_window_opens_next() -> None:
     assert own(window=NIGHTLY)["nextWindowTime"] == "2026-03-02T00:00:00Z"
     assert "nextWindowTime" not in own()
 
@@ -63,7 +63,7 @@ def test_it_says_when_its_window_opens_next() -> None:
         ({"timeZone": "Berlin"}, "InvalidWindow", "'Berlin' is not an IANA time zone. Set one such as Europe/Berlin"),
     ],
 )
-def test_a_window_that_does_not_open_stalls_it_and_is_told(window: dict[str, str], reason: str, said: str) -> None:
+def test_a_window_that_never_opens_stalls_the_policy(window: dict[str, str], reason: str, said: str) -> None:
     status = own(window={**NIGHTLY, **window})
 
     assert (condition(status, "Ready"), condition(status, "Stalled")) == (("False", reason), ("True", reason))
@@ -132,7 +132,7 @@ def test_without_a_word_of_it_nothing_but_purging_and_expiry_is_done() -> None:
     assert (spec.maintenance, spec.expire_snapshots, spec.max_bytes, spec.stop_by) == (Maintenance(), True, None, None)
 
 
-def test_orphans_are_three_days_old_unless_it_says_otherwise() -> None:
+def test_orphans_are_three_days_old_by_default() -> None:
     spec = VacuumStory((a_policy(maintenance={"removeOrphanFiles": {}}),)).start()
 
     assert (spec.maintenance.remove_orphan_files, spec.maintenance.orphan_files_older_than_seconds) == (True, 259_200)
@@ -146,13 +146,13 @@ def test_a_run_begins_no_step_so_late_that_kubernetes_would_stop_it(limit: int |
     assert VacuumStory((a_policy(limits=limits),)).start().max_seconds == told
 
 
-def test_a_run_that_starts_in_the_window_is_told_when_it_closes() -> None:
+def test_a_run_in_the_window_gets_the_time_when_it_closes() -> None:
     story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1))
 
     assert story.start().stop_by == NOW.replace(hour=4)
 
 
-def test_a_retry_is_told_when_the_window_closes_now() -> None:
+def test_a_retry_gets_the_time_when_the_current_window_closes() -> None:
     """That of the night before has long closed."""
     story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=3, minute=59))
     story.start()
@@ -167,7 +167,7 @@ def test_a_retry_is_told_when_the_window_closes_now() -> None:
     assert (spec.stop_by, story.launched[-1].attempt) == (NOW.replace(day=2, hour=4), 2)
 
 
-def test_a_retry_heeds_what_the_policy_says_now() -> None:
+def test_a_retry_follows_the_current_policy() -> None:
     """Also if it is another one that decides by now."""
     story = VacuumStory((a_policy(limits={"maxBytesPerRun": "100Gi"}),))
     story.start()
@@ -192,7 +192,7 @@ def test_a_retry_under_no_policy_is_not_started() -> None:
     assert story.decide().launch is None
 
 
-def test_a_due_vacuum_says_when_the_window_opens_and_is_looked_at_then() -> None:
+def test_a_due_vacuum_shows_when_the_window_opens_and_is_decided_again_then() -> None:
     story = VacuumStory((a_policy(window=NIGHTLY),))
 
     verdict = story.decide()

@@ -35,7 +35,7 @@ def test_a_share_of_hidden_rows_makes_it_due(rows: int, due: str) -> None:
     assert f"{rows / 10:.1f}% of the rows hidden, the limit is 10%" in story.message
 
 
-def test_a_share_that_nobody_knows_makes_nothing_due() -> None:
+def test_an_unknown_share_of_hidden_rows_makes_no_vacuum_due() -> None:
     """Such as while the head is of a writer that says nothing of its rows."""
     story = triggered(hidden(500), tombstonedRowsPercent=1)
 
@@ -110,7 +110,7 @@ def test_what_no_vacuum_can_purge_is_tried_more_and_more_seldom() -> None:
     assert story.told == ("Later", "NothingLeft")
 
 
-def test_runs_that_say_nothing_of_what_they_did_are_told_by_the_tombstones() -> None:
+def test_the_tombstones_show_what_runs_without_a_result_did() -> None:
     """Their results are lost, and the tombstones stay."""
     story = VacuumStory((a_policy(triggers=ZERO),))
     for _ in story.every(10, until=NOW + 24 * HOUR):
@@ -164,7 +164,7 @@ def test_an_operator_whose_clock_is_off_keeps_an_evict_by(off: timedelta) -> Non
     assert story.runs[0].attempts[0].created < NOW + 48 * HOUR
 
 
-def test_a_run_whose_clock_says_that_the_window_is_closed_is_told_how_long_it_has_instead() -> None:
+def test_a_run_whose_clock_differs_gets_a_duration_instead_of_a_time() -> None:
     """An hour ahead, in a window of an hour: it would see it closed each night, and never purge."""
     story = VacuumStory((a_policy(window=NIGHTLY),), now=NOW.replace(hour=1, minute=0))
     assert story.start().stop_by == NOW.replace(hour=2, minute=0)

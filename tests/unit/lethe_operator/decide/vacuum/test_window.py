@@ -31,9 +31,7 @@ NIGHT = [
 
 
 @pytest.mark.parametrize(("now", "closes", "opens"), NIGHT)
-def test_it_is_open_from_the_moment_of_the_schedule_for_as_long_as_it_says(
-    now: str, closes: str | None, opens: str
-) -> None:
+def test_a_window_is_open_from_its_scheduled_time_for_its_duration(now: str, closes: str | None, opens: str) -> None:
     found = seen(now)
 
     assert found == Hours(at(closes) if closes else None, at(opens))
@@ -93,7 +91,7 @@ def test_windows_that_join_close_together() -> None:
 
 
 def test_one_that_never_closes_ends_somewhere() -> None:
-    """What a run is told then is an end that moves along."""
+    """The end that a run gets then moves along."""
     found = seen("2026-07-01T00:30:30Z", "* * * * *", "UTC", 604_800)
 
     assert isinstance(found, Hours)

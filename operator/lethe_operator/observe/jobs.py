@@ -1,4 +1,4 @@
-"""Observes the vacuum Jobs of all Datasets of a namespace. I/O."""
+"""Observes the Jobs of a namespace that concern several Datasets: vacuums, and Jobs that Datasets share. I/O."""
 
 from lethe.contract.kind import RunFamily, RunKind
 
@@ -10,6 +10,7 @@ from lethe_operator.resources.common import (
     LABEL_DATASET_UID,
     LABEL_KIND,
 )
+from lethe_operator.resources.members import LABEL_SHARED, SharedJob, members_of, needed_by
 from lethe_operator.resources.observed import AttemptState, VacuumJob, kind_of
 
 
@@ -31,3 +32,16 @@ def vacuum_jobs(kube: Kube, namespace: str) -> tuple[VacuumJob, ...]:
             )
         )
     return tuple(found)
+
+
+def shared_jobs(kube: Kube, namespace: str) -> tuple[SharedJob, ...]:
+    """Raises: KubeError."""
+    return tuple(
+        SharedJob(
+            name=job["metadata"]["name"],
+            over=state_of(job.get("status") or {})[0] is not AttemptState.ACTIVE,
+            members=members_of(job["metadata"]),
+            needed_by=needed_by(job["metadata"]),
+        )
+        for job in kube.list(JOBS, namespace, f"{LABEL_SHARED}=true")
+    )

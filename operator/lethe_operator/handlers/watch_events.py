@@ -1,9 +1,11 @@
-"""Watch events of Lethe's own resources."""
+"""Watch events: of Lethe's resources, and of the objects of runs (Jobs, driver pods, ConfigMaps)."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from lethe_operator.health import RESTATEMENTS, OperatorHealth
+from lethe_operator.resources.common import ANNOTATION_DATASET
+from lethe_operator.resources.members import members_of
 from lethe_operator.resources.restatement import dataset_name_of
 from lethe_operator.work_queue import Key, WorkQueue
 
@@ -40,3 +42,18 @@ def _record(health: OperatorHealth, body: Mapping[str, Any], of: str = "") -> Ma
     metadata: Mapping[str, Any] = body["metadata"]
     health.watched(str(metadata["uid"]), str(metadata.get("resourceVersion", "")), of)
     return metadata
+
+
+def run_object(queue: WorkQueue, body: Mapping[str, Any]) -> None:
+    for name in datasets_of(body):
+        queue.add(Key("Dataset", body["metadata"]["namespace"], name))
+
+
+def datasets_of(body: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the Datasets that an object belongs to; empty if it names none."""
+    metadata = body["metadata"]
+    owners = [o for o in metadata.get("ownerReferences") or () if o.get("kind") == "Dataset"]
+    if owners:
+        return frozenset(str(o["name"]) for o in owners)
+    name = (metadata.get("annotations") or {}).get(ANNOTATION_DATASET)
+    return frozenset([name] if name else (m.dataset for m in members_of(metadata)))
