@@ -1,39 +1,39 @@
-"""Which of a table's metadata may tell what the rows of an erasure held, once the rows themselves have left. Pure.
+"""Finds metadata of a table that may contain values of erased rows after the rows are purged. Pure.
 
-A manifest has the least and the greatest value of each column of a file, its partition and its path. It keeps those of removed
-files until it is written anew. A snapshot's summary may name partitions (`write.summary.partition-limit`). Nobody keeps the
-erased values: what is said of a file that may have held one counts, whatever it says.
+A manifest contains bounds of each column, the partition and the path of a file, also of removed files until the manifest is
+rewritten. A snapshot's summary may name partitions (`write.summary.partition-limit`). Lethe does not keep the erased values, so
+all metadata of a file that may have held one counts, whatever it contains.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from lethe.erasure.progress import DATA, Claim, HeldFile, History
+from lethe.erasure.progress import DATA, HeldFile, History, OpenErasure
 from lethe.files.hadoop_version import version_of
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.uri import without_values
 from lethe.vacuum.ledger_files import UNPUBLISHED_FOR
 
-PARTITION_SUMMARY: Final = "partitions."  # how the keys of a snapshot's summary begin that name a partition
+PARTITION_SUMMARY: Final = "partitions."  # prefix of the summary keys that name a partition
 TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
 _STATISTICS: Final = (".stats", ".puffin", ".parquet", ".orc")
-WRITTEN: Final = (*TABLE_FILES, ".avro", *_STATISTICS)  # what Iceberg's writers put into a metadata folder
+WRITTEN: Final = (*TABLE_FILES, ".avro", *_STATISTICS)  # the files that Iceberg's writers put into a metadata folder
 
 
-def mentioned_in(claimed: Iterable[Claim], history: History) -> dict[str, frozenset[str]]:
-    """By manifest, the erasures with a file that it says was removed. Only erasures whose rows have left the head."""
+def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict[str, frozenset[str]]:
+    """By manifest, the keys of the erasures of which it lists a removed file. Only erasures whose rows have left the head."""
     found: dict[str, set[str]] = {}
-    for claim in claimed:
+    for open_erasure in open_erasures:
         for manifest, files in history.gone.items():
-            if any(_may_have_held(claim, f) for f in files):
-                found.setdefault(manifest, set()).add(claim.key)
+            if any(_may_have_held(open_erasure, f) for f in files):
+                found.setdefault(manifest, set()).add(open_erasure.key)
     return {manifest: frozenset(keys) for manifest, keys in found.items()}
 
 
-def named_in_summaries(claimed: Iterable[Claim], history: History) -> dict[int, frozenset[str]]:
-    """By snapshot, the erasures whose rows may have been in a partition that the snapshot's summary names."""
-    purged = [(c.key, at) for c in claimed if (at := c.erasure.purged_at) is not None]
+def named_in_summaries(open_erasures: Iterable[OpenErasure], history: History) -> dict[int, frozenset[str]]:
+    """By snapshot, the keys of the erasures whose rows may have been in a partition that the snapshot's summary names."""
+    purged = [(c.key, at) for c in open_erasures if (at := c.erasure.purged_at) is not None]
     found: dict[int, frozenset[str]] = {}
     for i, snapshot in history.snapshots.items():
         if any(key.startswith(PARTITION_SUMMARY) for key in snapshot.summary):
@@ -42,28 +42,30 @@ def named_in_summaries(claimed: Iterable[Claim], history: History) -> dict[int, 
     return found
 
 
-def _may_have_held(claim: Claim, file: HeldFile) -> bool:
-    """Whether a removed file may have held a row of the erasure. What came after the rows had left the head cannot."""
-    purged = claim.erasure.purged_at
+def _may_have_held(open_erasure: OpenErasure, file: HeldFile) -> bool:
+    """Whether a removed file may have held a row of the erasure. Files added after the purge cannot."""
+    purged = open_erasure.erasure.purged_at
     if purged is None or (file.sequence_number is not None and file.sequence_number > purged):
         return False
-    # When records were taken out is forgotten with that snapshot. Deletes tell paths of files, or values by which they delete.
-    return claim.ids.might_hold(file) if file.content == DATA and not claim.by_records else True
+    # The time of an Erase by records is lost when its snapshot expires, so every file counts. Delete files contain paths of
+    # files, or the values by which they delete.
+    return open_erasure.ids.might_hold(file) if file.content == DATA and not open_erasure.by_records else True
 
 
-def tells_partitions(metadata: Mapping[str, Any], claim: Claim) -> bool:
-    """Whether a table's metadata, as parsed, has a snapshot from before the rows left whose summary names partitions."""
-    purged = claim.erasure.purged_at
+def names_partitions(metadata: Mapping[str, Any], open_erasure: OpenErasure) -> bool:
+    """Whether parsed table metadata contains a snapshot from before the purge whose summary names partitions."""
+    purged = open_erasure.erasure.purged_at
     before = (s for s in metadata.get("snapshots") or () if purged is None or (s.get("sequence-number") or 0) <= purged)
     return any(key.startswith(PARTITION_SUMMARY) for s in before for key in s.get("summary") or ())
 
 
 def with_versions_before(going: Mapping[str, Collection[str]], there: Iterable[str]) -> dict[str, set[str]]:
-    """Files that go, each for the sake of some erasures, and the numbered versions of the table's metadata before the newest of
-    them. In the order in which they go: no version goes before an older one (`lethe.files.hadoop_version`).
+    """The files to delete, with the keys of their erasures, and all numbered metadata versions before the newest of them. In the
+    order of deletion: no version is deleted before an older one (`lethe.files.hadoop_version`).
 
     Args:
-        there: The files that may go.
+        going: Files to delete, with the keys of their erasures.
+        there: All files that may be deleted.
     """
 
     def number(path: str) -> int:
@@ -76,17 +78,17 @@ def with_versions_before(going: Mapping[str, Collection[str]], there: Iterable[s
     return dict(sorted(found.items(), key=lambda item: (number(item[0]), item[0])))
 
 
-def clean_from(claim: Claim, history: History) -> int | None:
-    """The first retained snapshot of the table's line that was made after the rows had left; None: there is none."""
-    purged = claim.erasure.purged_at
+def clean_from(open_erasure: OpenErasure, history: History) -> int | None:
+    """The oldest retained snapshot of the head's lineage after the purge; None: there is none."""
+    purged = open_erasure.erasure.purged_at
     after = [i for i in history.lineage() if purged is not None and history.snapshots[i].sequence_number > purged]
     return after[-1] if after else None
 
 
-def young(path: str, modified: datetime, now: datetime) -> Blocker | None:
-    """What is said of a metadata file that no snapshot names; None: it is so old that nobody can commit it any more."""
+def blocker_if_young(path: str, modified: datetime, now: datetime) -> ErasureBlocker | None:
+    """What blocks deleting a metadata file that no snapshot names; None: it is so old that no writer can commit it any more."""
     until = modified + UNPUBLISHED_FOR
     if until <= now:
         return None
-    why = "no snapshot names it; its writer may commit it yet"
-    return Blocker(Holder.OBJECT, without_values(path), until.replace(microsecond=0), why)
+    why = "no snapshot names it; its writer may still commit it"
+    return ErasureBlocker(BlockerKind.OBJECT, without_values(path), until.replace(microsecond=0), why)

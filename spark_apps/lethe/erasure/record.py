@@ -1,6 +1,6 @@
-"""The erasure record: what was erased, when, from which files, and how it was seen that they are gone. Pure.
+"""Makes the erasure record: what was erased, when, from which files, and how their absence was verified. Pure.
 
-It holds no value of a row: batches and paths only, and of these no folder that is named after a partition's value.
+It contains no values of rows: only counts, digests and paths, without folder names that contain partition values.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance
-from lethe.erasure.progress import Claim
+from lethe.erasure.progress import OpenErasure
 from lethe.ledger.erasure import PurgedFile
 from lethe.uri import without_values
 
@@ -27,71 +27,61 @@ NOT_COVERED: Final = (
     "writers other than Lethe that read the table before the purge and commit or leave files later",
 )
 
-NOT_LISTED: Final = "files of the table's metadata that no snapshot names, since nobody knows how to list this storage"
+NOT_LISTED: Final = "files of the table's metadata that no snapshot names, because Lethe cannot list this storage"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """How it was looked.
-
-    Args:
-        calls: How often the storage was asked what, over all that was verified at once.
-        all_versions: Whether it told of older versions, and of none.
-        folders_listed: Whether the folders of runs were looked through for files of runs that came to nothing.
-        leftovers: How many of those were removed.
-        refs: The tags and branches that there were.
-        locations: The folders below which every file was looked at.
-        not_covered: What nobody could look at, beside what no verification looks at.
-    """
+    """How the absence of the files was verified."""
 
     run_id: str
     time: datetime
-    head_id: int | None
-    snapshots: int
-    refs: tuple[str, ...]
-    calls: Mapping[str, int]
-    all_versions: bool
-    folders_listed: bool
-    leftovers: int
-    locations: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+    head_id: int | None  # None: the table is empty
+    snapshots: int  # retained
+    refs: tuple[str, ...]  # tags and branches
+    calls: Mapping[str, int]  # kind of storage request -> number, for all erasures verified together
+    all_versions: bool  # the storage listed older versions, and there were none
+    folders_listed: bool  # the folders of runs were searched for files of runs without a commit
+    leftovers: int  # the number of such files that were removed
+    locations: tuple[str, ...] = ()  # folders below which every file was checked
+    not_covered: tuple[str, ...] = ()  # what this verification could not check, beside NOT_COVERED
 
 
 @dataclass(frozen=True)
 class Record:
-    """`name` of the file, after the restatement and the content."""
+    """An erasure record as a file."""
 
-    name: str
+    name: str  # of the file: from the restatement and the content
     content: bytes
     sha256: str
 
 
 def record(
-    claim: Claim,
+    open_erasure: OpenErasure,
     table: Mapping[str, str],
     files: Sequence[PurgedFile],
     verified: Verification,
     snapshots: Sequence[int],
     batch_ids_digest: str = "",
 ) -> Record:
-    """The record of one erasure.
+    """Make the record of one erasure.
 
     Args:
         table: Its name, uuid and location.
-        files: Those that may have held its rows.
+        files: The files that may have held its rows.
         snapshots: Ids of the snapshots that were expired for it, whatever the retention limits.
-        batch_ids_digest: Keyed, of the batches that it is of; "": there is no key, or it is about records.
+        batch_ids_digest: The keyed digest of its batches; empty: there is no key, or it is by records.
     """
-    erasure, result = claim.erasure, claim.result
+    erasure, result = open_erasure.erasure, open_erasure.result
     paths = sorted((without_values(f.path), f.bytes, f.content) for f in files)
     whole = "".join(f"{p}\t{size}\t{content}\n" for p, size, content in paths).encode()
     document: dict[str, Any] = {
         "format-version": FORMAT_VERSION,
         "table": dict(table),
         "restatement": {
-            "key": claim.key,
+            "key": open_erasure.key,
             "operation": result.operation or "",
-            "named-by": "records" if claim.by_records else "batches",
+            "named-by": "records" if open_erasure.by_records else "batches",
             "batches": len(result.batch_ids),
             "rows-deleted": result.rows_deleted,
             "rows-erased": result.rows_erased,
@@ -122,36 +112,36 @@ def record(
     }
     content = canonical(document)
     digest = hashlib.sha256(content).hexdigest()
-    return Record(f"{file_prefix(claim.key)}{digest[:16]}.json", content, digest)
+    return Record(f"{file_prefix(open_erasure.key)}{digest[:16]}.json", content, digest)
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """The only form in which a record of this content is written: one line of JSON in ASCII, the names in each object sorted, no
-    space between tokens, and a line feed at the end. There are no numbers but whole ones."""
+    """The canonical form of a document: one line of JSON in ASCII, the names in each object sorted, no spaces between tokens, and
+    a line feed at the end. All numbers are integers."""
     return f"{json.dumps(document, sort_keys=True, separators=(',', ':'), allow_nan=False)}\n".encode("ascii")
 
 
 def file_prefix(key: str) -> str:
-    """How the names of all records of one restatement begin; what follows is of the content, so that no two contents have one
-    name."""
+    """The prefix of the names of all records of one restatement. The rest of a name depends on the content, so different contents
+    have different names."""
     return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-"
 
 
 def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:
-    """Who asked for it and why, as far as that is known, and by what it can be compared with what was asked for."""
-    asked = result.provenance or Provenance()
+    """Who requested it and why, as far as known, and digests to compare it with the request."""
+    provenance = result.provenance or Provenance()
     return {
         "name": result.name,
-        "uid": asked.uid or None,
-        "created-time": _text(asked.created_time),
-        "reason": asked.reason or None,
-        "ticket": asked.ticket or None,
+        "uid": provenance.uid or None,
+        "created-time": _text(provenance.created_time),
+        "reason": provenance.reason or None,
+        "ticket": provenance.ticket or None,
         "batch-ids-digest": batch_ids_digest or None,
         "values-digest": result.values_digest or None,
-        "managers": [{"name": m.name, "operation": m.operation, "time": _text(m.time)} for m in asked.managers],
-        "marks": dict(sorted(asked.marks.items())),
+        "managers": [{"name": m.name, "operation": m.operation, "time": _text(m.time)} for m in provenance.managers],
+        "marks": dict(sorted(provenance.marks.items())),
     }
 
 
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

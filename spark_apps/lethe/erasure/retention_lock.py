@@ -1,4 +1,4 @@
-"""How long a store has to keep an object that is written once, as S3's object lock knows it. Pure."""
+"""The retention of an object, as in S3's object lock. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,16 +10,16 @@ from lethe.base.errors import InputError
 class LockMode(StrEnum):
     """Modes of S3's object lock."""
 
-    GOVERNANCE = "GOVERNANCE"  # who has s3:BypassGovernanceRetention may delete the object before
-    COMPLIANCE = "COMPLIANCE"  # no user may, the owner of the account included
+    GOVERNANCE = "GOVERNANCE"  # users with s3:BypassGovernanceRetention may delete the object earlier
+    COMPLIANCE = "COMPLIANCE"  # no user may, not even the owner of the account
 
 
 @dataclass(frozen=True)
 class Retention:
-    """No version of the object can be deleted or overwritten until it is so old."""
+    """How long no version of an object can be deleted or overwritten."""
 
     mode: LockMode
-    days: int  # from the moment at which it is written; 1 or more
+    days: int  # after it was written; at least 1
 
     def until(self, written: datetime) -> datetime:
         return written + timedelta(days=self.days)
@@ -29,7 +29,7 @@ class Retention:
 
 
 def parse_retention(text: str) -> Retention | None:
-    """`MODE:DAYS`, such as COMPLIANCE:3650; None of an empty text. Raises: InputError (InvalidRetention)."""
+    """Parse `MODE:DAYS`, such as COMPLIANCE:3650; None for an empty text. Raises: InputError (InvalidRetention)."""
     if not text:
         return None
     mode, _, days = text.partition(":")

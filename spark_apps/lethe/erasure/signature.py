@@ -1,6 +1,6 @@
-"""Signatures of erasure records: ed25519 over a short statement that names one record of one erasure of one table. Pure.
+"""Signs and verifies erasure records: ed25519 over a short statement that names one record of one erasure of one table. Pure.
 
-The operator signs. A signature of one statement is always the same, so that it may be made any number of times.
+The operator signs. Signing a statement again gives the same signature, so it can be repeated.
 """
 
 import base64
@@ -19,9 +19,9 @@ from lethe.base.errors import InputError
 from lethe.erasure.record import canonical
 
 ALGORITHM: Final = "ed25519"
-SUFFIX: Final = ".sig"  # of the file beside the record
+SUFFIX: Final = ".sig"  # appended to the name of the record
 INVALID_KEY: Final = "InvalidKey"
-_TYPE: Final = "lethe erasure record"  # so that nothing else that this key may sign is taken for it
+_TYPE: Final = "lethe erasure record"  # so that other documents signed with this key are not mistaken for it
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PublicKey:
 
 
 class Signer:
-    """A key that signs. Its text says the id alone."""
+    """A key that signs. Its `repr` contains only its id."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -63,11 +63,11 @@ class Signer:
         return f"Signer({self.public.id})"
 
     def sign(self, statement: Statement) -> str:
-        """The signature in base64, which is the same each time."""
+        """The signature in base64; always the same for a statement."""
         return base64.b64encode(self._key.sign(canonical(statement.document))).decode("ascii")
 
     def file(self, statement: Statement) -> bytes:
-        """The content of the file beside the record."""
+        """The content of the signature file."""
         return canonical(
             {
                 "format-version": 1,
@@ -80,8 +80,10 @@ class Signer:
 
 
 def load_signer(pem: bytes, name: str) -> Signer:
-    """Args:
-        name: Of the file, for the message.
+    """Load a private key.
+
+    Args:
+        name: Of the file, for the error.
     Raises: InputError (InvalidKey).
     """
     try:
@@ -94,7 +96,7 @@ def load_signer(pem: bytes, name: str) -> Signer:
 
 
 def load_public_key(pem: bytes, name: str) -> PublicKey:
-    """As `load_signer`, of a public key."""
+    """As `load_signer`, for a public key."""
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
@@ -105,23 +107,23 @@ def load_public_key(pem: bytes, name: str) -> PublicKey:
 
 
 def fault(content: bytes, expected: Statement, keys: Sequence[PublicKey]) -> str | None:
-    """What is wrong with a signature file; None: one of the keys has signed exactly what is expected."""
+    """What is wrong with a signature file; None: one of the keys has signed exactly the expected statement."""
     try:
         document = json.loads(content)
         statement, key_id = document["statement"], document["key-id"]
         signature = base64.b64decode(document["signature"], validate=True)
     except (ValueError, KeyError, TypeError):
-        return "it is not readable as a signature file"
+        return "it is not a readable signature file"
     for name, wanted in expected.document.items():
         if not isinstance(statement, dict) or statement.get(name) != wanted:
-            return f"it is about something else: its {name} is another one"
+            return f"it signs another statement: its {name} differs"
     key = next((k for k in keys if k.id == key_id), None)
     if key is None:
-        return f"it was made with the key {str(key_id)[:16]!r}, which is none of those given"
+        return f"it was made with the key {str(key_id)[:16]!r}, which is not one of those given"
     try:
         key.key.verify(signature, canonical(expected.document))
     except InvalidSignature:
-        return "the key that it names has not signed this"
+        return "the key that it names did not sign this statement"
     return None
 
 

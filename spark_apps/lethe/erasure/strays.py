@@ -1,6 +1,6 @@
-"""Files of a table that no snapshot names: which of them may hold rows of an erasure, and what becomes of these. Pure.
+"""Decides which data files that no snapshot names may hold rows of an erasure, and whether to remove them. Pure.
 
-Whoever asks must have listed the storage before reading the table's metadata: what was committed in between is then named.
+The caller must list the storage before it reads the table's metadata: then the metadata names files committed in between.
 """
 
 import re
@@ -10,36 +10,32 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from lethe.base import names
-from lethe.erasure.progress import Claim
+from lethe.erasure.progress import OpenErasure
 from lethe.erasure.writers import Writer
 from lethe.files.bounds import IdIndex
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.uri import Place, contains, place, surely_contains, without_values
 from lethe.vacuum.ledger_files import UNPUBLISHED_FOR
 
 DATA_FILES: Final = (".parquet", ".orc", ".avro")
 TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
-# As old as Iceberg's own clean-up wants files of other writers to be.
+# The minimum age at which Iceberg's own clean-up removes files of other writers.
 OTHERS_FOR: Final = timedelta(days=3)
 _RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
 
 
 @dataclass(frozen=True)
 class Locations:
-    """Every folder that a table's files may lie in."""
+    """The URIs of all folders that a table's files may be in."""
 
-    # URIs of the table's locations, of now and before: nothing but its files lies there, unless another table does.
-    own: tuple[str, ...]
-    # URIs of data folders elsewhere, which tables may share.
-    shared: tuple[str, ...]
-    # URIs of the folders of its metadata.
+    own: tuple[str, ...]  # current and earlier table locations: only its files, except where another table is below
+    shared: tuple[str, ...]  # data folders elsewhere, which tables may share
     metadata: tuple[str, ...]
-    # URIs of the folders of its data, each within one of the first two.
-    data: tuple[str, ...]
+    data: tuple[str, ...]  # each within `own` or `shared`
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """What has to be listed: none of these lies within another."""
+        """The folders to list; none contains another."""
         every = sorted({*self.own, *self.shared}, key=lambda uri: len(place(uri).names))
         found: list[str] = []
         for uri in every:
@@ -54,40 +50,36 @@ class Stray:
 
     path: str
     modified: datetime
-    # The id of the run of Lethe in whose folder it lies; "": none.
-    run: str = ""
+    run: str = ""  # the id of the run of Lethe in whose folder it is; empty: none
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file's own footer says of it."""
+    """What the footer of a file says."""
 
-    # Whether it was written for the table: it has the batch column, by its field id.
-    of_table: bool = False
-    # The least and the greatest batch id in it; None: unknown.
-    lower: str | None = None
-    upper: str | None = None
-    # Whether it holds no row of the table at all: positions of deletes, or nothing.
-    no_rows: bool = False
+    of_table: bool = False  # it was written for the table: it has the batch column, by field id
+    lower: str | None = None  # the smallest batch id; None: unknown
+    upper: str | None = None  # the greatest batch id; None: unknown
+    no_rows: bool = False  # it has no rows of the table: it is empty, or holds positions of deletes
 
 
 UNKNOWN: Final = Content()
 
 
-def strays(
+def find_strays(
     listed: Collection[tuple[str, datetime]],
     needed: Collection[Place],
     locations: Locations,
     buffer: str,
     writers: Iterable[Writer],
 ) -> list[Stray]:
-    """The data files of a listing that no snapshot names.
+    """Find the listed data files that no snapshot names.
 
     Args:
-        listed: Paths below the roots of the locations, and when each was written, by the storage's clock.
-        needed: The places of all files that retained snapshots name.
-        buffer: The Dataset's; its batches are no files of the table.
-        writers: Runs of which it is known where they wrote.
+        listed: Paths below the roots of the locations, with the time of writing by the storage's clock.
+        needed: All files that retained snapshots name.
+        buffer: Of the Dataset; its batches are not files of the table.
+        writers: The runs whose notes say where they write.
     """
     others = _of_others([path for path, _ in listed], locations)
     folders = {place(w.folder): w.run for w in writers if w.folder}
@@ -104,86 +96,88 @@ def strays(
             continue
         run = next((run for folder, run in folders.items() if _below(folder, at)), "") or _run_of(at, data)
         if run not in folders.values() and any(_below(s, at) for s in shared) and not _is_own(at, locations):
-            continue  # maybe of another table: the record says that nobody has looked
+            continue  # it may belong to another table: the record lists it as not covered
         found.append(Stray(path, modified, run))
     return found
 
 
-def may_hold(stray: Stray, content: Content, claim: Claim, writers: Sequence[Writer]) -> bool:
+def may_hold(stray: Stray, content: Content, open_erasure: OpenErasure, writers: Sequence[Writer]) -> bool:
     """Whether a file may hold a row of the erasure.
 
     Args:
-        writers: The notes of its run; none, if that has ended, or is nobody's.
+        writers: The notes of its run; empty: the run has ended, or Lethe did not write the file.
     """
-    if content.no_rows or (writers and not any(_may_have_written(w, claim) for w in writers)):
+    if content.no_rows or (writers and not any(_may_have_written(w, open_erasure) for w in writers)):
         return False
-    if not claim.by_records and content.of_table and content.lower is not None and content.upper is not None:
-        return IdIndex(claim.result.batch_ids).might_hold(content)
-    purged = claim.erasure.purged_time
-    # No writer takes longer from its look at the table to its last file.
+    if not open_erasure.by_records and content.of_table and content.lower is not None and content.upper is not None:
+        return IdIndex(open_erasure.result.batch_ids).might_hold(content)
+    purged = open_erasure.erasure.purged_time
+    # No writer takes longer from loading the table to writing its last file.
     return purged is None or stray.modified <= purged + UNPUBLISHED_FOR
 
 
-def fate(stray: Stray, content: Content, now: datetime) -> Blocker | None:
-    """What becomes of a file that may hold rows of an erasure. None: it is removed."""
+def assess_stray(stray: Stray, content: Content, now: datetime) -> ErasureBlocker | None:
+    """What blocks the removal of a file that may hold rows of an erasure; None: remove it."""
     young = stray.modified + UNPUBLISHED_FOR
     name = without_values(stray.path)
     if young > now:
         why = (
-            "a run wrote it and may commit it yet"
+            "a run wrote it and may still commit it"
             if stray.run
-            else "no snapshot names it; its writer may commit it yet"
+            else "no snapshot names it; its writer may still commit it"
         )
-        return Blocker(Holder.OBJECT, name, young.replace(microsecond=0), why)
+        return ErasureBlocker(BlockerKind.OBJECT, name, young.replace(microsecond=0), why)
     if stray.run:
         return None
     until = stray.modified + OTHERS_FOR
     if not content.of_table:
-        why = "no snapshot names it, and nobody can tell what it holds: delete it, or have orphan files removed"
-        return Blocker(Holder.OBJECT, name, None, why)
+        why = "no snapshot names it, and its content is unknown: delete it, or remove orphan files"
+        return ErasureBlocker(BlockerKind.OBJECT, name, None, why)
     if until > now:
-        return Blocker(Holder.OBJECT, name, until.replace(microsecond=0), "no snapshot names it; it is removed then")
+        return ErasureBlocker(
+            BlockerKind.OBJECT, name, until.replace(microsecond=0), "no snapshot names it; it will be removed then"
+        )
     return None
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A multipart upload that was begun and never finished: its parts are on the storage, and nobody can read them."""
+    """An unfinished multipart upload: the storage has its parts, but no reader can read them."""
 
     path: str
     id: str
     begun: datetime
 
 
-def fate_of_upload(upload: Upload, claim: Claim, is_run: bool, now: datetime) -> Blocker | bool:
-    """What keeps an erasure open; True: it is aborted; False: it is no concern of this erasure."""
-    purged = claim.erasure.purged_time
+def assess_upload(upload: Upload, open_erasure: OpenErasure, is_run: bool, now: datetime) -> ErasureBlocker | bool:
+    """A blocker keeps the erasure open; True: abort the upload; False: it does not concern this erasure."""
+    purged = open_erasure.erasure.purged_time
     if purged is not None and upload.begun > purged + UNPUBLISHED_FOR:
         return False
     until = upload.begun + (UNPUBLISHED_FOR if is_run else OTHERS_FOR)
     if until <= now:
         return True
-    why = "an unfinished upload, which is aborted then"
-    return Blocker(Holder.OBJECT, without_values(upload.path), until.replace(microsecond=0), why)
+    why = "an unfinished upload; it will be aborted then"
+    return ErasureBlocker(BlockerKind.OBJECT, without_values(upload.path), until.replace(microsecond=0), why)
 
 
 def is_of_run(path: str, locations: Locations, writers: Iterable[Writer]) -> bool:
-    """Whether a path lies in the folder of a run of Lethe."""
+    """Whether a path is in the folder of a run of Lethe."""
     at = place(path)
     return any(w.folder and _below(place(w.folder), at) for w in writers) or bool(
         _run_of(at, [place(u) for u in locations.data])
     )
 
 
-def _may_have_written(writer: Writer, claim: Claim) -> bool:
-    """As `Writer.may_write`; of records, also a run that began before they were purged, whatever it brings in."""
-    purged = claim.erasure.purged_at
+def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
+    """As `Writer.may_write`; for records, also any run that began before they were purged."""
+    purged = open_erasure.erasure.purged_at
     before = purged is None or writer.since < purged
-    return writer.may_write(claim) or (claim.by_records and before)
+    return writer.may_write(open_erasure) or (open_erasure.by_records and before)
 
 
 def _of_others(paths: Iterable[str], locations: Locations) -> list[Place]:
-    """Folders within that are no business of this table: batches, and whatever belongs to another table."""
+    """The folders below the locations that do not belong to this table: batches, and other tables."""
     found: list[Place] = []
     own, metadata = {place(u) for u in locations.own}, [place(u) for u in locations.metadata]
     for path in paths:
@@ -211,7 +205,7 @@ def _is_own(at: Place, locations: Locations) -> bool:
 
 def _is_hidden(at: Place, roots: Iterable[Place]) -> bool:
     rests = [at.names[len(r.names) :] for r in roots if _below(r, at)]
-    # A partition may be called `_x=1`.
+    # A partition folder may be called `_x=1`.
     return any(part.startswith(("_", ".")) and "=" not in part for rest in rests for part in rest)
 
 

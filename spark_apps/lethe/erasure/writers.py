@@ -1,7 +1,7 @@
-"""Runs that may still write rows of an erasure, by the note that each of them leaves before it looks at the ledger. Pure.
+"""Decides which runs may still write rows of an erasure. Each run writes a note before it reads the ledger. Pure.
 
-A run that noted itself after the rows were purged reads a table without them; one that brings in batches finds in the ledger
-which of them were erased. So a look that finds no note of an earlier run knows that none will write such rows.
+A run whose note is newer than the purge reads a table without the rows; if it adds batches, the ledger says which of them were
+erased. So, if there is no note of an earlier run, no run will write such rows.
 """
 
 import json
@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from lethe.erasure.progress import Claim
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.erasure.progress import OpenErasure
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.vacuum.ledger_files import UNPUBLISHED_FOR
 
 FORMAT_VERSION = 1
@@ -20,14 +20,14 @@ FORMAT_VERSION = 1
 class Writer:
     """A run that writes data files."""
 
-    # Its id.
-    run: str
-    # URI of the folder of its data files; "" in a note that nobody can read.
-    folder: str
-    # The last sequence number of the table when the run noted itself: it looks at that state or a later one.
-    since: int
-    # The batches that it may bring in, and reads from the buffer alone; None: it reads the table, and may write any row of it.
-    batch_ids: frozenset[str] | None
+    run: str  # its id
+    folder: str  # URI of the folder of its data files; empty: the note is unreadable
+    since: (
+        int  # the last sequence number of the table when the note was written: the run reads that state or a later one
+    )
+    batch_ids: (
+        frozenset[str] | None
+    )  # the batches that it may add from the buffer; None: it may write any row of the table
 
     def to_json(self) -> bytes:
         ids = None if self.batch_ids is None else sorted(self.batch_ids)
@@ -42,7 +42,7 @@ class Writer:
 
     @classmethod
     def of_json(cls, content: bytes, run: str) -> "Writer":
-        """What a note says. One that cannot be read is of a run that may do anything."""
+        """Parse a note. An unreadable note is of a run that may write any row."""
         try:
             found = json.loads(content)
             ids = found["batch-ids"]
@@ -55,18 +55,22 @@ class Writer:
         except (ValueError, KeyError, TypeError):
             return cls(run, "", 0, None)
 
-    def may_write(self, claim: Claim) -> bool:
-        """Whether the run may write rows of an erasure, or did."""
+    def may_write(self, open_erasure: OpenErasure) -> bool:
+        """Whether the run may write rows of an erasure, or has written some."""
         if self.batch_ids is not None:
-            return not claim.by_records and not self.batch_ids.isdisjoint(claim.result.batch_ids)
-        return claim.erasure.purged_at is None or self.since < claim.erasure.purged_at
+            return not open_erasure.by_records and not self.batch_ids.isdisjoint(open_erasure.result.batch_ids)
+        return open_erasure.erasure.purged_at is None or self.since < open_erasure.erasure.purged_at
 
 
-def writer_blockers(writers: Collection[tuple[Writer, datetime]], claim: Claim, now: datetime) -> list[Blocker]:
-    """What keeps an erasure open of runs that noted themselves at these times, by the storage's clock. One that did so a day ago
-    has ended, however it did."""
+def writer_blockers(
+    writers: Collection[tuple[Writer, datetime]], open_erasure: OpenErasure, now: datetime
+) -> list[ErasureBlocker]:
+    """The runs that keep an erasure open. Each writer has the time of its note, by the storage's clock; after a day its run has
+    ended."""
     return [
-        Blocker(Holder.RUN, w.run, (noted + UNPUBLISHED_FOR).replace(microsecond=0), "it may write such rows")
+        ErasureBlocker(
+            BlockerKind.RUN, w.run, (noted + UNPUBLISHED_FOR).replace(microsecond=0), "it may write such rows"
+        )
         for w, noted in sorted(writers, key=lambda found: found[0].run)
-        if noted + UNPUBLISHED_FOR > now and w.may_write(claim)
+        if noted + UNPUBLISHED_FOR > now and w.may_write(open_erasure)
     ]

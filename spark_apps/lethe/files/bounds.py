@@ -1,4 +1,4 @@
-"""What a data file's metadata proves about tombstoned rows: that it cannot, might, or can only hold them. Pure."""
+"""Decides from metadata whether a data file cannot hold tombstoned rows, might hold some, or holds only such rows. Pure."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Bounded(Protocol):
-    """Anything with bounds of the batch column; None is unknown, hence open."""
+    """Anything with bounds of the batch column. None: unknown, so open."""
 
     @property
     def lower(self) -> str | None: ...
@@ -19,25 +19,23 @@ class Bounded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileBounds:
-    """A data file of one snapshot. Bounds are of the batch column, None when unknown; `null_count` None when unknown;
-    `size` in bytes; `deletes`: the names of native deletes that may apply to it; `partition` its
-    text (`lethe.files.partitions`), None when it has none; `added_by` the snapshot that added it."""
+    """A data file of one snapshot."""
 
     path: str
     records: int
-    size: int
-    lower: str | None
-    upper: str | None
-    null_count: int | None
-    deletes: frozenset[str] = frozenset()
-    partition: str | None = None
-    added_by: int | None = None
+    size: int  # bytes
+    lower: str | None  # bound of the batch column; None: unknown
+    upper: str | None  # bound of the batch column; None: unknown
+    null_count: int | None  # of the batch column; None: unknown
+    deletes: frozenset[str] = frozenset()  # the names of native deletes that may apply to it
+    partition: str | None = None  # as text (`lethe.files.partitions`); None: it has none
+    added_by: int | None = None  # id of the snapshot that added it; None: unknown
 
 
 def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> str:
-    """Why what was written for these files must not take their place any more, "" when it may.
+    """Why files written to replace these files must not be committed; empty: they may.
 
-    Tombstones that came since are no reason: they hide the rows of their batches wherever these lie.
+    New tombstones are no reason: they hide the rows of their batches in any file.
 
     Args:
         files_now: The data files of the head to commit on.
@@ -54,15 +52,15 @@ def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> 
 
 @dataclass(frozen=True)
 class BoundsSplit:
-    """`cannot`, `might`, `must`: together all files, each in the order given."""
+    """All files, divided by what their bounds prove; each part in the given order."""
 
-    cannot: tuple[FileBounds, ...]
-    might: tuple[FileBounds, ...]
-    must: tuple[FileBounds, ...]
+    cannot: tuple[FileBounds, ...]  # hold no row of the ids
+    might: tuple[FileBounds, ...]  # might hold some
+    must: tuple[FileBounds, ...]  # hold no other rows
 
 
 class IdIndex:
-    """Tombstoned ids in sorted order, asked in O(log n)."""
+    """Sorted ids, searched in O(log n)."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self._ids = sorted(ids)
@@ -72,14 +70,14 @@ class IdIndex:
         return len(self._ids)
 
     def might_hold(self, file: Bounded) -> bool:
-        """Whether some id lies within the bounds; an unknown bound is open."""
+        """Whether one of the ids is within the bounds. An unknown bound is open."""
         if not self._ids:
             return False
         at = 0 if file.lower is None else bisect_left(self._ids, file.lower)
         return at < len(self._ids) and (file.upper is None or self._ids[at] <= file.upper)
 
     def must_hold(self, file: FileBounds) -> bool:
-        """Whether every row's id is in the set: equal bounds in it and a null count that is present and 0."""
+        """Whether all rows have one of the ids: the bounds are equal and one of the ids, and the null count is 0."""
         return file.lower is not None and file.lower == file.upper and file.lower in self._set and file.null_count == 0
 
     def within(self, file: Bounded) -> list[str]:
@@ -88,7 +86,7 @@ class IdIndex:
         return self._ids[start:end]
 
     def span(self, file: Bounded) -> tuple[int, int]:
-        """The positions, among the sorted ids, of those that the file might hold: from the first up to the second."""
+        """The range of the ids that the file might hold: start and end in the sorted ids."""
         start = 0 if file.lower is None else bisect_left(self._ids, file.lower)
         end = len(self._ids) if file.upper is None else bisect_right(self._ids, file.upper)
         return start, max(start, end)
@@ -104,7 +102,7 @@ class IdIndex:
 
 
 def split_by_bounds(files: Iterable[FileBounds], ids: Collection[str]) -> BoundsSplit:
-    """Sort data files by what their bounds prove about the ids. O(files x log ids), reads nothing."""
+    """Divide data files by what their bounds prove about the ids. O(files x log ids); reads nothing."""
     index = IdIndex(ids)
     cannot: list[FileBounds] = []
     might: list[FileBounds] = []

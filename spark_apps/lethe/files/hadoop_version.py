@@ -1,7 +1,6 @@
-"""Which file of a metadata folder is a table's state, when no catalog service says so: the one with the highest number.
-Pure.
+"""Finds the current metadata file of a table without a catalog service: the version with the highest number. Pure.
 
-`version-hint.text`, which other Hadoop-style writers keep beside the versions, is never asked: it may be missing, or old.
+Ignores `version-hint.text`, which other Hadoop-style writers keep beside the versions: it may be missing or outdated.
 """
 
 import re
@@ -11,8 +10,8 @@ from typing import Final
 from lethe.base.errors import TableError
 
 HINT: Final = "version-hint.text"
-# Every file that Iceberg would take for a version counts as one, also what this version cannot read: skipping it would
-# mean to commit over it.
+# Every file that Iceberg considers a version counts as one, even if Lethe cannot read it: ignoring it would mean committing over
+# it.
 _VERSION: Final = re.compile(r"v([0-9]+)\..+")
 _DELETE_OLD: Final = "write.metadata.delete-after-commit.enabled"
 _KEEP: Final = "write.metadata.previous-versions-max"
@@ -20,18 +19,19 @@ _KEEP_DEFAULT: Final = 100
 
 
 def version_of(name: str) -> int | None:
-    """The number in a file's name; None when it is not a version of a table's metadata."""
+    """The number in a file's name; None: the file is not a version of table metadata."""
     found = _VERSION.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def file_of(version: int) -> str:
-    """The one name under which a version is created. Two spellings, such as a compressed one, would not exclude each other."""
+    """The only name for a new version. With a second spelling, such as a compressed one, two writers could both commit a
+    version."""
     return f"v{version}.metadata.json"
 
 
 def newest(names: Iterable[str], folder: str) -> str | None:
-    """The newest version among the names of a listing; None of a folder without any.
+    """The newest version among these names; None: there is none.
 
     Raises: TableError (MetadataAmbiguous), if two files have the highest number.
     """
@@ -43,15 +43,15 @@ def newest(names: Iterable[str], folder: str) -> str | None:
     if len(called) > 1:
         raise TableError(
             "MetadataAmbiguous",
-            f"{folder}: {' and '.join(called)} both say that they are the table's newest version. A writer that spells its "
-            f"files in another way, or compresses them, committed at the same time as one that does not. Keep the one whose "
-            f"commit counts, move the other away, and let all writers go through Lethe.",
+            f"{folder}: {' and '.join(called)} have the same, highest version number. Two writers that name their files "
+            f"differently, for example because one compresses them, committed at the same time. Keep the file of the commit that "
+            f"counts, move the other one away, and let all writers use Lethe.",
         )
     return called[0]
 
 
 def kept_versions(properties: Mapping[str, str]) -> int | None:
-    """How many versions before the newest a table keeps; None for all. Iceberg's own properties and defaults."""
+    """How many versions before the newest to keep, by Iceberg's properties and defaults; None: all."""
     if properties.get(_DELETE_OLD, "false").lower() != "true":
         return None
     text = properties.get(_KEEP, "")
@@ -59,10 +59,10 @@ def kept_versions(properties: Mapping[str, str]) -> int | None:
 
 
 def outdated(names: Iterable[str], version: int, keep: int) -> tuple[str, ...]:
-    """The versions to delete when `version` was committed and `keep` before it stay, the oldest first.
+    """The versions to delete, oldest first, when `version` was committed and `keep` versions before it stay.
 
-    In this order a version is never gone before the one below it: by that, a commit that was overtaken by all of the kept
-    ones knows that it was (`lethe.hadoop.metadata_folder`).
+    In this order, no version is deleted before an older one. A commit that all kept versions have overtaken detects that by this
+    order (`lethe.hadoop.metadata_folder`).
     """
     found = [(number, name) for name in names if (number := version_of(name)) is not None and number < version - keep]
     return tuple(name for _, name in sorted(found))

@@ -1,8 +1,8 @@
-"""Iceberg's own deletes beside the ledger: which batches they have to hide, or to show again, with a change. Pure.
+"""Plans Iceberg's native deletes for a change of the ledger: which batches they must hide, or show again. Pure.
 
-The ledger stays the truth. A batch taken back is masked: native deletes hide its rows from readers that know no ledger, in the
-snapshot of its tombstone. A file of nothing else is dropped. An Undo lifts the mask, if that brings back every row of the batch
-and no other.
+The ledger stays the source of truth. A reverted batch is masked: native deletes hide its rows from readers without the ledger, in
+the same snapshot as its tombstone. A file without other rows is dropped. An Undo removes the mask, if that shows every row of the
+batch and no other row.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,17 +28,13 @@ EQUALITY_DELETES: Final = "EqualityDeletes"
 
 @dataclass(frozen=True)
 class Masking:
-    """What a change asks of native deletes, by batch ids.
+    """The native deletes that a change needs, by batch id."""
 
-    Args:
-        mask: Tombstones that are active after the change and not masked yet, as they will be.
-        lift: Masked tombstones that are removed, as they are.
-        known: What is masked of those of `mask` already.
-    """
-
-    mask: Mapping[str, Tombstone] = field(default_factory=dict)
-    lift: Mapping[str, Tombstone] = field(default_factory=dict)
-    known: Mapping[str, Mask] = field(default_factory=dict)
+    mask: Mapping[str, Tombstone] = field(
+        default_factory=dict
+    )  # active after the change and not completely masked: new values
+    lift: Mapping[str, Tombstone] = field(default_factory=dict)  # masked tombstones that the change removes
+    known: Mapping[str, Mask] = field(default_factory=dict)  # existing masks of `mask`
 
     @property
     def is_empty(self) -> bool:
@@ -46,11 +42,11 @@ class Masking:
 
 
 def plan_masking(ledger: Ledger, delta: Delta, field_id: int, mode: str, all_masked: bool) -> Masking:
-    """What a change of the ledger asks for.
+    """Plan the native deletes for a change of the ledger.
 
     Args:
-        mode: As `spec.deletes`. By `Ledger` nothing is masked, but what is masked is shown again by an Undo.
-        all_masked: Whether no active tombstone of this ledger lacks its mask; else all of them are looked at.
+        mode: As `spec.deletes`. `Ledger` masks nothing, but an Undo still removes existing masks.
+        all_masked: Whether every active tombstone of this ledger has its mask. If not, all of them are checked.
     """
     named = {t.key for t in delta.add_tombstones if t.namespace == field_id}
     removed = {k for k in delta.remove_tombstones if k[0] == field_id}
@@ -69,29 +65,22 @@ def plan_masking(ledger: Ledger, delta: Delta, field_id: int, mode: str, all_mas
 
 
 def files_to_mask(files: Iterable[FileBounds], masking: Masking) -> BoundsSplit:
-    """The data files of the head by what can be in them of the batches: `must` are dropped, `might` are masked."""
+    """The data files of the head: drop `must`, mask rows in `might`."""
     return split_by_bounds(files, masking.mask)
 
 
 @dataclass(frozen=True)
 class Masked:
-    """What was found of batches that are masked with a commit.
+    """What a search of the files found about batches to mask, by id."""
 
-    Args:
-        rows: Of each, how many rows the data files hold, 0 if it is not named.
-        dropped: Those of which whole files go.
-        beside: Those of which rows were deleted natively before, by other means.
-        unsure: Those that may have rows in a file that cannot be searched.
-    """
-
-    rows: Mapping[str, int]
-    dropped: Collection[str] = ()
-    beside: Collection[str] = ()
-    unsure: Collection[str] = ()
+    rows: Mapping[str, int]  # the number of rows in data files; missing: 0
+    dropped: Collection[str] = ()  # whole files of these batches are dropped
+    beside: Collection[str] = ()  # rows of these batches were deleted natively before, by other means
+    unsure: Collection[str] = ()  # these batches may have rows in a file that cannot be searched
 
 
 def with_masks(delta: Delta, masking: Masking, found: Masked, mode: str) -> Delta:
-    """The change, its tombstones marked as masked; those that were active before without a mask as well."""
+    """The change, with its tombstones marked as masked, and also older active tombstones that had no mask."""
     if not masking.mask:
         return delta
     marked = {i: _marked(t, found, mode) for i, t in masking.mask.items()}
@@ -112,8 +101,8 @@ def _marked(tombstone: Tombstone, found: Masked, mode: str) -> Tombstone:
 
 
 def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str]) -> Delta:
-    """The change, the active tombstones of these batches marked as not to be undone: some of their rows, deleted natively
-    already, were deleted by other means as well."""
+    """The change, with the active tombstones of these batches marked as impossible to undo: other deletes also apply to some of
+    their natively deleted rows."""
     if not ids:
         return delta
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
@@ -122,37 +111,37 @@ def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str
 
 
 def refuse_masked(name: str, masking: Masking) -> None:
-    """For whoever cannot lift masks. Raises: InputError (`NotSupported`), if the Undo of this name would have to."""
+    """For callers that cannot remove masks. Raises: InputError (`NotSupported`), if the Undo of this name needs that."""
     for batch_id in masking.lift:
         raise InputError(
             "NotSupported",
-            f"{name}: the rows of batch {batch_id!r} are deleted natively too, which only a Restatement with operation Undo "
-            "takes back. Nothing was undone.",
+            f"{name}: the rows of batch {batch_id!r} also have native deletes, which only a Restatement with operation Undo can "
+            "remove. Nothing was undone.",
         )
 
 
 def check_lifted(name: str, lift: Mapping[str, Tombstone], rows: Mapping[str, int], unsure: Mapping[str, str]) -> None:
-    """Whether an Undo may lift masks: only if that shows every row that was masked, and no other.
+    """Check that removing the masks shows every row that was masked, and no other row.
 
     Args:
-        name: Of the Undo, for messages.
-        lift: The masked tombstones that it removes, by batch id.
-        rows: How many rows of each the data files hold, whatever native deletes say.
-        unsure: Why that cannot be said of others.
+        name: Of the Undo, for errors.
+        lift: The masked tombstones that the Undo removes, by batch id.
+        rows: The number of rows in the data files by batch id, whether deleted natively or not.
+        unsure: Why that number is unknown, for other batch ids.
     Raises: InputError (AlreadyPurged, FileNotSearchable).
     """
     for batch_id, tombstone in lift.items():
         if batch_id in unsure:
             raise InputError(
                 "FileNotSearchable",
-                f"Restatement {name}: spec.undoes: rows of batch {batch_id!r} are deleted natively, and may lie in a data file "
-                f"that cannot be searched: {unsure[batch_id]}. Let the engine that wrote it write it anew. Nothing was undone.",
+                f"Restatement {name}: spec.undoes: rows of batch {batch_id!r} are deleted natively, and may be in a data file "
+                f"that Lethe cannot search: {unsure[batch_id]}. Let its writer rewrite the file. Nothing was undone.",
             )
-        mask, there = tombstone.mask, rows.get(batch_id, 0)
-        if mask is not None and there != mask.rows:
+        mask, found = tombstone.mask, rows.get(batch_id, 0)
+        if mask is not None and found != mask.rows:
             raise InputError(
                 "AlreadyPurged",
                 f"Restatement {name}: spec.undoes: {mask.rows} rows of batch {batch_id!r} were deleted natively, and the data "
-                f"files hold {there}: some were purged since, or came since. Nothing was undone. Load the rows again under a new "
+                f"files hold {found}: some rows were purged or added since. Nothing was undone. Load the rows again under a new "
                 "batch id.",
             )

@@ -1,6 +1,6 @@
-"""What a read does with each data file: takes it plain, filters it, or leaves it alone. Pure.
+"""Plans a read: which data files to read unfiltered, which to filter, and which to skip. Pure.
 
-Invariant: a file is taken plain only if its metadata proves that no tombstoned row is in it, by the bounds of the batch
+Invariant: a file is read unfiltered only if its metadata proves that it holds no tombstoned row, by the bounds of the batch
 column or by its partition.
 """
 
@@ -16,13 +16,12 @@ from lethe.ledger.tombstone import Tombstone
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """`plain`: read as they are; `filtered`: without the rows of `ids`; `skipped`: every row is tombstoned. Together all
-    files, each in the order given. `ids` are the tombstoned ones within the bounds of `filtered`."""
+    """How to read all files; each part in the given order."""
 
-    plain: tuple[FileBounds, ...]
-    filtered: tuple[FileBounds, ...]
-    skipped: tuple[FileBounds, ...]
-    ids: frozenset[str]
+    plain: tuple[FileBounds, ...]  # read all rows
+    filtered: tuple[FileBounds, ...]  # leave out the rows of `ids`
+    skipped: tuple[FileBounds, ...]  # all rows are tombstoned
+    ids: frozenset[str]  # the tombstoned batches within the bounds of `filtered`
 
     @property
     def hidden_ids(self) -> frozenset[str]:
@@ -32,16 +31,15 @@ class ReadPlan:
 
 @dataclass(frozen=True)
 class SkippedRange:
-    """Ids from `lower` to `upper`, both inclusive, of which no file that has to be read has any but deleted rows; `size`
-    in bytes of the skipped files within."""
+    """A range of batch ids that no file to read may hold visible rows of."""
 
-    lower: str
-    upper: str
-    size: int
+    lower: str  # inclusive
+    upper: str  # inclusive
+    size: int  # bytes of the skipped files in the range
 
 
 def skipped_ranges(plan: ReadPlan, at_most: int) -> tuple[SkippedRange, ...]:
-    """The largest runs of skipped files, for readers that are told what to leave out by conditions on the batch column."""
+    """The largest ranges of skipped files, for readers that skip files by conditions on the batch column."""
     others = covered_by((*plan.plain, *plan.filtered))
     lowers = [lo or "" for lo, _ in others]
 
@@ -50,36 +48,36 @@ def skipped_ranges(plan: ReadPlan, at_most: int) -> tuple[SkippedRange, ...]:
         at = bisect_right(lowers, b) - 1
         return at >= 0 and ((upper := others[at][1]) is None or upper >= a)
 
-    runs: list[SkippedRange] = []
+    ranges: list[SkippedRange] = []
     for f in sorted(plan.skipped, key=lambda f: f.lower or ""):
         assert f.lower is not None
-        last = runs[-1] if runs else None
+        last = ranges[-1] if ranges else None
         if last is not None and (last.upper == f.lower or not between(last.upper, f.lower)):
-            runs[-1] = SkippedRange(last.lower, f.lower, last.size + f.size)
+            ranges[-1] = SkippedRange(last.lower, f.lower, last.size + f.size)
         else:
-            runs.append(SkippedRange(f.lower, f.lower, f.size))
-    return tuple(sorted(runs, key=lambda r: -r.size)[:at_most])
+            ranges.append(SkippedRange(f.lower, f.lower, f.size))
+    return tuple(sorted(ranges, key=lambda r: -r.size)[:at_most])
 
 
 def covered_by(files: Iterable[FileBounds]) -> tuple[Interval, ...]:
-    """The ground that files cover: intervals of the batch column, both ends inclusive, None open; in order, apart."""
+    """The disjoint, ordered intervals of the batch column that the files cover. Ends are inclusive; None is open."""
     return Ranges((f.lower, f.upper) for f in files).intervals
 
 
 def unsure_of(files: Iterable[FileBounds], foreign: Collection[str] | None) -> tuple[FileBounds, ...]:
-    """The same files; those whose path is in `foreign` (None: all) without their partition, which then proves nothing.
+    """The same files; those whose path is in `foreign` (None: all) without their partition, so that it proves nothing.
 
-    Another writer may add rows of an old batch to a partition in which nobody remembers it.
+    Another writer may add rows of an old batch to a partition that its tombstone does not list.
     """
     return tuple(replace(f, partition=None) if foreign is None or f.path in foreign else f for f in files)
 
 
 def plan_read(files: Sequence[FileBounds], tombstones: Iterable[Tombstone]) -> ReadPlan:
-    """Say what to do with each file.
+    """Decide how to read each file.
 
     Args:
-        files: Of one snapshot; `partition` None where it proves nothing.
-        tombstones: Of the batch column: all that lie within the bounds of the files, or more.
+        files: Of one snapshot. `partition` is None where it proves nothing.
+        tombstones: Of the batch column: at least all within the bounds of the files.
     """
     index = Suspects(tombstones)
     plain: list[FileBounds] = []

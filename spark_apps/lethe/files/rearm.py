@@ -1,13 +1,13 @@
-"""What the files of commits that know no ledger make of a change: tombstones come back, remembered partitions grow. Pure.
+"""Adapts a change of the ledger to files that commits without a ledger added: restores tombstones and adds partitions. Pure.
 
-A vacuum forgets a tombstone once no row of it is left, but the batch stays `reverted`, `replaced` or `erased` in the ledger;
-when a bare snapshot then adds files that might hold the batch, the next commit of ours arms its tombstone again. And a batch,
-or its tombstone, is remembered with the partitions that its rows lie in; a file of another writer may widen them. Every
-commit does both for the bare snapshots that it closes off, so that nobody has to look at them again.
+A vacuum removes a tombstone when no row of it is left, but the batch stays `reverted`, `replaced` or `erased` in the ledger. If a
+bare snapshot then adds files that might hold the batch, the next commit of Lethe restores its tombstone. The ledger also lists
+the partitions that a batch or tombstone has rows in; files of another writer may add some. Each commit of Lethe does both for all
+bare snapshots before it, so later commits need not check these snapshots again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lethe.files.bounds import IdIndex
@@ -27,34 +27,32 @@ from lethe.ledger.tombstone import (
 _HIDDEN = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
 
 
-def rearmed(
-    ledger: Ledger,
-    delta: Delta,
-    bare_files: Collection[Partitioned],
-    field_id: int,
-    now: datetime,
-    only_moved: bool = False,
-    holds: Callable[[Collection[str]], Collection[str]] | None = None,
-) -> Delta:
-    """The change `delta`, planned on `ledger`, with all that the files of bare snapshots make necessary.
+@dataclass(frozen=True)
+class AddedFiles:
+    """Live data files that snapshots without a ledger added; or, if `only_moved`, files that the change itself adds."""
 
-    Costs nothing when there are no such files; else the batches and tombstones within their bounds are looked at.
+    files: Collection[Partitioned]
+    field_id: int  # of the batch column
+    # Their writer compacted other files: each row was in the table before, in the same partition unless the partition spec
+    # differs.
+    only_moved: bool = False
+    # Returns the ids that the files hold. None: bounds decide which tombstones to restore.
+    holds: Callable[[Collection[str]], Collection[str]] | None = None
 
-    Args:
-        bare_files: Live data files that snapshots without a ledger added; or, `only_moved`, that the change itself adds in
-            place of others.
-        field_id: The Iceberg field id of the batch column.
-        only_moved: Whoever added them compacted others, so that every row was in the table before, in the same partition
-            unless the partition spec is another one.
-        holds: Says which of some ids the files do hold. None: bounds alone decide which tombstones come back.
+
+def rearmed(ledger: Ledger, delta: Delta, added: AddedFiles, now: datetime) -> Delta:
+    """Return the change `delta`, planned on `ledger`, adapted to the added files.
+
+    Without files it is unchanged. Otherwise, checks the batches and tombstones within the bounds of the files.
     """
+    bare_files, field_id, only_moved = added.files, added.field_id, added.only_moved
     if not bare_files:
         return delta
     intervals: list[Interval] = [(f.lower, f.upper) for f in bare_files]
     batches = {b.id: b for b in within(ledger.batches, intervals, str)}
     active = {t.id: t for t in ledger.tombstones_within(field_id, intervals)}
-    armed = () if only_moved else _armed_again(batches, active.keys(), bare_files, field_id, delta.run, now, holds)
-    # What the change itself sets was planned without a look at these files, and goes through here as well.
+    armed = () if only_moved else _armed_again(batches, active.keys(), added, delta.run, now)
+    # The change was planned without these files, so what it sets is adapted as well.
     set_ids = {b.id for b in delta.set_batches}
     staying = {i: b for i, b in batches.items() if i not in set_ids and i not in delta.forget_batches}
     set_wider = _wider({b.id: b.partitions for b in delta.set_batches}, bare_files, only_moved)
@@ -85,28 +83,26 @@ def rearmed(
 def _armed_again(
     batches: Mapping[str, BatchEntry],
     active: Collection[str],
-    files: Iterable[Partitioned],
-    field_id: int,
+    added: AddedFiles,
     run: str,
     now: datetime,
-    holds: Callable[[Collection[str]], Collection[str]] | None,
 ) -> tuple[Tombstone, ...]:
-    """Tombstones for batches that are reverted, replaced or erased, not tombstoned now, and might lie in the files.
+    """Tombstones for batches that are reverted, replaced or erased, have no tombstone, and might have rows in the files.
 
-    Arming one that hides nothing is harmless: the id of a batch taken back is never valid again.
+    A tombstone that hides no row is harmless: the id of such a batch is never valid again.
     """
     hidden = [b.id for b in batches.values() if b.state in _HIDDEN and b.id not in active]
-    found: Collection[str] = IdIndex(hidden).covered(files)
-    if found and holds is not None:
-        found = holds(found)
+    found: Collection[str] = IdIndex(hidden).covered(added.files)
+    if found and added.holds is not None:
+        found = added.holds(found)
     return tuple(
         Tombstone(
             id=i,
-            namespace=field_id,
+            namespace=added.field_id,
             added_on=now,
             evict_by=batches[i].evict_by,
             meta={
-                META_REASON: "rows of a batch taken back came in by a commit without a ledger",
+                META_REASON: "a commit without a ledger added rows of a deleted batch",
                 META_RUN: run,
                 META_PURGED_BY: PURGED_BEFORE,
                 **({META_RESTATEMENTS: batches[i].restatement or ""} if batches[i].restatement else {}),
@@ -119,10 +115,10 @@ def _armed_again(
 def _wider(
     partitions: Mapping[str, tuple[str, ...] | None], files: Collection[Partitioned], only_moved: bool
 ) -> dict[str, tuple[str, ...] | None]:
-    """The new value of those ids whose partitions have to grow."""
+    """The new value of the ids whose partitions change."""
     if not only_moved:
         return widened(partitions, files)
-    # A compaction within one partition spec leaves each row in its partition, which is remembered already.
+    # A compaction within one partition spec leaves each row in its partition, which the ledger lists already.
     found: dict[str, tuple[str, ...] | None] = {}
     by_spec: dict[str | None, list[Partitioned]] = {}
     for f in files:
@@ -135,7 +131,7 @@ def _wider(
 
 
 def _stale(tombstone: Tombstone) -> Tombstone:
-    """Of rows that came without a ledger, no native delete is known."""
+    """No native delete applies to rows that were added without a ledger, so the mask is not whole any more."""
     return tombstone if tombstone.mask is None else tombstone.masked(replace(tombstone.mask, whole=False))
 
 

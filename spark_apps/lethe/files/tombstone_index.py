@@ -1,8 +1,7 @@
-"""Which data files might hold rows of which tombstones, by the bounds of the batch column and by partitions. Pure.
+"""Finds which data files might hold rows of which tombstones, by bounds of the batch column and by partitions. Pure.
 
-Tombstones are asked by file, in O(log n) for each, however many there are. A tombstone rules a file out only if it remembers
-partitions of the file's own spec alone, and not the file's: what was written under another partitioning may have been rewritten
-into any partition of this one.
+A search takes O(log n) per file. A tombstone excludes a file by partition only if all its partitions are of the file's spec and
+none is the file's: rows written under another spec may have been rewritten into any partition of this spec.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Layer:
-    """Tombstones that are all asked of the same files, in the order of their ids."""
+    """Tombstones that apply to the same files, in the order of their ids."""
 
     def __init__(self, tombstones: Iterable[Tombstone]) -> None:
         self.tombstones = sorted(tombstones, key=lambda t: t.id)
@@ -29,7 +28,7 @@ class Layer:
 
 
 class Suspects:
-    """Tombstones of the batch column, asked which files they might be about."""
+    """An index of tombstones of the batch column, to find the files that might hold their rows."""
 
     def __init__(self, tombstones: Iterable[Tombstone]) -> None:
         every = list(tombstones)
@@ -55,11 +54,11 @@ class Suspects:
 
     @property
     def layers(self) -> list[Layer]:
-        """All of them. A tombstone may be in several, each of which is asked of other files."""
+        """All layers. A tombstone may be in several, which apply to different files."""
         return [*self._anywhere, *self._in_partition.values(), *self._of_spec.values()]
 
     def layers_of(self, file: FileBounds) -> list[Layer]:
-        """Those that the file's partition does not rule out; each tombstone is in one of them at most."""
+        """The layers that the file's partition does not exclude. Each tombstone is in at most one of them."""
         if file.partition is None:
             return [*self._anywhere, *self._of_spec.values()]
         spec = spec_of(file.partition)
@@ -71,7 +70,7 @@ class Suspects:
         return any(layer.index.might_hold(file) for layer in self.layers_of(file))
 
     def must_hold(self, file: FileBounds) -> bool:
-        """Whether each of its rows is one of a tombstoned batch. What is remembered of partitions does not matter then."""
+        """Whether all its rows are tombstoned, by the bounds. The partitions do not matter then."""
         return self.ids.must_hold(file)
 
     def within(self, file: FileBounds) -> list[str]:
@@ -80,28 +79,28 @@ class Suspects:
 
     def covered(self, files: Iterable[FileBounds]) -> set[str]:
         """The ids that one of the files might hold. O(files x log ids + ids), however wide their bounds are."""
-        asked: dict[int, tuple[Layer, list[FileBounds]]] = {}
+        by_layer: dict[int, tuple[Layer, list[FileBounds]]] = {}
         for f in files:
             for layer in self.layers_of(f):
-                asked.setdefault(id(layer), (layer, []))[1].append(f)
-        return set[str]().union(*(layer.index.covered(of) for layer, of in asked.values()))
+                by_layer.setdefault(id(layer), (layer, []))[1].append(f)
+        return set[str]().union(*(layer.index.covered(of) for layer, of in by_layer.values()))
 
     def earliest(self, file: FileBounds) -> datetime:
-        """The first deadline of the tombstones that the file might be about; `NEVER`: there is none."""
+        """The earliest deadline of the tombstones whose rows the file might hold; `NEVER`: there is none."""
         return min((layer.deadlines.within(*layer.index.span(file)) for layer in self.layers_of(file)), default=NEVER)
 
 
 class Deadlines:
-    """The earliest of moments in a row, asked for any part of it in O(log n). A tree of minima."""
+    """Finds the earliest time in any part of a sequence in O(log n), with a tree of minima."""
 
-    def __init__(self, moments: Sequence[datetime | None]) -> None:
-        self._size = len(moments) if any(m is not None for m in moments) else 0
-        self._tree = [NEVER] * self._size + [m or NEVER for m in moments[: self._size]]
+    def __init__(self, times: Sequence[datetime | None]) -> None:
+        self._size = len(times) if any(t is not None for t in times) else 0
+        self._tree = [NEVER] * self._size + [t or NEVER for t in times[: self._size]]
         for n in range(self._size - 1, 0, -1):
             self._tree[n] = min(self._tree[2 * n], self._tree[2 * n + 1])
 
     def within(self, start: int, end: int) -> datetime:
-        """From the position `start` up to `end`, which is not part of it."""
+        """The earliest time from position `start` up to, and without, `end`."""
         found = NEVER
         if not self._size:
             return found

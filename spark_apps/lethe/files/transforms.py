@@ -1,4 +1,4 @@
-"""The definition of a new table as a Dataset writes it: partition fields and properties. Pure.
+"""Parses the definition of a new table in a Dataset: partition fields and properties. Pure.
 
 A partition field is one transform of Iceberg over one column.
 
@@ -37,7 +37,7 @@ class Transform:
     number: int | None = None  # of buckets, or the width of a truncation; None: the kind has none
 
 
-# What Spark keeps for the clauses of its own statements. As properties of a table they would have no effect.
+# Spark reserves these for the clauses of its statements. As table properties they have no effect.
 RESERVED: Final = frozenset({"location", "provider", "owner", "external", "is_managed_location"})
 _SINGULAR: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 _SIZED: Final = (TransformKind.BUCKET, TransformKind.TRUNCATE)
@@ -50,7 +50,7 @@ _FIELD: Final = re.compile(
     rf"|(?P<sized>[A-Za-z]+) *\( *(?P<number>{_NUMBER}) *, *(?P<sized_of>{_COLUMN}) *\))",
     re.DOTALL,
 )
-# The same as regular expressions of the CRD, which a test compares.
+# The same as a regular expression of the CRD; a test compares them.
 CRD_PATTERN: Final = (
     rf"^ *({_COLUMN}"
     rf"|([iI][dD][eE][nN][tT][iI][tT][yY]|[yY][eE][aA][rR][sS]?|[mM][oO][nN][tT][hH][sS]?|[dD][aA][yY][sS]?|[hH][oO][uU][rR][sS]?)"
@@ -79,7 +79,7 @@ def parse_transform(text: str) -> Transform:
 
 
 def parse_transforms(texts: Iterable[str]) -> tuple[Transform, ...]:
-    """Raises: InputError (`InvalidTableDefinition`), for the first that is none."""
+    """Parse partition fields. Raises: InputError (`InvalidTableDefinition`), for the first invalid one."""
     return tuple(parse_transform(t) for t in texts)
 
 
@@ -102,7 +102,7 @@ def _parts(column: str) -> tuple[str, ...]:
 def _invalid(text: str) -> InputError:
     return InputError(
         "InvalidTableDefinition",
-        f"spec.table.create.partitionBy: {text[:100]!r} is no partition field. Expected a column, or one of identity, years, "
-        "months, days, hours over a column, or bucket(16, column), truncate(4, column); a column whose name has other "
-        "characters than letters, digits and underscores stands between backticks. Correct it.",
+        f"spec.table.create.partitionBy: {text[:100]!r} is not a partition field. Expected a column; identity, years, months, "
+        "days or hours of a column; bucket(16, column); or truncate(4, column). Put a column name with characters other "
+        "than letters, digits and underscores between backticks.",
     )

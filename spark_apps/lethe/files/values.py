@@ -1,6 +1,6 @@
-"""Values that name the records of an Erase: read from text, and compared with what a data file's metadata says. Pure.
+"""Parses the values that name the records of an Erase, and compares them with bounds of data files. Pure.
 
-Invariant: a value is in no message and in no `repr`: it may be personal data.
+Invariant: no message and no `repr` contains a value, because it may be personal data.
 """
 
 import re
@@ -14,23 +14,22 @@ from uuid import UUID
 
 from lethe.base.errors import InputError
 
-VALUES_AT_MOST: Final = 100_000
-# As they are stored: a date is the number of its day, a timestamp of its microsecond, both counted from 1970 on.
+MAX_VALUES: Final = 100_000
+# As Iceberg stores them: a date is the number of days since 1970, a timestamp the number of microseconds.
 Value: TypeAlias = str | int | Decimal | UUID
 
 
 @dataclass(frozen=True)
 class ValueKind:
-    """A type of column that records can be named by: `name` is Iceberg's, without the digits of a decimal, which are
-    `precision` and `scale`."""
+    """A type of column that can name records."""
 
-    name: str
-    precision: int = 0
-    scale: int = 0
+    name: str  # of the Iceberg type, without the precision and scale of a decimal
+    precision: int = 0  # of a decimal
+    scale: int = 0  # of a decimal
 
     @classmethod
     def of(cls, iceberg_type: str) -> "ValueKind | None":
-        """None for a type of which equal values cannot be told, or are of no use."""
+        """None: the type is not supported, because equality of its values is not exact or not useful."""
         if digits := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", iceberg_type):
             return cls("decimal", int(digits[1]), int(digits[2]))
         return cls(iceberg_type) if iceberg_type in _PARSERS else None
@@ -44,12 +43,12 @@ class Values:
     items: tuple[Any, ...] = field(repr=False)
 
     def might_lie_in(self, lower: Any, upper: Any) -> bool:
-        """Whether one of them lies within these bounds, both inclusive; None is open."""
+        """Whether one of the values is within these bounds, both inclusive; None is open."""
         at = 0 if lower is None else bisect_left(self.items, lower)
         return at < len(self.items) and (upper is None or self.items[at] <= upper)
 
     def index_of(self, value: Any) -> int | None:
-        """Which one of them is this value, as Iceberg stores it or as its JSON has it; None is none of them."""
+        """The index of this value, given as Iceberg stores it or in its JSON form; None: it is not one of the values."""
         if isinstance(value, str) and self.kind.name != "string":
             value = _PARSERS[self.kind.name](value, self.kind)
         if isinstance(value, bytes):
@@ -62,11 +61,11 @@ class Values:
         return self.index_of(value) is not None
 
     def might_be_in(self, lower: bytes | None, upper: bytes | None) -> bool:
-        """The same of bounds as a manifest has them."""
+        """The same, with bounds in the binary form of manifests."""
         return self.might_lie_in(self._bound(lower), self._bound(upper))
 
     def _bound(self, stored: bytes | None) -> Any:
-        """None if it is not known, or not surely one of this kind: a file may be older than the column's type."""
+        """None: the bound is unknown, or maybe not of this kind, because the file is older than the column's type."""
         if stored is None:
             return None
         match self.kind.name:
@@ -85,7 +84,7 @@ class Values:
 
 
 def _decoded(stored: bytes) -> str | None:
-    """None if it is no UTF-8: a bound may be cut within a character."""
+    """None: not UTF-8, because a bound may be cut within a character."""
     try:
         return stored.decode("utf-8")
     except UnicodeDecodeError:
@@ -93,25 +92,25 @@ def _decoded(stored: bytes) -> str | None:
 
 
 def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> Values:
-    """The values of a file that has one on each line; blank lines are passed over, blanks within a line are part of the value.
+    """Parse a file with one value per line. Skips blank lines; spaces in a line belong to the value.
 
     Args:
-        column, request: The column and the Restatement, for messages.
-    Raises: InputError (`InvalidValues`): no values or too many, not UTF-8, or not of the column's type. Says on which line.
+        column, request: The names of the column and of the Restatement, for errors.
+    Raises: InputError (`InvalidValues`): no values or too many, not UTF-8, or not of the column's type; names the line.
     """
     where = f"Restatement {request}: the values of spec.rows"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError("InvalidValues", f"{where} are no text in UTF-8. Nothing was erased.") from None
+        raise InputError("InvalidValues", f"{where} are not UTF-8 text. Nothing was erased.") from None
     lines = [(n, line.removesuffix("\r")) for n, line in enumerate(text.split("\n"), 1)]
     given = [(n, line) for n, line in lines if line.strip()]
     if not given:
-        raise InputError("InvalidValues", f"{where} are none. Write one on each line. Nothing was erased.")
-    if len(given) > VALUES_AT_MOST:
+        raise InputError("InvalidValues", f"{where} are empty. Write one value per line. Nothing was erased.")
+    if len(given) > MAX_VALUES:
         raise InputError(
             "InvalidValues",
-            f"{where} are {len(given)}, expected at most {VALUES_AT_MOST}. Divide them between several Restatements. Nothing was "
+            f"{where} are {len(given)}, expected at most {MAX_VALUES}. Divide them among several Restatements. Nothing was "
             "erased.",
         )
     parse = _PARSERS[kind.name]
@@ -119,10 +118,10 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
     for n, line in given:
         try:
             found.add(parse(line, kind))
-        except (ValueError, ArithmeticError):  # whose text repeats the value
+        except (ValueError, ArithmeticError):  # its text contains the value
             raise InputError(
                 "InvalidValues",
-                f"{where}: line {n} is no {_described(kind)}, which column {column} holds. Nothing was erased.",
+                f"{where}: line {n} is not a value of column {column}: expected {_described(kind)}. Nothing was erased.",
             ) from None
     return Values(kind, tuple(sorted(found)))
 
@@ -169,7 +168,7 @@ def _decimal(line: str, kind: ValueKind) -> Decimal:
 
 
 def _of_unscaled(number: int, kind: ValueKind) -> Decimal:
-    """By its text, since arithmetic would round to 28 digits."""
+    """Made from text, because arithmetic would round to 28 digits."""
     return Decimal(f"{number}E-{kind.scale}")
 
 
@@ -194,8 +193,8 @@ def _instant(line: str, _: ValueKind) -> int:
     return _micros(datetime.fromisoformat(line))
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _micros(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _uuid(line: str, _: ValueKind) -> UUID:

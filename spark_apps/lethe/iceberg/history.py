@@ -19,7 +19,7 @@ from lethe.erasure.progress import DATA, DELETES, HeldFile, History
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import DELETED, holds_values, is_ours, native_deletes, referenced
-from lethe.ledger.erasure import Holder
+from lethe.ledger.erasure import BlockerKind
 
 READ_AT_ONCE = 8
 
@@ -84,7 +84,7 @@ def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
     for name, ref in table.metadata.refs.items():
         if name == "main":
             continue
-        kind = Holder.TAG if ref.snapshot_ref_type is SnapshotRefType.TAG else Holder.BRANCH
+        kind = BlockerKind.TAG if ref.snapshot_ref_type is SnapshotRefType.TAG else BlockerKind.BRANCH
         snapshot = facts.snapshots.get(ref.snapshot_id)
         until = None
         if ref.max_ref_age_ms is not None and snapshot is not None:

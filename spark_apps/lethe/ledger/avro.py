@@ -12,7 +12,7 @@ import fastavro
 
 from lethe.contract.refusal import Refusal
 from lethe.ledger import chunk_file
-from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
 from lethe.ledger.parts import Ranges
 from lethe.ledger.tombstone import Tombstone
@@ -249,7 +249,7 @@ ERASURES: PartFormat[str, Erasure] = PartFormat(
         r["purgedBy"],
         r["purgedAt"],
         r["purgedTime"],
-        tuple(Blocker(Holder(b["kind"]), b["name"], b["until"], b["why"]) for b in r["blockers"] or ()),
+        tuple(ErasureBlocker(BlockerKind(b["kind"]), b["name"], b["until"], b["why"]) for b in r["blockers"] or ()),
         r["blockersCount"] or 0,
         r["lookAgain"],
         bool(r["verified"]),

@@ -1,5 +1,6 @@
-"""What the ledger knows of rows whose bytes must go: the obligations, what holds their files still, and which files those are.
-Pure. No value that named a row is ever in it.
+"""Erasures in the ledger: rows whose bytes must be deleted, what blocks that, and the files with such rows. Pure.
+
+Contains no values of rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Holder(StrEnum):
-    """What may hold files of an erasure, in the words of whoever can let go of them."""
+class BlockerKind(StrEnum):
+    """What may keep files of an erasure."""
 
     TAG = "Tag"
     BRANCH = "Branch"
@@ -23,26 +24,25 @@ class Holder(StrEnum):
 
 
 @dataclass(frozen=True)
-class Blocker:
-    """One thing that holds rows: `name` of the tag or branch, id of the snapshot, URI of the object; `until` when it lets go by
-    itself, None: nobody knows; `why`: more for people, "" for nothing."""
+class ErasureBlocker:
+    """What keeps files of an erasure."""
 
-    kind: Holder
-    name: str
-    until: datetime | None = None
-    why: str = ""
+    kind: BlockerKind
+    name: str  # name of the tag or branch, id of the snapshot or run, URI of the object
+    until: datetime | None = None  # when it ends by itself; None: unknown
+    why: str = ""  # a reason for users; empty: none
 
     def __str__(self) -> str:
         called = {
-            Holder.TAG: "tag",
-            Holder.BRANCH: "branch",
-            Holder.SNAPSHOT: "snapshot",
-            Holder.STAGED_SNAPSHOT: "staged snapshot",
-            Holder.OBJECT_LOCK: "object lock on",
-            Holder.LEGAL_HOLD: "legal hold on",
-            Holder.OBJECT_VERSION: "an older version of",
-            Holder.OBJECT: "object",
-            Holder.RUN: "run",
+            BlockerKind.TAG: "tag",
+            BlockerKind.BRANCH: "branch",
+            BlockerKind.SNAPSHOT: "snapshot",
+            BlockerKind.STAGED_SNAPSHOT: "staged snapshot",
+            BlockerKind.OBJECT_LOCK: "object lock on",
+            BlockerKind.LEGAL_HOLD: "legal hold on",
+            BlockerKind.OBJECT_VERSION: "an older version of",
+            BlockerKind.OBJECT: "object",
+            BlockerKind.RUN: "run",
         }[self.kind]
         until = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
         return f"{called} {self.name}{until}{f' ({self.why})' if self.why else ''}"
@@ -50,29 +50,20 @@ class Blocker:
 
 @dataclass(frozen=True)
 class Erasure:
-    """An obligation: physical rows must go, by `evict_by` if there is one.
+    """Rows whose bytes must be deleted."""
 
-    Args:
-        restatement: The key of the request that left it.
-        field_id: Of the column by which the rows were named: the batch column, or of records any other.
-        purged_by: The snapshot with which the last of the rows left the table's data files, `purged_at` the sequence number of
-            the one at which that was seen, `purged_time` when. None: data files of the head hold some still.
-        blockers: The first of what held the files when that was looked at last, `blockers_count` of them in all.
-        look_again: When it is worth another look, should none of the blockers go before.
-        verified: The storage was seen to have none of the files any more. Nothing is owed then; the newest of those by records
-            stays, to tell when records were erased last.
-    """
-
-    restatement: str
-    field_id: int
-    evict_by: datetime | None
-    purged_by: int | None = None
-    purged_at: int | None = None
-    purged_time: datetime | None = None
-    blockers: tuple[Blocker, ...] = ()
-    blockers_count: int = 0
-    look_again: datetime | None = None
-    verified: bool = False
+    restatement: str  # the key of the request
+    field_id: int  # of the column that names the rows: the batch column, or for records any other
+    evict_by: datetime | None  # the deadline; None: there is none
+    purged_by: int | None = None  # the snapshot that removed the last rows from the data files; None: the head has rows
+    purged_at: int | None = None  # the sequence number of the snapshot at which that was found; None: the head has rows
+    purged_time: datetime | None = None  # when that was found; None: the head has rows
+    blockers: tuple[ErasureBlocker, ...] = ()  # the first blockers of the last check
+    blockers_count: int = 0  # all blockers of the last check
+    look_again: datetime | None = None  # the next check, if no blocker ends before; None: none is planned
+    verified: bool = (
+        False  # the storage has none of the files. The newest verified erasure by records stays in the ledger
+    )
 
     @property
     def is_open(self) -> bool:
@@ -83,11 +74,11 @@ class Erasure:
         return self.purged_at is not None
 
     def is_due(self, by: datetime) -> bool:
-        """Whether its bytes must be gone by then."""
+        """Whether the bytes must be gone by this time."""
         return self.evict_by is not None and self.evict_by <= by
 
     def reopened(self) -> "Erasure":
-        """With rows in the table's data files again."""
+        """The erasure with rows in the table's data files again."""
         return replace(
             self, purged_by=None, purged_at=None, purged_time=None, blockers=(), blockers_count=0, look_again=None
         )
@@ -95,23 +86,17 @@ class Erasure:
 
 @dataclass(frozen=True)
 class PurgedFile:
-    """A file that may hold rows of open erasures and has left the head: it must leave the storage, too.
-
-    Args:
-        bytes: Its size, 0 if nobody says.
-        content: `data` or `deletes`.
-        restatements: The keys of those erasures.
-    """
+    """A file that may hold rows of open erasures and is not in the head: it must be deleted from the storage."""
 
     path: str
-    bytes: int
-    content: str
-    restatements: tuple[str, ...]
+    bytes: int  # its size; 0: unknown
+    content: str  # `data` or `deletes`
+    restatements: tuple[str, ...]  # the keys of these erasures
 
 
 def purged_after(
     before: Mapping[str, PurgedFile], changed: Iterable[PurgedFile], forgotten: Iterable[str]
 ) -> dict[str, PurgedFile]:
-    """The purged files after a change; one that is forgotten and set is set."""
-    gone = frozenset(forgotten)
-    return {p: f for p, f in before.items() if p not in gone} | {f.path: f for f in changed}
+    """The purged files after a change. A file in both `changed` and `forgotten` stays."""
+    removed = frozenset(forgotten)
+    return {p: f for p, f in before.items() if p not in removed} | {f.path: f for f in changed}

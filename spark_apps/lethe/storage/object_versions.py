@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 
 from lethe.base.errors import TransientError
 from lethe.erasure.strays import Upload
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
 from lethe.uri import is_local, is_s3, local_path, without_values
 
@@ -70,7 +70,7 @@ class Storage(Protocol):
         """Those of the paths of which something is there. Raises: VersionsDenied; what the store raises."""
         ...
 
-    def remove(self, remain: Remain, every_version: bool) -> Blocker | None:
+    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:
         """Delete an object. What keeps us from it; None: nothing, which is no proof that it is gone.
 
         Args:
@@ -78,7 +78,7 @@ class Storage(Protocol):
         """
         ...
 
-    def why(self, remain: Remain) -> Blocker:
+    def why(self, remain: Remain) -> ErasureBlocker:
         """What keeps an object that is there although nothing kept us from deleting it."""
         ...
 
@@ -129,18 +129,20 @@ class Files:
     def find(self, paths: Iterable[str]) -> dict[str, Remain]:
         return {path: Remain(path, True) for path in paths if self._exists(path)}
 
-    def remove(self, remain: Remain, every_version: bool) -> Blocker | None:  # noqa: ARG002 - there is but one
+    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:  # noqa: ARG002 - there is but one
         self.calls["delete"] += 1
         try:
             self._io.delete(remain.path)
         except FileNotFoundError:
             return None
         except PermissionError:
-            return Blocker(Holder.OBJECT, without_values(remain.path), None, "the file system refuses to delete it")
+            return ErasureBlocker(
+                BlockerKind.OBJECT, without_values(remain.path), None, "the file system refuses to delete it"
+            )
         return None
 
-    def why(self, remain: Remain) -> Blocker:
-        return Blocker(Holder.OBJECT, without_values(remain.path), None, _AGAIN)
+    def why(self, remain: Remain) -> ErasureBlocker:
+        return ErasureBlocker(BlockerKind.OBJECT, without_values(remain.path), None, _AGAIN)
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
         if not self._listable:
@@ -199,7 +201,7 @@ class S3Objects:
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             return {r.path: r for r in pool.map(self._find, paths) if r is not None}
 
-    def remove(self, remain: Remain, every_version: bool) -> Blocker | None:
+    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:
         bucket, key = _split(remain.path)
         versions = remain.versions if every_version else ()
         try:
@@ -215,7 +217,7 @@ class S3Objects:
                     self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key, VersionId=marker)
         return None
 
-    def why(self, remain: Remain) -> Blocker:
+    def why(self, remain: Remain) -> ErasureBlocker:
         return self._kept(remain, None)
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
@@ -313,25 +315,27 @@ class S3Objects:
             raise _unanswered(error, f"s3://{bucket}") from error
         self._versions = False
 
-    def _kept(self, remain: Remain, error: ClientError | None) -> Blocker:
+    def _kept(self, remain: Remain, error: ClientError | None) -> ErasureBlocker:
         """What keeps an object, as far as the store tells."""
         bucket, key = _split(remain.path)
         name = without_values(remain.path)
         for version in remain.versions:
             named = {"Bucket": bucket, "Key": key, **({} if version == "null" else {"VersionId": version})}
             if self._told("GetObjectLegalHold", "get_object_legal_hold", "LegalHold", named).get("Status") == "ON":
-                return Blocker(Holder.LEGAL_HOLD, name)
+                return ErasureBlocker(BlockerKind.LEGAL_HOLD, name)
             until = self._told("GetObjectRetention", "get_object_retention", "Retention", named).get("RetainUntilDate")
             if until is not None:
-                return Blocker(Holder.OBJECT_LOCK, name, until.astimezone(UTC).replace(microsecond=0))
+                return ErasureBlocker(BlockerKind.OBJECT_LOCK, name, until.astimezone(UTC).replace(microsecond=0))
         if error is not None and _code(error) not in _DENIED:
             raise _unanswered(error, name) from error
         if error is not None:
             why = "the store refuses to delete it; grant s3:DeleteObject and s3:DeleteObjectVersion"
-            return Blocker(Holder.OBJECT_VERSION if remain.versions else Holder.OBJECT, name, None, why)
+            return ErasureBlocker(
+                BlockerKind.OBJECT_VERSION if remain.versions else BlockerKind.OBJECT, name, None, why
+            )
         if remain.current:
-            return Blocker(Holder.OBJECT, name, None, _AGAIN)
-        return Blocker(Holder.OBJECT_VERSION, name, None, "the bucket keeps versions")
+            return ErasureBlocker(BlockerKind.OBJECT, name, None, _AGAIN)
+        return ErasureBlocker(BlockerKind.OBJECT_VERSION, name, None, "the bucket keeps versions")
 
     def _told(self, name: str, method: str, what: str, named: Mapping[str, str]) -> Mapping[str, Any]:
         try:

@@ -9,7 +9,7 @@ from lethe.base import names
 from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.files.bounds import FileBounds
 from lethe.files.partitions import Partitioned, partitions_of_batches, spec_of
-from lethe.files.rearm import rearmed
+from lethe.files.rearm import AddedFiles, rearmed
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import TableFacts, column_dropped, data_files, files_added_after, files_added_by, observe
 from lethe.ledger.ledger import BatchEntry, Delta, Ledger
@@ -132,11 +132,12 @@ class Base:
         delta = self._with_brought_back(delta)
         if is_gapless(self.facts.snapshots, found):
             added = files_added_by(self.iceberg, found.bare, head_id, self.field_id)
-            return rearmed(self.ledger, delta, added, self.field_id, now, self._bare_moves_only)
+            return rearmed(self.ledger, delta, AddedFiles(added, self.field_id, self._bare_moves_only), now)
         # Snapshots have expired, so the sequence numbers of the files tell which ones were added without a ledger.
         after = knows_files_up_to(self.facts.snapshots, found)
         since = files_added_after(self.iceberg, after, head_id, self.field_id)
-        return rearmed(self.ledger, delta, since, self.field_id, now, holds=lambda ids: self._held(ids, since))
+        files = AddedFiles(since, self.field_id, holds=lambda ids: self._held(ids, since))
+        return rearmed(self.ledger, delta, files, now)
 
     def _with_brought_back(self, delta: Delta) -> Delta:
         """The change, which also records the batches that snapshots without a ledger brought back."""
@@ -160,7 +161,7 @@ class Base:
         specs = {p and spec_of(p) for p in before}
         if not added or specs == {f.partition and spec_of(f.partition) for f in added}:
             return delta
-        return rearmed(self.ledger, delta, added, self.field_id, datetime.now(UTC), only_moved=True)
+        return rearmed(self.ledger, delta, AddedFiles(added, self.field_id, only_moved=True), datetime.now(UTC))
 
 
 def observe_base(context: Committer, table: IcebergTable, seen: Base | None = None) -> Base:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
-from lethe.ledger.erasure import Holder
+from lethe.ledger.erasure import BlockerKind
 from lethe.storage.object_versions import Remain, S3Objects, VersionsDenied
 
 from tests.support.servers.s3 import READER, S3, running
@@ -61,7 +61,12 @@ def test_an_object_that_was_deleted_lives_on_in_its_versions_until_each_is_delet
     kept = objects.remove(remain, every_version=True)
 
     assert (remain.current, len(remain.versions), len(remain.markers)) == (False, 2, 1)
-    assert (hidden, why.kind, why.name, why.why) == (None, Holder.OBJECT_VERSION, path, "the bucket keeps versions")
+    assert (hidden, why.kind, why.name, why.why) == (
+        None,
+        BlockerKind.OBJECT_VERSION,
+        path,
+        "the bucket keeps versions",
+    )
     assert (still, listed) == ({path: remain}, [path])
     assert (kept, objects.find([path])) == (None, {})
     assert "DeleteMarkers" not in server.client.list_object_versions(Bucket=bucket)
@@ -79,8 +84,8 @@ def test_a_lock_is_named_with_its_end_and_a_legal_hold_without(server: S3, bucke
     kept = {path: objects.remove(remain, every_version=True) for path, remain in found.items()}
 
     assert [(b.kind, b.name, b.until) for b in kept.values() if b is not None] == [
-        (Holder.OBJECT_LOCK, f"s3://{bucket}/locked", until),
-        (Holder.LEGAL_HOLD, f"s3://{bucket}/held", None),
+        (BlockerKind.OBJECT_LOCK, f"s3://{bucket}/locked", until),
+        (BlockerKind.LEGAL_HOLD, f"s3://{bucket}/held", None),
     ]
     assert objects.find(found) == found
 
@@ -105,7 +110,7 @@ def test_who_may_not_delete_is_told_which_rights_are_wanting(server: S3, bucket:
     kept = reader.remove(reader.find([path])[path], every_version=True)
 
     assert kept is not None
-    assert (kept.kind, kept.until) == (Holder.OBJECT_VERSION, None)
+    assert (kept.kind, kept.until) == (BlockerKind.OBJECT_VERSION, None)
     assert "s3:DeleteObjectVersion" in kept.why
 
 

@@ -360,7 +360,7 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
 BAD = {
     "ColumnNotFound": ("nobody", "x", "its columns are v, day, name, batch_id"),
     "InvalidSpec": ("batch_id", "A", "name whole batches in spec.batchIds"),
-    "InvalidValues": ("day", "a secret", "line 1 is no int, which column day holds"),
+    "InvalidValues": ("day", "a secret", "line 1 is not a value of column day: expected int"),
 }
 
 

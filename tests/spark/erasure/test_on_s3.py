@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
-from lethe.ledger.erasure import Holder
+from lethe.ledger.erasure import BlockerKind
 from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from pyspark.sql import SparkSession
@@ -112,7 +112,7 @@ def test_versions_hold_an_erasure_that_is_not_due(s3: S3, make: Callable[..., St
     result = story.vacuum(ALL_GONE)
 
     held = {b.kind for b in the_erasure(story).blockers}
-    assert (result.erasures_open, held) == (1, {Holder.OBJECT_VERSION})
+    assert (result.erasures_open, held) == (1, {BlockerKind.OBJECT_VERSION})
     assert set(versions(s3, before))
     assert the_erasure(story).look_again is not None
 
@@ -135,7 +135,10 @@ def test_an_object_lock_holds_a_due_erasure_until_it_is_over(s3: S3, make: Calla
     over(s3, story.catalog, locked)
     free = look(story)
 
-    assert (the_outcome(held).blocked_by_count, both) == (2, {Holder.OBJECT_LOCK: until, Holder.LEGAL_HOLD: None})
+    assert (the_outcome(held).blocked_by_count, both) == (
+        2,
+        {BlockerKind.OBJECT_LOCK: until, BlockerKind.LEGAL_HOLD: None},
+    )
     assert [b.split(" on ")[0] for b in blockers(less)] == ["object lock"]
     assert the_outcome(less).blocked_by[0].endswith(f"until {until:%Y-%m-%dT%H:%M:%SZ}")
     check_record(s3, free)

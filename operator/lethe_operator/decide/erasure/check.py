@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from lethe.contract.kind import RunFamily, RunKind
-from lethe.ledger.erasure import Blocker, Erasure, Holder
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 
 from lethe_operator.decide.actions import Launch, earliest
 from lethe_operator.decide.guards.preconditions import RunBlocker
@@ -92,15 +92,15 @@ def may_come_further(erasure: Erasure, view: TableView, now: datetime, due_by: d
     return all(_lets_go(b, view, now, due) for b in erasure.blockers)
 
 
-def _lets_go(blocker: Blocker, view: TableView, now: datetime, due: bool) -> bool:
+def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool) -> bool:
     if blocker.until is not None and blocker.until <= now:
         return True
     match blocker.kind:
-        case Holder.TAG | Holder.BRANCH:
+        case BlockerKind.TAG | BlockerKind.BRANCH:
             return blocker.name not in view.refs
-        case Holder.SNAPSHOT:
+        case BlockerKind.SNAPSHOT:
             return due or int(blocker.name) not in view.snapshot_ids
-        case Holder.STAGED_SNAPSHOT:
+        case BlockerKind.STAGED_SNAPSHOT:
             return int(blocker.name) not in view.snapshot_ids
     return False
 

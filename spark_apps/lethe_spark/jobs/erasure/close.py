@@ -8,11 +8,11 @@ from typing import Final
 
 from lethe.base import names
 from lethe.contract.result import LISTED_AT_MOST, ErasureOutcome
-from lethe.erasure.holders import looked_at
-from lethe.erasure.progress import Claim, History, has_unseen, plan_closing
+from lethe.erasure.holders import with_blockers
+from lethe.erasure.progress import History, OpenErasure, has_unseen, plan_closing
 from lethe.erasure.record import Record, Verification, record
 from lethe.erasure.retention_lock import parse_retention
-from lethe.ledger.erasure import Blocker, Erasure, PurgedFile
+from lethe.ledger.erasure import Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Delta, RequestEntry
 from lethe.storage.object_versions import Storage
 from lethe.storage.write_once import write_once
@@ -34,12 +34,12 @@ class Seen:
     """What one look has found. `blockers`: by erasure; `leftovers`: files of runs that were removed; `is_outdated`: a snapshot
     was added since that nobody has looked at, so that nothing was closed."""
 
-    claims: Mapping[str, Claim]
+    claims: Mapping[str, OpenErasure]
     history: History
     files: Mapping[str, PurgedFile]
     refs: tuple[str, ...]
     head_id: int | None
-    blockers: dict[str, list[Blocker]] = field(default_factory=dict)
+    blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)
     leftovers: int = 0
     is_outdated: bool = False
     locations: tuple[str, ...] = ()  # that were listed
@@ -50,7 +50,7 @@ class Seen:
         """The erasures whose rows have left the head, and that nothing is known to hold."""
         return [k for k, c in self.claims.items() if c.erasure.is_purged and not c.hidden and not self.blockers.get(k)]
 
-    def block(self, keys: Iterable[str], blocker: Blocker) -> None:
+    def block(self, keys: Iterable[str], blocker: ErasureBlocker) -> None:
         for key in keys:
             self.blockers.setdefault(key, []).append(blocker)
 
@@ -110,10 +110,10 @@ def close(
     return tuple(outcomes), done.snapshot_id
 
 
-def _told(claim: Claim, seen: Seen, now: datetime) -> Erasure:
+def _told(claim: OpenErasure, seen: Seen, now: datetime) -> Erasure:
     if not claim.erasure.is_purged:
         return claim.erasure
-    return looked_at(claim.erasure, seen.blockers.get(claim.key, ()), now, LOOK_AGAIN_SECONDS)
+    return with_blockers(claim.erasure, seen.blockers.get(claim.key, ()), now, LOOK_AGAIN_SECONDS)
 
 
 def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
@@ -121,7 +121,9 @@ def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
     return replace(entry, result={**entry.result, "erasure": told})
 
 
-def _evidence(base: Base, seen: Seen, claim: Claim, verification: Verification, expired: Collection[int]) -> Record:
+def _evidence(
+    base: Base, seen: Seen, claim: OpenErasure, verification: Verification, expired: Collection[int]
+) -> Record:
     """The record of one erasure."""
     facts = base.facts
     table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
@@ -132,7 +134,7 @@ def _evidence(base: Base, seen: Seen, claim: Claim, verification: Verification, 
 
 
 def _written(
-    base: Base, made: Record, claim: Claim, verification: Verification, properties: Mapping[str, str]
+    base: Base, made: Record, claim: OpenErasure, verification: Verification, properties: Mapping[str, str]
 ) -> ErasureOutcome:
     """Write a record beside the table. Raises as `write_once` does."""
     uri = f"{base.facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
@@ -147,7 +149,7 @@ def _written(
     )
 
 
-def _outcome(claim: Claim, seen: Seen) -> ErasureOutcome:
+def _outcome(claim: OpenErasure, seen: Seen) -> ErasureOutcome:
     blockers = seen.blockers.get(claim.key, [])
     return ErasureOutcome(
         restatement=claim.key,

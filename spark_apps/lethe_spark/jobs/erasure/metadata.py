@@ -16,17 +16,17 @@ from typing import Any, Final
 from lethe.erasure.metadata import (
     TABLE_FILES,
     WRITTEN,
+    blocker_if_young,
     clean_from,
     mentioned_in,
-    tells_partitions,
+    names_partitions,
     with_versions_before,
-    young,
 )
-from lethe.erasure.progress import Claim, claims
+from lethe.erasure.progress import OpenErasure, open_erasures_of
 from lethe.iceberg.delete_entries import added_by, dangling
 from lethe.iceberg.history import Manifests
 from lethe.iceberg.locations import metadata_document
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied
 from lethe.uri import Place, place, without_values
@@ -58,7 +58,7 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
     own = for_erasures(context, "dangling")
 
     def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
-        open_ = [c for c in claims(base.ledger, base.facts.snapshots, base.field_id) if c.by_records]
+        open_ = [c for c in open_erasures_of(base.ledger, base.facts.snapshots, base.field_id) if c.by_records]
         head = base.facts.head_id
         if head is None or all(c.erasure.is_purged for c in open_):
             return NothingToCommit(None)
@@ -82,7 +82,7 @@ def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Mani
     written: list[DeleteManifests] = []
 
     def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
-        claimed = [c for c in claims(base.ledger, base.facts.snapshots, base.field_id) if c.erasure.is_purged]
+        claimed = [c for c in open_erasures_of(base.ledger, base.facts.snapshots, base.field_id) if c.erasure.is_purged]
         head = base.facts.head_id
         if not claimed or head is None:
             return NothingToCommit(None)
@@ -202,11 +202,11 @@ class _Look:
             return set(self.free)
         if path.endswith(TABLE_FILES):
             state = self.states.get(path)
-            told = (k for k in self.free if state is None or tells_partitions(state, self.seen.claims[k]))
+            told = (k for k in self.free if state is None or names_partitions(state, self.seen.claims[k]))
             return set(told) if not self.is_of_another(path) else set()
         return {k for k in self.free if self._is_before(self.seen.claims[k], modified)}
 
-    def _is_before(self, claim: Claim, modified: datetime) -> bool:
+    def _is_before(self, claim: OpenErasure, modified: datetime) -> bool:
         """Whether a file was written before the first snapshot of which nothing tells of the rows: a writer that began after that
         has seen nothing. Both moments are the storage's."""
         first = clean_from(claim, self.seen.history)
@@ -214,16 +214,18 @@ class _Look:
         at = self.modified.get(place(snapshot.manifest_list)) if snapshot is not None else None
         return at is None or modified <= at
 
-    def kept(self, path: str, modified: datetime, current: bool) -> Blocker | None:
+    def kept(self, path: str, modified: datetime, current: bool) -> ErasureBlocker | None:
         """What keeps it from being deleted now."""
         if self.base.facts.properties.get(KEPT_BY_PROPERTY) == "false":
-            return Blocker(Holder.OBJECT, without_values(path), None, f"the table property {KEPT_BY_PROPERTY} is false")
+            return ErasureBlocker(
+                BlockerKind.OBJECT, without_values(path), None, f"the table property {KEPT_BY_PROPERTY} is false"
+            )
         if place(path) in self._before or path in self.statistics:
             return None
         if path.rpartition("/")[0] in self._shared:
             why = "it may belong to the other table whose metadata lies beside it; move that away, or delete it"
-            return Blocker(Holder.OBJECT, without_values(path), None, why)
-        return young(path, modified, datetime.now(UTC)) if current else None
+            return ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, why)
+        return blocker_if_young(path, modified, datetime.now(UTC)) if current else None
 
 
 def _listed(table: IcebergTable, storage: Storage) -> Iterable[tuple[str, datetime]]:
@@ -251,6 +253,6 @@ def _named(base: Base) -> set[Place]:
     return found
 
 
-def _unseen(error: VersionsDenied) -> Blocker:
+def _unseen(error: VersionsDenied) -> ErasureBlocker:
     why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
-    return Blocker(Holder.OBJECT_VERSION, f"s3://{error.bucket}", None, why)
+    return ErasureBlocker(BlockerKind.OBJECT_VERSION, f"s3://{error.bucket}", None, why)

@@ -8,10 +8,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from lethe.erasure.strays import UNKNOWN, Content, Locations, Stray, fate, fate_of_upload, is_of_run, may_hold, strays
+from lethe.erasure.strays import (
+    UNKNOWN,
+    Content,
+    Locations,
+    Stray,
+    assess_stray,
+    assess_upload,
+    find_strays,
+    is_of_run,
+    may_hold,
+)
 from lethe.erasure.writers import Writer, writer_blockers
 from lethe.iceberg.locations import Known, locations_of, of_this_table
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.search.stray_content import content_of
 from lethe.storage.object_versions import Storage
 from lethe.uri import place, without_values
@@ -75,7 +85,7 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files}
     writers = [w for w, _, _ in listing.writers]
     free, now = set(seen.free), datetime.now(UTC)
-    lying = strays(listing.files, named, locations, context.spec.buffer.uri, writers)
+    lying = find_strays(listing.files, named, locations, context.spec.buffer.uri, writers)
     contents = _contents(storage, lying, base.field_id)
     found: dict[str, set[str]] = {}
     for stray in lying:
@@ -84,7 +94,7 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
         keys = {k for k in free if may_hold(stray, content, seen.claims[k], own)}
         if not keys:
             continue
-        if (blocker := fate(stray, content, now)) is not None:
+        if (blocker := assess_stray(stray, content, now)) is not None:
             seen.block(keys, blocker)
         else:
             found[stray.path] = keys
@@ -107,15 +117,17 @@ def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str
             is_run = is_of_run(upload.path, locations, writers)
             if not is_run and not any(_within(o, upload.path) for o in locations.own):
                 continue
-            told = {k: fate_of_upload(upload, seen.claims[k], is_run, now) for k in seen.free}
+            told = {k: assess_upload(upload, seen.claims[k], is_run, now) for k in seen.free}
             for key, blocker in told.items():
-                if isinstance(blocker, Blocker):
+                if isinstance(blocker, ErasureBlocker):
                     seen.block([key], blocker)
             if any(t is True for t in told.values()) and not storage.abort(upload):
                 name = without_values(upload.path)
                 seen.block(
                     [k for k, t in told.items() if t is True],
-                    Blocker(Holder.OBJECT, name, None, "an unfinished upload; grant s3:AbortMultipartUpload"),
+                    ErasureBlocker(
+                        BlockerKind.OBJECT, name, None, "an unfinished upload; grant s3:AbortMultipartUpload"
+                    ),
                 )
     return unlisted
 

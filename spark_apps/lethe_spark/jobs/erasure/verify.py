@@ -14,9 +14,9 @@ from lethe.base.errors import ConflictError
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import RunKind, SnapshotLimits
 from lethe.erasure.holders import holders, losing_ledger, snapshot_blockers, to_expire
-from lethe.erasure.progress import claims
+from lethe.erasure.progress import open_erasures_of
 from lethe.iceberg.history import Manifests, refs_of
-from lethe.ledger.erasure import Blocker, Holder
+from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe.storage.object_versions import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
@@ -133,7 +133,9 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
         due = {e.restatement for e in base.ledger.open_erasures if e.is_purged and e.is_due(_due_by(context))}
         if not due:
             return ()
-        held = holders(history, base.ledger.purged_files, claims(base.ledger, base.facts.snapshots, base.field_id))
+        held = holders(
+            history, base.ledger.purged_files, open_erasures_of(base.ledger, base.facts.snapshots, base.field_id)
+        )
         ids = to_expire(history, held, refs_of(base.iceberg, base.facts), due, datetime.now(UTC))
         if not losing_ledger(history, ids, base.ledger.carriers):
             break
@@ -159,7 +161,7 @@ def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
     history = manifests.history(base.iceberg, base.facts, base.field_id)
     files = dict(base.ledger.purged_files)
     refs = refs_of(base.iceberg, base.facts)
-    claimed = {c.key: c for c in claims(base.ledger, base.facts.snapshots, base.field_id)}
+    claimed = {c.key: c for c in open_erasures_of(base.ledger, base.facts.snapshots, base.field_id)}
     spec = context.spec.vacuum
     limits = spec.snapshots if spec is not None else SnapshotLimits()
     now = datetime.now(UTC)
@@ -189,7 +191,9 @@ def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storag
     }
     named = {place(path) for path in seen.history.files}
     for path in [path for path in wanted if place(path) in named]:
-        seen.block(wanted.pop(path), Blocker(Holder.OBJECT, without_values(path), None, "a snapshot names it"))
+        seen.block(
+            wanted.pop(path), ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, "a snapshot names it")
+        )
     try:
         wanted |= leftovers(context, observe_base(context, table), seen, storage, listing)
         uploads = end_uploads(seen, storage, listing)
@@ -209,4 +213,4 @@ def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storag
 
 def _block_unseen(seen: Seen, error: VersionsDenied) -> None:
     why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
-    seen.block(seen.free, Blocker(Holder.OBJECT_VERSION, f"s3://{error.bucket}", None, why))
+    seen.block(seen.free, ErasureBlocker(BlockerKind.OBJECT_VERSION, f"s3://{error.bucket}", None, why))

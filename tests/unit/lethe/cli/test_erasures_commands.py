@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.cli.opening import open_table
 from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import Provenance
-from lethe.erasure.progress import Claim
+from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Verification, record
 from lethe.erasure.signature import Signer, Statement
 from lethe.files.bounds import IdIndex
@@ -61,7 +61,7 @@ def close(kept: Kept, key: str, batch: str, files: list[Path], signer: Signer | 
     provenance = Provenance(reason="consent withdrawn", ticket="GDPR-17")
     ids = (batch,) if batch else ()
     asked = a_request_entry(key, operation="Erase", batch_ids=ids, provenance=provenance, **result)
-    claim = Claim(Erasure(key, 2, None, 5, 5, NOW), recalled(asked), IdIndex(()), False, False, 4)
+    claim = OpenErasure(Erasure(key, 2, None, 5, 5, NOW), recalled(asked), IdIndex(()), False, False, 4)
     seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
     gone = [PurgedFile(f"file://{f}", 10, "data", (key,)) for f in files]
     table = {"name": "air.flights", "uuid": uuid, "location": location}

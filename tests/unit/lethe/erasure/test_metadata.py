@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from lethe.erasure.holders import holders
 from lethe.erasure.metadata import (
+    blocker_if_young,
     clean_from,
     mentioned_in,
     named_in_summaries,
-    tells_partitions,
+    names_partitions,
     with_versions_before,
-    young,
 )
-from lethe.erasure.progress import DATA, DELETES, Claim, HeldFile, History, claims, mark
+from lethe.erasure.progress import DATA, DELETES, HeldFile, History, OpenErasure, mark, open_erasures_of
 from lethe.ledger.erasure import Erasure
 
 from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
@@ -22,13 +22,13 @@ ERASE, NAME = "ns/erase/0", 4
 PURGED = 3
 
 
-def a_claim(*ids: str, records: bool = False, purged: int | None = PURGED) -> Claim:
+def a_claim(*ids: str, records: bool = False, purged: int | None = PURGED) -> OpenErasure:
     erasure = Erasure(ERASE, NAME if records else FIELD, None)
     ledger = a_ledger(
         requests=[a_request_entry(ERASE, operation="Erase", batch_ids=ids)],
         erasures=(replace(erasure, purged_by=1, purged_at=purged, purged_time=NOW if purged else None),),
     )
-    (claim,) = claims(ledger, {}, FIELD)
+    (claim,) = open_erasures_of(ledger, {}, FIELD)
     return claim
 
 
@@ -58,7 +58,9 @@ def a_file(bounds: str = "A", at: int | None = 1, content: str = DATA, **changes
         (a_claim("A", purged=None), a_file("A"), False),
     ],
 )
-def test_a_manifest_tells_of_removed_files_that_may_have_held_rows(claim: Claim, file: HeldFile, tells: bool) -> None:
+def test_a_manifest_tells_of_removed_files_that_may_have_held_rows(
+    claim: OpenErasure, file: HeldFile, tells: bool
+) -> None:
     """Not of those that came when the rows had left, nor of batches that by their bounds they cannot have held."""
     history = a_story(m2=file)
 
@@ -84,10 +86,10 @@ def test_a_state_of_the_table_tells_only_by_partitions_of_snapshots_before_the_r
         return {"snapshots": [{"sequence-number": at, "summary": summary}]}
 
     claim = a_claim("A")
-    assert tells_partitions(state(PURGED, **{"partitions.name=x": ""}), claim)
-    assert not tells_partitions(state(PURGED + 1, **{"partitions.name=x": ""}), claim)
-    assert not tells_partitions(state(PURGED, **{"changed-partition-count": "1"}), claim)
-    assert not tells_partitions({}, claim)
+    assert names_partitions(state(PURGED, **{"partitions.name=x": ""}), claim)
+    assert not names_partitions(state(PURGED + 1, **{"partitions.name=x": ""}), claim)
+    assert not names_partitions(state(PURGED, **{"changed-partition-count": "1"}), claim)
+    assert not names_partitions({}, claim)
 
 
 def test_numbered_versions_go_from_the_oldest_on() -> None:
@@ -101,11 +103,11 @@ def test_numbered_versions_go_from_the_oldest_on() -> None:
 
 
 def test_a_young_file_that_no_snapshot_names_is_waited_for_and_named_without_the_value_of_a_partition() -> None:
-    blocker = young("s3://b/t/name=x/m.avro", ago(hours=1), NOW)
+    blocker = blocker_if_young("s3://b/t/name=x/m.avro", ago(hours=1), NOW)
 
     assert blocker is not None
     assert (blocker.name, blocker.until) == ("s3://b/t/name=*/m.avro", ago(hours=-23))
-    assert young("s3://b/t/m.avro", ago(hours=24), NOW) is None
+    assert blocker_if_young("s3://b/t/m.avro", ago(hours=24), NOW) is None
 
 
 def test_records_are_in_the_head_as_long_as_an_older_delete_file_with_values_is() -> None:

@@ -6,20 +6,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.erasure.holders import Ref, holders, looked_at, losing_ledger, snapshot_blockers, to_expire
+from lethe.erasure.holders import Ref, holders, losing_ledger, snapshot_blockers, to_expire, with_blockers
 from lethe.erasure.progress import (
     DATA,
     DELETES,
-    Claim,
     HeldFile,
     History,
-    claims,
+    OpenErasure,
     has_unseen,
     mark,
+    open_erasures_of,
     plan_closing,
     remembered_of_records,
 )
-from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import Carrier, Ledger
 from lethe.ledger.lineage import Snapshot
 
@@ -49,18 +49,20 @@ def a_story(files: Iterable[HeldFile], named: Mapping[int, Iterable[str]], head:
     )
 
 
-def a_claim(*ids: str, hidden: bool = False, records: bool = False, since: int | None = None, **changes: Any) -> Claim:
+def a_claim(
+    *ids: str, hidden: bool = False, records: bool = False, since: int | None = None, **changes: Any
+) -> OpenErasure:
     ledger = a_ledger(
         *(ids if hidden else ()),
         requests=[a_request_entry(ERASE, operation="Erase", batch_ids=ids, snapshot_id=since)],
         erasures=(replace(Erasure(ERASE, NAME if records else FIELD, None), **changes),),
     )
     snapshots = a_history(a_snapshot(since)) if since is not None else {}
-    (claim,) = claims(ledger, snapshots, FIELD)
+    (claim,) = open_erasures_of(ledger, snapshots, FIELD)
     return claim
 
 
-def marked_paths(claim: Claim, history: History) -> list[str]:
+def marked_paths(claim: OpenErasure, history: History) -> list[str]:
     return [f.path for f in mark([claim], history, {}, NOW).files]
 
 
@@ -241,7 +243,7 @@ def test_a_snapshot_holds_an_erasure_that_names_one_of_its_files() -> None:
 
 def test_snapshots_that_hold_a_due_erasure_go_whatever_the_limits_but_for_tags_branches_and_the_head() -> None:
     history = a_story([a_held("f")], {1: ["f"], 2: ["f"], 3: ["f"], 4: ["f"]}, 4)
-    refs = [Ref("audit", Holder.TAG, 2)]
+    refs = [Ref("audit", BlockerKind.TAG, 2)]
     held = held_by(history, "f")
 
     assert to_expire(history, held, refs, {ERASE}, NOW) == (1, 3)
@@ -267,7 +269,7 @@ def test_blockers_name_tags_and_branches_first_and_when_each_lets_go() -> None:
     kept = a_snapshot(1, at=ago(hours=1), ledger="L1")
     staged = a_snapshot(5, 4, at=ago(hours=2), wap__id="r")
     history = a_story([a_held("f")], {1: ["f"], 2: ["f"], 3: ["f"], 4: [], 5: ["f"]}, 4, kept, staged)
-    refs = [Ref("audit", Holder.TAG, 2, NOW + timedelta(days=7)), Ref("dev", Holder.BRANCH, 3)]
+    refs = [Ref("audit", BlockerKind.TAG, 2, NOW + timedelta(days=7)), Ref("dev", BlockerKind.BRANCH, 3)]
 
     found = snapshot_blockers(history, held_by(history, "f"), refs, 86_400, NOW)
 
@@ -294,22 +296,22 @@ def test_an_erasure_is_looked_at_again_when_the_first_blocker_lets_go_or_after_a
 ):
     """That a tag is gone is seen without one."""
     erasure = Erasure(ERASE, FIELD, None, 2, 2, NOW)
-    lock = Blocker(Holder.OBJECT_LOCK, "s3://b/f", NOW + timedelta(days=3))
-    tag, hold = Blocker(Holder.TAG, "audit"), Blocker(Holder.LEGAL_HOLD, "s3://b/f")
+    lock = ErasureBlocker(BlockerKind.OBJECT_LOCK, "s3://b/f", NOW + timedelta(days=3))
+    tag, hold = ErasureBlocker(BlockerKind.TAG, "audit"), ErasureBlocker(BlockerKind.LEGAL_HOLD, "s3://b/f")
 
-    tagged, locked, held = (looked_at(erasure, [*b], NOW, 60) for b in ([tag], [tag, lock], [hold, lock]))
+    tagged, locked, held = (with_blockers(erasure, [*b], NOW, 60) for b in ([tag], [tag, lock], [hold, lock]))
 
     assert (tagged.look_again, locked.look_again) == (None, lock.until)
     assert held.look_again == NOW + timedelta(seconds=60)
-    assert looked_at(held, [hold, lock], NOW + timedelta(seconds=30), 60) is held
-    assert looked_at(held, [hold, lock], NOW + timedelta(seconds=90), 60) != held
-    assert looked_at(tagged, [tag], NOW + timedelta(days=9), 60) is tagged
+    assert with_blockers(held, [hold, lock], NOW + timedelta(seconds=30), 60) is held
+    assert with_blockers(held, [hold, lock], NOW + timedelta(seconds=90), 60) != held
+    assert with_blockers(tagged, [tag], NOW + timedelta(days=9), 60) is tagged
 
 
 def test_only_the_first_blockers_are_kept_and_how_many_there_are() -> None:
-    tags = [Blocker(Holder.TAG, f"t{n}") for n in range(30)]
+    tags = [ErasureBlocker(BlockerKind.TAG, f"t{n}") for n in range(30)]
 
-    found = looked_at(Erasure(ERASE, FIELD, None, 2, 2, NOW), tags, NOW, 60)
+    found = with_blockers(Erasure(ERASE, FIELD, None, 2, 2, NOW), tags, NOW, 60)
 
     assert (found.blockers, found.blockers_count) == (tuple(tags[:20]), 30)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Manager, Provenance
-from lethe.erasure.progress import Claim
+from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import FILES_AT_MOST, Record, Verification, canonical, record
 from lethe.files.bounds import IdIndex
 from lethe.ledger.erasure import Erasure, PurgedFile
@@ -17,7 +17,7 @@ TABLE = {"name": "air.flights", "uuid": "u", "location": "s3://lake/t"}
 RESULT = RequestResult(
     key="ns/erase/0", name="ns/erase", succeeded=True, operation="Erase", rows_erased=3, snapshot_id=4
 )
-CLAIM = Claim(Erasure("ns/erase/0", FIELD + 1, NOW, 5, 5, NOW), RESULT, IdIndex(()), False, True, 4)
+CLAIM = OpenErasure(Erasure("ns/erase/0", FIELD + 1, NOW, 5, 5, NOW), RESULT, IdIndex(()), False, True, 4)
 SEEN = Verification(RUN, NOW, 9, 3, ("b", "a"), {"HeadObject": 2}, True, True, 1)
 
 
@@ -25,7 +25,7 @@ def a_file(path: str, size: int = 10) -> PurgedFile:
     return PurgedFile(path, size, "data", ("ns/erase/0",))
 
 
-def of(*files: PurgedFile, claim: Claim = CLAIM) -> Record:
+def of(*files: PurgedFile, claim: OpenErasure = CLAIM) -> Record:
     return record(claim, TABLE, files, SEEN, (7, 8))
 
 

@@ -4,21 +4,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from lethe.erasure.progress import Claim, claims
+from lethe.erasure.progress import OpenErasure, open_erasures_of
 from lethe.erasure.strays import (
     UNKNOWN,
     Content,
     Locations,
     Stray,
     Upload,
-    fate,
-    fate_of_upload,
+    assess_stray,
+    assess_upload,
+    find_strays,
     is_of_run,
     may_hold,
-    strays,
 )
 from lethe.erasure.writers import Writer, writer_blockers
-from lethe.ledger.erasure import Blocker, Erasure, Holder
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.uri import place
 
 from tests.support.builders import FIELD, NOW, a_ledger, a_request_entry, ago
@@ -30,17 +30,17 @@ LOCATIONS = Locations(
 )
 
 
-def a_claim(*ids: str, records: bool = False, purged_hours_ago: float = 0, purged_at: int | None = 7) -> Claim:
+def a_claim(*ids: str, records: bool = False, purged_hours_ago: float = 0, purged_at: int | None = 7) -> OpenErasure:
     key = "ns/erase/0"
     erasure = Erasure(key, 4 if records else FIELD, None, 6, purged_at, ago(hours=purged_hours_ago))
     ledger = a_ledger(requests=[a_request_entry(key, operation="Erase", batch_ids=ids)], erasures=(erasure,))
-    (claim,) = claims(ledger, {}, FIELD)
+    (claim,) = open_erasures_of(ledger, {}, FIELD)
     return claim
 
 
 def found(*paths: str, named: tuple[str, ...] = (), writers: tuple[Writer, ...] = ()) -> dict[str, str]:
     listed = [(p, NOW) for p in paths]
-    return {s.path: s.run for s in strays(listed, {place(n) for n in named}, LOCATIONS, BUFFER, writers)}
+    return {s.path: s.run for s in find_strays(listed, {place(n) for n in named}, LOCATIONS, BUFFER, writers)}
 
 
 def a_writer(*ids: str, since: int = 5, run: str = RUN, folder: str = "") -> Writer:
@@ -137,20 +137,20 @@ def test_what_a_run_writes_that_began_after_the_purge_holds_none() -> None:
 
 @pytest.mark.parametrize("run", [RUN, ""])
 def test_a_young_file_holds_the_erasure_until_its_writer_can_no_longer_commit_it(run: str) -> None:
-    blocker = fate(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), Content(True), NOW)
+    blocker = assess_stray(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), Content(True), NOW)
 
     assert blocker is not None
     assert (blocker.name, blocker.until) == ("s3://b/day=*/f.parquet", NOW + timedelta(hours=1))
 
 
 def test_an_old_file_of_a_run_is_removed() -> None:
-    assert fate(Stray("f", ago(hours=25), RUN), UNKNOWN, NOW) is None
+    assert assess_stray(Stray("f", ago(hours=25), RUN), UNKNOWN, NOW) is None
 
 
 def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_this_table() -> None:
     of_table = Content(True, "A", "A")
     young, old, unknown = (
-        fate(Stray("f", ago(hours=h)), c, NOW) for h, c in ((48, of_table), (73, of_table), (999, UNKNOWN))
+        assess_stray(Stray("f", ago(hours=h)), c, NOW) for h, c in ((48, of_table), (73, of_table), (999, UNKNOWN))
     )
 
     assert young is not None
@@ -164,12 +164,12 @@ def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_abo
     claim = a_claim("B", purged_hours_ago=10)
 
     def told(hours: float, is_run: bool) -> object:
-        blocker = fate_of_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, is_run, NOW)
-        return blocker.until if isinstance(blocker, Blocker) else blocker
+        blocker = assess_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, is_run, NOW)
+        return blocker.until if isinstance(blocker, ErasureBlocker) else blocker
 
     assert [told(2, True), told(25, True)] == [NOW + timedelta(hours=22), True]
     assert [told(25, False), told(73, False)] == [NOW + timedelta(hours=47), True]
-    assert fate_of_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), True, NOW) is False
+    assert assess_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), True, NOW) is False
 
 
 def test_an_upload_is_of_a_run_if_its_key_lies_in_the_folder_of_one() -> None:
@@ -199,7 +199,7 @@ def test_a_run_that_may_write_keeps_the_erasure_open_for_a_day_after_it_noted_it
 
     found = writer_blockers(noted, a_claim("B"), NOW)
 
-    assert found == [Blocker(Holder.RUN, RUN, NOW + timedelta(hours=21), "it may write such rows")]
+    assert found == [ErasureBlocker(BlockerKind.RUN, RUN, NOW + timedelta(hours=21), "it may write such rows")]
 
 
 def test_a_note_reads_as_it_was_written_and_one_that_nobody_can_read_is_of_a_run_that_may_do_anything() -> None:

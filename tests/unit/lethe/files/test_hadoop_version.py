@@ -39,7 +39,9 @@ def test_a_spelling_that_is_not_known_counts_all_the_same() -> None:
 def test_two_files_that_claim_one_number_are_refused_by_name() -> None:
     names = ["v4.metadata.json", "v3.metadata.json", "v4.gz.metadata.json"]
 
-    with pytest.raises(TableError, match=rf"{FOLDER}: v4.gz.metadata.json and v4.metadata.json both say") as refused:
+    with pytest.raises(
+        TableError, match=rf"{FOLDER}: v4.gz.metadata.json and v4.metadata.json have the same"
+    ) as refused:
         newest(names, FOLDER)
 
     assert refused.value.reason == "MetadataAmbiguous"

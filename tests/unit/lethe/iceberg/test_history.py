@@ -7,7 +7,7 @@ from lethe.erasure.holders import holders
 from lethe.erasure.progress import History, claims, mark
 from lethe.iceberg.facts import observe
 from lethe.iceberg.history import Manifests, refs_of
-from lethe.ledger.erasure import Erasure, Holder
+from lethe.ledger.erasure import BlockerKind, Erasure
 from lethe.ledger.ledger import Ledger
 from lethe.ledger_store import store as ledger_store
 from pyiceberg.table import Table
@@ -108,8 +108,8 @@ def test_a_tag_and_a_branch_hold_what_their_snapshots_name_and_say_until_when(ta
     assert old in held
     assert head(table) not in held
     assert {name: (r.kind, r.snapshot_id) for name, r in refs.items()} == {
-        "audit": (Holder.TAG, old),
-        "dev": (Holder.BRANCH, old),
+        "audit": (BlockerKind.TAG, old),
+        "dev": (BlockerKind.BRANCH, old),
     }
     assert refs["dev"].until is None
     assert refs["audit"].until is not None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.contract.refusal import Refusal
 from lethe.ledger import avro
-from lethe.ledger.erasure import Blocker, Erasure, Holder, PurgedFile
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Carrier, RequestEntry
 from lethe.ledger.tombstone import Tombstone
 
@@ -175,7 +175,10 @@ def test_a_part_of_another_kind_is_an_error() -> None:
 
 def test_an_erasure_comes_back_with_what_holds_it_and_one_from_before_there_was_that_is_read() -> None:
     """And a purged file with the erasures that it is of."""
-    held = (Blocker(Holder.TAG, "audit", None, "snapshot 3"), Blocker(Holder.OBJECT_LOCK, "s3://b/f", NOW))
+    held = (
+        ErasureBlocker(BlockerKind.TAG, "audit", None, "snapshot 3"),
+        ErasureBlocker(BlockerKind.OBJECT_LOCK, "s3://b/f", NOW),
+    )
     wanted = Erasure("ns/erase/0", 7, NOW, 3, 4, NOW, held, 25, NOW, verified=True)
     plain = Erasure("ns/old/0", 7, None)
     file = PurgedFile("s3://b/f", 9, "data", ("ns/erase/0", "ns/old/0"))

@@ -14,7 +14,7 @@ from lethe.base.errors import InputError
 from lethe.buffer.promotion import Publish, WrittenBatch, plan_promotion, plan_publication
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds
-from lethe.files.rearm import rearmed
+from lethe.files.rearm import AddedFiles, rearmed
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.restatement.plan import Restated, plan_restatement
 from lethe.vacuum.plan import Purge, VacuumPlan, plan_purge
@@ -43,7 +43,7 @@ class Table:
         ]
 
     def commit(self, delta: Delta) -> None:
-        self.ledger = apply(self.ledger, rearmed(self.ledger, delta, self.bounds(self.bare), FIELD, NOW))
+        self.ledger = apply(self.ledger, rearmed(self.ledger, delta, AddedFiles(self.bounds(self.bare), FIELD), NOW))
         self.bare = set()
 
     def visible(self) -> Rows:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from lethe.ledger.erasure import Holder
+from lethe.ledger.erasure import BlockerKind
 from lethe.storage.object_versions import Remain, open_storage
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -43,7 +43,7 @@ def test_what_is_there_again_after_it_was_deleted_is_named_without_values() -> N
     found = open_storage("/t", IO, {}).why(Remain("/t/data/name=somebody/f", True))
 
     assert (found.kind, found.name, found.why) == (
-        Holder.OBJECT,
+        BlockerKind.OBJECT,
         "/t/data/name=*/f",
         "it was deleted and is there again",
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.contract.result import ErasureOutcome
-from lethe.erasure.progress import Claim
+from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Verification, record
 from lethe.erasure.signature import Signer, Statement, fault
 from lethe.files.bounds import IdIndex
@@ -51,7 +51,7 @@ def commit(lake: SmallLake, **changes: Any) -> None:
 
 def a_record(lake: SmallLake, key: str = KEY, uuid: str | None = None) -> Record:
     seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
-    claim = Claim(replace(OPEN, restatement=key), recalled(ASKED), IdIndex(()), False, False, 4)
+    claim = OpenErasure(replace(OPEN, restatement=key), recalled(ASKED), IdIndex(()), False, False, 4)
     table = {
         "name": "air.flights",
         "uuid": uuid or str(lake.table.metadata.table_uuid),

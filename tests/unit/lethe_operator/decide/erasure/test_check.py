@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import RunKind, RunSpec
-from lethe.ledger.erasure import Blocker, Erasure, Holder
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import RequestEntry
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
@@ -34,14 +34,14 @@ from tests.support.resources import (
 
 DATASET = a_dataset()
 ERASE = a_restatement("erase", operation="Erase", evictBySeconds=60)
-TAG = Blocker(Holder.TAG, "audit", None, "snapshot 3")
-SNAPSHOT = Blocker(Holder.SNAPSHOT, "3", NOW + timedelta(hours=9), "spec.snapshots keeps it")
-LOCK = Blocker(Holder.OBJECT_LOCK, "s3://lake/t/data/f", NOW + timedelta(hours=9))
-HOLD = Blocker(Holder.LEGAL_HOLD, "s3://lake/t/data/f")
+TAG = ErasureBlocker(BlockerKind.TAG, "audit", None, "snapshot 3")
+SNAPSHOT = ErasureBlocker(BlockerKind.SNAPSHOT, "3", NOW + timedelta(hours=9), "spec.snapshots keeps it")
+LOCK = ErasureBlocker(BlockerKind.OBJECT_LOCK, "s3://lake/t/data/f", NOW + timedelta(hours=9))
+HOLD = ErasureBlocker(BlockerKind.LEGAL_HOLD, "s3://lake/t/data/f")
 SOON, LATER = NOW + timedelta(hours=23), NOW + timedelta(hours=25)  # of a deadline, with the lead of a day
 
 
-def open_(evict_by: datetime | None = None, *blockers: Blocker, purged: bool = True, **changes: Any) -> Erasure:
+def open_(evict_by: datetime | None = None, *blockers: ErasureBlocker, purged: bool = True, **changes: Any) -> Erasure:
     """Purged with snapshot 5, unless it says otherwise."""
     found = Erasure(ERASE.key, FIELD, evict_by)
     if purged:

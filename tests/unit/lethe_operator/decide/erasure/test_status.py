@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import ErasureOutcome
-from lethe.ledger.erasure import Blocker, Erasure, Holder
+from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
 from lethe.ledger.ledger import Delta
 from lethe_operator.kube import RESTATEMENTS, NotFound
 from lethe_operator.resources.restatement import parse_restatement
@@ -22,7 +22,7 @@ KEY = parse_restatement(a_restatement_body("erase", **SPEC)).key
 ASKED = a_request_entry(KEY, operation="Erase", batch_ids=("A",))
 OPEN = Erasure(KEY, 2, None)
 PURGED = replace(OPEN, purged_by=5, purged_at=5, purged_time=NOW)
-HELD = replace(PURGED, blockers=(Blocker(Holder.TAG, "audit"),), blockers_count=1)
+HELD = replace(PURGED, blockers=(ErasureBlocker(BlockerKind.TAG, "audit"),), blockers_count=1)
 
 
 @pytest.fixture
