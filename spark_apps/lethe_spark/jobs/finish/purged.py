@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from lethe.base.ids import run_id
 from lethe.contract.kind import RunFamily
-from lethe.erasure.progress import claims, mark
+from lethe.erasure.progress import mark, open_erasures_of
 from lethe.iceberg.history import Manifests
 from lethe.ledger.ledger import Delta
 
@@ -29,7 +29,7 @@ def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int 
     own = for_erasures(context, "note")
 
     def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
-        claimed = claims(base.ledger, base.facts.snapshots, base.field_id)
+        claimed = open_erasures_of(base.ledger, base.facts.snapshots, base.field_id)
         if not claimed:
             return NothingToCommit(None)
         history = manifests.history(base.iceberg, base.facts, base.field_id)
