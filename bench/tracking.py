@@ -79,7 +79,7 @@ def _update(catalog: Catalog, anew: bool = False) -> tuple[float, int, int]:
     tracking.plan_change = noted  # type: ignore[assignment]
     started = time.perf_counter()
     try:
-        done = tracking.bring_up_to_date(catalog, NAME, "batch_id", create=True, anew=anew)
+        done = tracking.bring_up_to_date(catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True, rebuild=anew))
     finally:
         tracking.plan_change = plan
     took = time.perf_counter() - started

@@ -16,9 +16,10 @@ NAME = "air.flights"
 BATCHES = "air.flights_batches"
 
 
-def update(catalog: Catalog, **changes: Any) -> tracking.Tracked:
+def update(catalog: Catalog, step: Callable[[str], None] = lambda _: None, **how: Any) -> tracking.Tracked:
     """As a run does at its end."""
-    done = tracking.bring_up_to_date(catalog, NAME, "batch_id", **{"create": True, **changes})
+    wanted = tracking.TrackingUpdate(**{"create": True, **how})
+    done = tracking.bring_up_to_date(catalog, NAME, "batch_id", wanted, step)
     assert done is not None
     return done
 

@@ -2,14 +2,14 @@
 
     LetheError
     ├── InputError          the user changes something; a run exits with 10
-    │   ├── TableError      the table is not what it was; no single request is at fault, and none is refused for good
-    │   └── LedgerError     a ledger file is missing, truncated, newer than this version or not where it must be
+    │   ├── TableError      the table changed; no single request is at fault, and none is refused permanently
+    │   └── LedgerError     a ledger file is missing, truncated, too new, or in the wrong folder
     ├── ConflictError       the ledger or the table moved: plan again and try again
-    ├── UnknownCommitState  nobody knows whether the commit landed: look in the ledger before anything else
-    └── TransientError      try later; a run exits with 20
+    ├── UnknownCommitState  it is unknown whether the commit succeeded: check the ledger before anything else
+    └── TransientError      try again later; a run exits with 20
 
-`reason` is the CamelCase word that a condition or an event shows; the message says which resource or file, what was
-expected and found, and what to do. Neither ever holds a secret or an erased value.
+`reason` is the CamelCase word in a condition or event. The message says which resource or file, what was expected and found,
+and what to do. Neither contains secrets or erased values.
 """
 
 from typing import Final
@@ -34,26 +34,26 @@ class LetheError(Exception):
 
 
 class InputError(LetheError):
-    """Something the user has to change; a retry of the same input cannot help."""
+    """The user has to change something. A retry with the same input does not help."""
 
     exit_code = EXIT_INPUT
 
 
 class TableError(InputError):
-    """The table is not what it was when the work was asked for. Nothing can be said of any request before that is settled."""
+    """The table is not the one that the request was made for. No request can be assessed until that is settled."""
 
 
 class LedgerError(InputError):
-    """A ledger file cannot be used as it is; reading must refuse rather than show deleted rows."""
+    """A ledger file is unusable. Reads must fail, because they would show deleted rows."""
 
 
 class ConflictError(LetheError):
-    """The table moved between plan and commit. Nothing was committed; plan anew on the new head."""
+    """The table moved between plan and commit. Nothing was committed. Plan again on the new head."""
 
 
 class UnknownCommitState(LetheError):
-    """The catalog did not say whether the commit landed. Never delete its files; look in the ledger first."""
+    """It is unknown whether the commit succeeded. Check the ledger first. Never delete the files of the commit."""
 
 
 class TransientError(LetheError):
-    """A dependency is away for now."""
+    """A dependency is temporarily unavailable."""

@@ -1,6 +1,6 @@
 """Identities: batch ids and their folder names, run ids, request keys, derived Kubernetes names.
 
-Pure: strings in, strings out, the same answer everywhere and for ever, since tables remember them.
+Pure: strings in, strings out. The results must never change, because tables store them.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from lethe.base.errors import InputError
 
 MAX_BATCH_ID_LENGTH = 256
-# What a file's name may end with beside the batch's id; an id may hold dots, so that no other ending is taken for one.
+# The extensions of batch files. A batch id may contain dots, so any other ending is part of the id.
 FORMAT_EXTENSIONS: Final = (".parquet", ".orc", ".avro", ".json", ".jsonl", ".ndjson", ".csv")
 GZIP_EXTENSION: Final = ".gz"
 
@@ -23,7 +23,7 @@ def batch_folder(column: str, batch_id: str) -> str:
 
 
 def batch_id_of_folder(column: str, folder: str) -> str | None:
-    """The batch id that a folder name holds, or None when the folder is not `<column>=<id>`.
+    """The batch id in a folder name; None: the folder is not `<column>=<id>`.
 
     Raises: InputError (`InvalidBatchId`), if the id is empty, longer than 256 characters or not valid UTF-8.
     """
@@ -34,10 +34,10 @@ def batch_id_of_folder(column: str, folder: str) -> str | None:
 
 
 def batch_file(batch_id: str, extension: str) -> str:
-    """The name of a file that is a whole batch: `<percent-encoded id><extension>`; visible whatever the id begins with.
+    """The name of a file that is a whole batch: `<percent-encoded id><extension>`. It never begins with `_` or `.`.
 
     Args:
-        extension: One of `FORMAT_EXTENSIONS`, with or without `.gz` behind it.
+        extension: One of `FORMAT_EXTENSIONS`, with or without `.gz` after it.
     """
     encoded = quote(batch_id, safe="")
     if encoded.startswith(("_", ".")):
@@ -46,7 +46,7 @@ def batch_file(batch_id: str, extension: str) -> str:
 
 
 def batch_id_of_file(name: str) -> str:
-    """The batch id that the name of a file holds: without a known extension, and without `.gz` before that.
+    """The batch id in a file name, which is the name without `.gz` and without a known extension.
 
     Raises: InputError (`InvalidBatchId`), as `batch_id_of_folder`.
     """
@@ -70,7 +70,7 @@ def _batch_id(encoded: str, named: str) -> str:
 
 
 def run_id(dataset_uid: str, kind: str, keys: Iterable[str]) -> str:
-    """The deterministic name of an intent: 32 hex digits of SHA-256 over the dataset's UID, the kind, the sorted keys."""
+    """The deterministic run id: 32 hex digits of SHA-256 over the UID of the Dataset, the kind, and the sorted keys."""
     document = json.dumps([dataset_uid, kind, sorted(keys)], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(document.encode()).hexdigest()[:32]
 
@@ -79,9 +79,9 @@ NOT_PART_OF_A_REQUEST = frozenset({"suspend", "cancel", "deadlineSeconds", "ttlS
 
 
 def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:
-    """How a table remembers a Restatement: `namespace/name/sha256(spec without suspend, cancel, deadline, TTL)`.
+    """The key of a Restatement in a ledger: `namespace/name/sha256(spec without suspend, cancel, deadline, TTL)`.
 
-    Survives the object itself: re-created by GitOps with the same spec, it has the same key.
+    If GitOps creates the object again with the same spec, it has the same key.
     """
     kept = {k: v for k, v in spec.items() if k not in NOT_PART_OF_A_REQUEST and v is not None}
     document = json.dumps(kept, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
@@ -89,8 +89,8 @@ def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:
 
 
 def kube_name(*parts: str, limit: int = 63) -> str:
-    """A DNS label of at most `limit` characters joined from `parts`. When it had to be cut or changed (`a.b` and `a-b` are
-    two names to Kubernetes) it ends with a hash of the whole."""
+    """Join `parts` to a DNS label of at most `limit` characters. If the name was cut or changed, it ends with a hash of the
+    original: `a.b` and `a-b` stay different."""
     whole = "-".join(parts).lower()
     name = whole.replace("_", "-").replace(".", "-")
     if name == whole and len(name) <= limit:

@@ -1,4 +1,4 @@
-"""Patterns of names, as charts and boundaries have them: * stands for any characters, and nothing else has a meaning. Pure."""
+"""Patterns of names in charts and boundaries: * matches any characters; all other characters match themselves. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the whole name is of the pattern; upper and lower case differ."""
+    """Whether the pattern matches the whole name; case-sensitive."""
     return _compiled(pattern).fullmatch(name) is not None
 
 

@@ -1,7 +1,7 @@
-"""Which files of a table of batches a change takes away, and what is written in their place. Reads those files.
+"""Plans which files of a table of batches to replace, and their new content. I/O: reads these files.
 
-A file is opened if its bounds allow one of the batches, and written anew only if it holds one; small files are merged on the
-way. Everything is copied on write: any engine reads plain files, without deletes to apply.
+Opens the files whose bounds allow one of the changed batches, and rewrites those that contain one; merges small files. Changes
+are copy-on-write, so any engine reads plain files without deletes.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -31,16 +31,16 @@ from lethe.buffer.batch_rows import BUFFERED, BatchRow, Sizes, Totals, to_merge
 from lethe.files.bounds import IdIndex
 
 SIZES: Final = Sizes()
-_AT_ONCE: Final = 50_000  # rows as Python objects
+_GROUP_ROWS: Final = 50_000  # rows as Python objects
 
 
 @dataclass(frozen=True)
 class Change:
-    """`contents`: rows of files to be written; `totals` of the table afterwards."""
+    """A change of the table of batches."""
 
     removed: tuple[TrackingFile, ...]
-    contents: tuple[pa.Table, ...]
-    totals: Totals
+    contents: tuple[pa.Table, ...]  # the rows of each file to write
+    totals: Totals  # of the table afterwards
 
     @property
     def is_empty(self) -> bool:
@@ -54,13 +54,13 @@ def plan_change(
     gone: Collection[str],
     waiting: Sequence[BatchRow] | None,
 ) -> Change:
-    """What makes the table show these rows.
+    """Plan how to make the table show these rows.
 
     Args:
-        before: The table's totals; None: nothing of what it holds is to stay, but for what waits.
-        rows: Of the batches that changed, or of all of them.
-        gone: Batches that the ledger has forgotten.
-        waiting: What waits in the buffer now; None: what is shown to, except what `rows` say otherwise of.
+        before: The table's totals; None: replace all rows except those of waiting batches.
+        rows: Of the batches that changed, or of all batches.
+        gone: Ids of batches that the ledger no longer has.
+        waiting: The batches that wait in the buffer; None: those that the table shows, except batches in `rows`.
     """
     new = _arrow(rows)
     files = files_of(tracking)
@@ -87,16 +87,16 @@ def plan_change(
 def _settled(
     tracking: Table, files: Sequence[TrackingFile], new: pa.Table, touched: pa.Array
 ) -> tuple[list[TrackingFile], list[pa.Table], Totals]:
-    """The files that go, what is written instead, and the totals of the rows that go."""
-    hit = _holding(tracking, files, touched)
+    """The files to remove, the content of the new files, and the totals of the removed rows."""
+    affected = _holding(tracking, files, touched)
     old = Totals()
-    stay: dict[int, pa.Table] = {}  # of files that hold a touched batch: their other rows
-    for at, content in zip(hit, rows_in(tracking.io, [files[at] for at in hit]), strict=True):
+    stay: dict[int, pa.Table] = {}  # the rows to keep of files with a touched batch
+    for at, content in zip(affected, rows_in(tracking.io, [files[at] for at in affected]), strict=True):
         mask = among(content, touched)
         old = old.plus(totals_of(content.filter(mask)))
         stay[at] = content.filter(pc.invert(mask))
     contents: list[pa.Table] = []
-    gone = set(hit)
+    gone = set(affected)
     new_by_state = dict(by_state(new))
     for state in dict.fromkeys([*new_by_state, *(f.state for f in files)]):
         own = [at for at, f in enumerate(files) if f.state == state]
@@ -112,7 +112,7 @@ def _settled(
 
 
 def _holding(tracking: Table, files: Sequence[TrackingFile], ids: pa.Array) -> list[int]:
-    """The positions of the files that hold one of the batches: by their bounds first, then by their ids."""
+    """The positions of the files that contain one of the batches: first by bounds, then by their ids."""
     index = IdIndex(ids.to_pylist())
     near = [at for at, f in enumerate(files) if index.might_hold(f)]
 
@@ -126,7 +126,7 @@ def _holding(tracking: Table, files: Sequence[TrackingFile], ids: pa.Array) -> l
 def _buffered(
     tracking: Table, files: Sequence[TrackingFile], settled: pa.ChunkedArray, waiting: Sequence[BatchRow] | None
 ) -> tuple[Sequence[TrackingFile] | None, pa.Table]:
-    """The files of buffered batches that go, None if they stay as they are; and the rows that are shown then."""
+    """The files of buffered batches to remove, and the rows to show. None: the files do not change."""
     was = pa.concat_tables([ARROW.empty_table(), *rows_in(tracking.io, files)])
     if waiting is None:
         now = was.filter(pc.invert(among(was, settled.combine_chunks())))
@@ -137,9 +137,9 @@ def _buffered(
 
 
 def _arrow(rows: Iterable[BatchRow]) -> pa.Table:
-    """Some at a time: a row is ten times as large as a Python object."""
+    """Converts in groups, because a row is ten times as large as a Python object."""
     source = iter(rows)
     parts = [ARROW.empty_table()]
-    while some := list(islice(source, _AT_ONCE)):
+    while some := list(islice(source, _GROUP_ROWS)):
         parts.append(as_arrow(some))
     return pa.concat_tables(parts)

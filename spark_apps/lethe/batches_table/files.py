@@ -1,9 +1,9 @@
-"""The data files of a table of batches: rows as Arrow, read from and written to Parquet through PyIceberg's FileIO. I/O.
+"""Reads and writes the data files of a table of batches: Arrow rows in Parquet, through PyIceberg's FileIO. I/O.
 
-Each file holds rows of one state, sorted by batch id, so that its bounds tell which batches cannot lie in it.
+Each file contains rows of one state, sorted by batch id, so that its bounds exclude other batches.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, ManifestContent
@@ -54,17 +55,17 @@ ORDER: Final = SortOrder(SortField(BATCH_ID, IdentityTransform(), SortDirection.
 
 @dataclass(frozen=True)
 class TrackingFile:
-    """A live data file. Bounds are of the batch ids; None is unknown."""
+    """A live data file."""
 
     file: DataFile
-    state: str
+    state: str  # of all its rows
     records: int
-    lower: str | None
-    upper: str | None
+    lower: str | None  # bound of the batch ids; None: unknown
+    upper: str | None  # bound of the batch ids; None: unknown
 
 
 def files_of(table: Table) -> list[TrackingFile]:
-    """The live data files of the table as it was loaded. Reads manifests."""
+    """The live data files of the loaded table. Reads manifests."""
     head = table.current_snapshot()
     found: list[TrackingFile] = []
     for manifest in head.manifests(table.io) if head is not None else ():
@@ -88,7 +89,7 @@ def as_arrow(rows: Iterable[BatchRow]) -> pa.Table:
 
 
 def ids_in(io: FileIO, file: TrackingFile) -> pa.ChunkedArray:
-    """The batch ids of a file, in its order; no other column is read."""
+    """The batch ids of a file, in its order. Reads no other column."""
     with io.new_input(file.file.file_path).open(seekable=True) as stream:
         return pq.read_table(stream, columns=["batch_id"])["batch_id"]
 
@@ -120,14 +121,30 @@ def by_state(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def pieces(rows: pa.Table, cap: int) -> Iterator[pa.Table]:
-    """Rows of one state as the contents of files: sorted, at most `cap` in each."""
+    """Divide rows of one state into the contents of files: sorted, at most `cap` rows each."""
     in_order = rows.sort_by("batch_id")
     for start in range(0, in_order.num_rows, cap):
         yield in_order.slice(start, cap)
 
 
 def write(table: Table, contents: Sequence[pa.Table]) -> list[DataFile]:
-    """A data file of each. They are part of the table once a snapshot names them."""
+    """Write a data file for each. A commit must add them to the table."""
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         written = pool.map(lambda rows: list(_dataframe_to_data_files(table.metadata, rows, table.io)), contents)
         return [file for files in written for file in files]
+
+
+def read_rows(table: Table, states: Collection[str] = (), ids: Collection[str] = ()) -> Iterator[BatchRow]:
+    """The rows with these batch ids and states; empty means all. Opens no file of another state."""
+    chosen: BooleanExpression = AlwaysTrue()
+    if states:
+        chosen = And(chosen, _one_of("state", states))
+    if ids:
+        chosen = And(chosen, _one_of("batch_id", ids))
+    found = table.scan(row_filter=chosen, selected_fields=tuple(ARROW.names)).to_arrow()
+    for row in found.to_pylist():
+        yield BatchRow(**row)
+
+
+def _one_of(column: str, values: Collection[str]) -> BooleanExpression:
+    return In(column, frozenset(values))  # type: ignore[call-arg]  # mypy's plugin sees only pydantic's fields

@@ -1,8 +1,8 @@
-"""The table of batches beside a table: found or made, and brought up to date with the ledger. I/O, through PyIceberg.
+"""Finds or creates the table of batches of a table, and updates it from the ledger. I/O, through PyIceberg.
 
-Each commit says which ledger it shows. The next one reads what is different between that ledger and the newest one, and
-writes anew only the files that this touches; without the old ledger it takes the new one whole. It is a compare-and-set on
-the table's head, and the ledger is looked up after the head: whoever wins the race shows a ledger at least as new.
+Each commit names the ledger that it shows. The next update compares that ledger with the newest one, and rewrites only the
+affected files; if the old ledger is gone, it rewrites the whole table. A commit is a compare-and-set on the head of the table of
+batches, and the ledger is read after that head, so a commit never replaces a newer ledger by an older one.
 """
 
 import logging
@@ -21,7 +21,7 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, LedgerError
 from lethe.batches_table import files as tracking_files
 from lethe.batches_table.change import Change, plan_change
-from lethe.batches_table.upkeep import keep_short
+from lethe.batches_table.upkeep import expire_old
 from lethe.buffer.batch_rows import BatchRow, Totals, row_of
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
@@ -32,13 +32,13 @@ from lethe.ledger_store.diff import TooDifferent, all_batches, changed_batches
 
 log = logging.getLogger(__name__)
 
-TRIES: Final = 6
-ENOUGH_LOST: Final = 2  # races, after which others show what was to be shown
+MAX_ATTEMPTS: Final = 6
+LOST_RACES_ENOUGH: Final = 2  # after so many lost races, another update has shown this ledger
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.metrics.column.batch_id": "full",
     "write.parquet.compression-codec": "zstd",
-    # A lost race is planned anew here. PyIceberg would put the same rows on top of those that won.
+    # Plan again after a lost race. A retry by PyIceberg would add the same rows to those of the winner.
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
@@ -47,15 +47,14 @@ _PROPERTIES: Final = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What a table of batches shows: the ledger of this root ("" for none), as carried by that snapshot, of the table with
-    this UUID; `listed`: when what waits in the buffer was listed."""
+    """What a table of batches shows."""
 
-    table_uuid: str
-    ledger: str
-    carrier_id: int | None
-    version: int
+    table_uuid: str  # of the tracked table
+    ledger: str  # URI of the root of the ledger; empty: the empty ledger
+    carrier_id: int | None  # the snapshot that carries the ledger; None: the empty ledger
+    version: int  # of the ledger
     totals: Totals
-    listed: datetime | None = None
+    listed: datetime | None = None  # when the buffer was listed; None: it was not
 
     def as_summary(self) -> dict[str, str]:
         keys = {
@@ -69,14 +68,24 @@ class Shown:
 
 @dataclass(frozen=True)
 class Tracked:
-    """How a table of batches was brought up to date. `rebuilt`: all of it was made from the ledger; `files` that were
-    written; `snapshot_id` None when nothing was to do."""
+    """The result of an update."""
 
-    name: str
+    name: str  # of the table of batches
     shown: Shown
-    rebuilt: bool = False
-    files: int = 0
-    snapshot_id: int | None = None
+    rebuilt: bool = False  # the whole table was made from the ledger
+    files: int = 0  # written
+    snapshot_id: int | None = None  # of the commit; None: the table was current
+
+
+@dataclass(frozen=True)
+class TrackingUpdate:
+    """What an update of a table of batches does."""
+
+    create: bool  # create the table if it does not exist
+    waiting: Sequence[BatchRow] | None = (
+        None  # the batches in the buffer, just listed; None: not listed, keep those shown
+    )
+    rebuild: bool = False  # rewrite the whole table from the ledger
 
 
 def name_of(table_name: str) -> str:
@@ -85,9 +94,9 @@ def name_of(table_name: str) -> str:
 
 
 def find(catalog: Catalog, table_name: str) -> Table | None:
-    """The table of batches of `namespace.table`, None when there is none.
+    """The table of batches of `namespace.table`; None: there is none.
 
-    Raises: InputError (`BatchesTableTaken`), if a table of that name is somebody else's.
+    Raises: InputError (`BatchesTableTaken`), if Lethe did not make the table of that name.
     """
     name = name_of(table_name)
     try:
@@ -97,14 +106,14 @@ def find(catalog: Catalog, table_name: str) -> Table | None:
     if names.TRACKS not in table.properties:
         raise InputError(
             "BatchesTableTaken",
-            f"there is a table {name}, which Lethe did not make (it lacks the property {names.TRACKS}), so that the batches of "
-            f"{table_name} are shown nowhere. Rename one of the two, or set spec.batchTracking.enabled: false.",
+            f"Lethe did not make the table {name} (it lacks the property {names.TRACKS}), so there is no table of the batches of "
+            f"{table_name}. Rename one of the two tables, or set spec.batchTracking.enabled: false.",
         )
     return table
 
 
 def shown(table: Table) -> Shown | None:
-    """What a table of batches shows; None when its head is not of Lethe's making, or there is none."""
+    """What a table of batches shows; None: it has no head, or Lethe did not commit its head."""
     head = table.current_snapshot()
     keys: Mapping[str, str] = head.summary.additional_properties if head is not None and head.summary else {}
     if names.TRACKING_LEDGER not in keys:
@@ -127,41 +136,36 @@ def bring_up_to_date(
     catalog: Catalog,
     table_name: str,
     batch_column: str,
-    *,
-    create: bool,
-    waiting: Sequence[BatchRow] | None = None,
-    anew: bool = False,
+    update: TrackingUpdate,
     step: Callable[[str], None] = lambda _: None,
 ) -> Tracked | None:
-    """Let the table of batches show the ledger that `namespace.table` has now. Safe to repeat, and beside others.
+    """Update the table of batches to the current ledger of `namespace.table`. Safe to repeat, and to run concurrently.
 
-    Args:
-        create: Make it when it is not there; without, None is returned.
-        waiting: What waits in the buffer, as just listed; None: nobody looked, and what waited before still does. In both
-            cases the ledger knows better.
-        anew: Take the ledger whole, whatever the table shows.
+    The ledger overrides `update.waiting`.
+    Returns: None, if there is no table of batches and `update.create` is False.
     Raises: InputError (BatchesTableTaken, UnsupportedCatalog), LedgerError, ConflictError, what the catalog raises.
     """
-    if catalogs.is_folder(catalog.properties) and not create:
+    if catalogs.is_folder(catalog.properties) and not update.create:
         return None
     if catalogs.is_folder(catalog.properties):
         raise InputError(
             "UnsupportedCatalog",
-            f"catalog {catalog.name} is a mere folder, in which PyIceberg, which writes the table {name_of(table_name)}, "
-            "cannot commit. `lethe batches` reads the ledger instead.",
+            f"catalog {catalog.name} is a folder without a catalog service. PyIceberg, which writes the table "
+            f"{name_of(table_name)}, cannot commit there. Use `lethe batches`, which reads the ledger.",
         )
-    heads: set[int] = set()  # that the table of batches had while this tries
-    for attempt in range(TRIES):
+    heads: set[int] = set()  # of the table of batches, during these attempts
+    for attempt in range(MAX_ATTEMPTS):
         tracking = find(catalog, table_name)
-        if tracking is None and not create:
+        if tracking is None and not update.create:
             return None
         head = tracking.current_snapshot() if tracking is not None else None
         heads |= {head.snapshot_id} if head is not None else set()
-        if len(heads) > ENOUGH_LOST and waiting is None and not anew and tracking and (seen := shown(tracking)):
-            # Whoever made the third head had loaded the second, which came after the first was seen, and looked up the
-            # tracked table after that.
+        only_ledger = update.waiting is None and not update.rebuild
+        if len(heads) > LOST_RACES_ENOUGH and only_ledger and tracking and (seen := shown(tracking)):
+            # The writer of the third head loaded the second head, which is newer than the first that this update saw, and
+            # read the tracked table after that.
             return Tracked(name_of(table_name), seen)
-        # Looked up after the tracking table, so that the ledger found is no older than the one it shows.
+        # Load the table after the table of batches, so that its ledger is not older than the one shown.
         table = catalog.load_table(table_name)
         facts = observe(table, batch_column, table_name)
         loaded = ledger_store.load(table.io, facts)
@@ -169,17 +173,18 @@ def bring_up_to_date(
         if tracking is None:
             continue
         try:
-            return _update(tracking, table, facts, loaded, waiting, anew, step)
+            return _update(tracking, _Tracking(table, facts, loaded), update, step)
         except CommitFailedException:
-            log.info("%s was updated by another meanwhile; looking again", name_of(table_name))
+            log.info("another writer updated %s in the meantime; trying again", name_of(table_name))
             time.sleep(random.uniform(0, 0.2) * 2**attempt)
     raise ConflictError(
-        "BatchesTableMoved", f"{name_of(table_name)}: others kept updating it; the next run does it too."
+        "BatchesTableMoved",
+        f"{name_of(table_name)}: other writers updated it at each attempt. The next run tries again.",
     )
 
 
 def _create(catalog: Catalog, table_name: str, facts: TableFacts) -> Table | None:
-    """None: another was faster."""
+    """None: another writer created it first."""
     try:
         return catalog.create_table(
             name_of(table_name),
@@ -196,19 +201,21 @@ def _create(catalog: Catalog, table_name: str, facts: TableFacts) -> Table | Non
         return None
 
 
-def _update(
-    tracking: Table,
-    table: Table,
-    facts: TableFacts,
-    loaded: ledger_store.Loaded,
-    waiting: Sequence[BatchRow] | None,
-    anew: bool,
-    step: Callable[[str], None],
-) -> Tracked:
+@dataclass(frozen=True)
+class _Tracking:
+    """The tracked table, with the ledger of its head."""
+
+    table: Table
+    facts: TableFacts
+    loaded: ledger_store.Loaded
+
+
+def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: Callable[[str], None]) -> Tracked:
+    facts, loaded, waiting = tracked.facts, tracked.loaded, update.waiting
     name = ".".join(tracking.name())
     seen = shown(tracking)
     pointer = loaded.resolution.pointer or ""
-    base = None if anew or seen is None or seen.table_uuid != facts.uuid else seen
+    base = None if update.rebuild or seen is None or seen.table_uuid != facts.uuid else seen
     batches = loaded.ledger.batches
     if base is not None and base.ledger == pointer and waiting is None:
         return Tracked(name, base)
@@ -218,12 +225,12 @@ def _update(
     change: Change | None = None
     if base is not None:
         try:
-            changed, gone = changed_batches(_ledger_shown(table, facts, base), batches, row_of)
+            changed, gone = changed_batches(_ledger_shown(tracked.table, facts, base), batches, row_of)
             change = plan_change(tracking, base.totals, [row_of(e) for e in changed], gone, waiting)
         except (LedgerError, TooDifferent) as e:
-            log.info("%s is made anew from the ledger: %s", name, e if isinstance(e, LedgerError) else "much changed")
+            log.info("%s is rebuilt from the ledger: %s", name, e if isinstance(e, LedgerError) else "too many changes")
         if change is not None and not change.totals.agree_with(loaded.ledger.states):
-            log.warning("%s does not hold what it says; it is made anew from the ledger", name)
+            log.warning("the totals of %s differ from the ledger; it is rebuilt", name)
             change = None
     rebuilt = change is None
     if change is None:
@@ -240,19 +247,19 @@ def _update(
         _discard(tracking, written)
         raise
     head = tracking.current_snapshot()
-    keep_short(tracking)
+    expire_old(tracking)
     return Tracked(name, showing, rebuilt, len(written), head.snapshot_id if head is not None else None)
 
 
 def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, BatchEntry]:
-    """Raises: LedgerError, if it was removed, as happens to old ones."""
+    """Raises: LedgerError, for example if a vacuum deleted the old ledger."""
     if not base.ledger:
         return {}
     return ledger_store.load_root(table.io, facts, base.ledger, base.carrier_id).batches
 
 
 def _commit(tracking: Table, table_uuid: str, change: Change, written: Sequence[Any], showing: Shown) -> None:
-    """Raises: CommitFailedException, if the table's head is not the one that the change was planned on."""
+    """Raises: CommitFailedException, if the head is not the one that the change was planned on."""
     with tracking.transaction() as transaction:
         if tracking.properties.get(names.TRACKS) != table_uuid:
             transaction.set_properties({names.TRACKS: table_uuid})
@@ -264,9 +271,9 @@ def _commit(tracking: Table, table_uuid: str, change: Change, written: Sequence[
 
 
 def _discard(tracking: Table, written: Sequence[Any]) -> None:
-    """Files of a commit that did not land."""
+    """Delete the files of a commit that failed."""
     for file in written:
         try:
             tracking.io.delete(file.file_path)
         except Exception as e:
-            log.warning("a file that was written in vain stays: %s", type(e).__name__)
+            log.warning("a file of a failed commit was not deleted: %s", type(e).__name__)

@@ -1,6 +1,6 @@
-"""A table of batches keeps its history short by itself: it is written at each run, and nobody travels back in it. I/O.
+"""Expires old snapshots of a table of batches, which gets a snapshot with each run. I/O.
 
-PyIceberg expires snapshots without their files, so that these are found and deleted here: what only expired snapshots name.
+PyIceberg expires snapshots without deleting their files, so this module deletes the files that only expired snapshots name.
 """
 
 import logging
@@ -13,47 +13,51 @@ from pyiceberg.table.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
 
-# Cut to the second number once there are more than the first. A reader has as many commits as that to finish in.
-SNAPSHOTS_AT_MOST: Final = 40
-SNAPSHOTS_KEPT: Final = 20
+# With more than MAX_SNAPSHOTS, expire all but KEPT_SNAPSHOTS. A reader may take as long as KEPT_SNAPSHOTS commits.
+MAX_SNAPSHOTS: Final = 40
+KEPT_SNAPSHOTS: Final = 20
 
 
-def keep_short(table: Table) -> int:
-    """Expire the oldest snapshots of a table that Lethe alone writes. Returns how many went. Never raises: the next update
-    tries again. Those that a tag or a branch names stay."""
+def expire_old(table: Table) -> int:
+    """Expire the oldest snapshots, except those that tags and branches name. Returns their number. Never raises: the next update
+    tries again."""
     try:
         return _expire(table)
     except Exception as e:
-        log.warning("%s: its old snapshots stay until the next update: %s", ".".join(table.name()), type(e).__name__)
+        log.warning(
+            "%s: old snapshots were not expired; the next update tries again: %s",
+            ".".join(table.name()),
+            type(e).__name__,
+        )
         return 0
 
 
 def _expire(table: Table) -> int:
     snapshots = sorted(table.metadata.snapshots, key=lambda s: s.timestamp_ms, reverse=True)
-    if len(snapshots) <= SNAPSHOTS_AT_MOST:
+    if len(snapshots) <= MAX_SNAPSHOTS:
         return 0
     named = {r.snapshot_id for r in table.metadata.refs.values()}
-    going = [s for s in snapshots[SNAPSHOTS_KEPT:] if s.snapshot_id not in named]
-    if not going:
+    expired = [s for s in snapshots[KEPT_SNAPSHOTS:] if s.snapshot_id not in named]
+    if not expired:
         return 0
-    ids = {s.snapshot_id for s in going}
-    staying = [s for s in snapshots if s.snapshot_id not in ids]
+    ids = {s.snapshot_id for s in expired}
+    kept = [s for s in snapshots if s.snapshot_id not in ids]
     table.maintenance.expire_snapshots().by_ids(sorted(ids)).commit()
-    for uri in _only_of(table, going, staying):
+    for uri in _only_of(table, expired, kept):
         try:
             table.io.delete(uri)
         except FileNotFoundError:
             continue
-    return len(going)
+    return len(expired)
 
 
-def _only_of(table: Table, going: Iterable[Snapshot], staying: Iterable[Snapshot]) -> list[str]:
-    """The files that only snapshots which went had. What is left of them by a crash, Iceberg's remove_orphan_files finds."""
-    kept = _manifests(table, staying)
-    kept_files = {f for m in kept.values() for f in _data_files(table, m)}
-    gone = {path: m for path, m in _manifests(table, going).items() if path not in kept}
+def _only_of(table: Table, expired: Iterable[Snapshot], kept: Iterable[Snapshot]) -> list[str]:
+    """The files that only expired snapshots name. After a crash, Iceberg's remove_orphan_files finds the rest."""
+    kept_manifests = _manifests(table, kept)
+    kept_files = {f for m in kept_manifests.values() for f in _data_files(table, m)}
+    gone = {path: m for path, m in _manifests(table, expired).items() if path not in kept_manifests}
     data = {f for m in gone.values() for f in _data_files(table, m)} - kept_files
-    return [*data, *gone, *(s.manifest_list for s in going if s.manifest_list)]
+    return [*data, *gone, *(s.manifest_list for s in expired if s.manifest_list)]
 
 
 def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:

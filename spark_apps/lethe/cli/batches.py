@@ -7,7 +7,7 @@ import click
 
 from lethe.base.errors import InputError
 from lethe.batches_table import table as tracking
-from lethe.batches_table.read import read_rows
+from lethe.batches_table.files import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow, row_of
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.options import batch_column_option, json_option, table_argument
@@ -81,7 +81,9 @@ def track(table: str, rebuild: bool, batch_column: str) -> None:
     opened = open_table(table, batch_column)
     catalog, _, name = table.partition(".")
     with working(f"updating {tracking.name_of(table)}"):
-        done = tracking.bring_up_to_date(catalogs.load(catalog), name, batch_column, create=True, anew=rebuild)
+        done = tracking.bring_up_to_date(
+            catalogs.load(catalog), name, batch_column, tracking.TrackingUpdate(create=True, rebuild=rebuild)
+        )
     assert done is not None
     totals = done.shown.totals
     print_pairs(

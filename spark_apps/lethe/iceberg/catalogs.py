@@ -1,7 +1,7 @@
-"""Catalogs: read from PyIceberg's own configuration file, opened for PyIceberg, translated for Spark.
+"""Reads catalogs from PyIceberg's configuration file, opens them for PyIceberg, and translates them for Spark.
 
 I/O: reads `.pyiceberg.yaml` (in PYICEBERG_HOME, the home directory or the working directory, as PyIceberg does) and
-connects. A property `spark.X` is for Spark only and wins there.
+connects. A property `spark.X` is for Spark only, and overrides X there.
 """
 
 import os
@@ -21,22 +21,21 @@ from lethe.storage.vended import VendingCatalog
 from lethe.uri import is_local as is_local_uri
 
 CONFIG_FILE = ".pyiceberg.yaml"
-# What Nessie's REST catalog answers when it is asked for its configuration.
+# A property in the configuration that Nessie's REST catalog returns.
 _IS_NESSIE = "nessie.is-nessie-catalog"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _STORES = ("s3.", "gcs.", "adls.")
-# Both Iceberg libraries ask a REST catalog for credentials of the table's own. Iceberg's Java library asks only if it is said so.
+# Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set.
 _VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
 _HEADER = "header."
-# A catalog or store that is away must be noticed in seconds, not minutes. PyIceberg's own names; milliseconds or seconds
-# as each documents.
-_PATIENCE = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
-# libpq's, seconds and milliseconds: without them a PostgreSQL whose address leads nowhere is waited for for minutes.
-_POSTGRESQL_PATIENCE = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
+# Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units.
+_TIMEOUTS = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
+# Of libpq, in seconds and milliseconds: without them, an unreachable PostgreSQL blocks for minutes.
+_POSTGRESQL_TIMEOUTS = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
 
 
 def config_files() -> tuple[Path, ...]:
-    """Where the file is looked for, in order."""
+    """The paths of the configuration file, in the order of the search."""
     homes = (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~"), os.getcwd())
     return tuple(Path(h) / CONFIG_FILE for h in homes if h)
 
@@ -47,14 +46,14 @@ def properties(name: str, path: Path | None = None) -> dict[str, str]:
     if name not in known:
         raise InputError(
             "UnknownCatalog",
-            f"there is no catalog {name!r} in {CONFIG_FILE}; it names: {', '.join(sorted(known)) or 'none'}. "
+            f"there is no catalog {name!r} in {CONFIG_FILE}; it contains: {', '.join(sorted(known)) or 'none'}. "
             "Add it to the chart's value `catalogs`, or correct spec.table.catalog.",
         )
     return known[name]
 
 
 def every(path: Path | None = None) -> dict[str, dict[str, str]]:
-    """The properties of all catalogs, by their names; none where there is no file."""
+    """The properties of all catalogs, by name; empty if there is no configuration file."""
     file = next((f for f in ((path,) if path else config_files()) if f.is_file()), None)
     known: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {} if file else {}
     return {name: {k: _text(v) for k, v in (own or {}).items()} for name, own in known.items()}
@@ -65,25 +64,26 @@ def _text(value: Any) -> str:
 
 
 def load(name: str, path: Path | None = None) -> Catalog:
-    """Open a catalog with PyIceberg. Raises: InputError (UnknownCatalog, UnsupportedCatalog); what it raises when away."""
+    """Open a catalog with PyIceberg. Raises: InputError (UnknownCatalog, UnsupportedCatalog); what the catalog raises if
+    unavailable."""
     own = {k: v for k, v in properties(name, path).items() if not k.startswith("spark.")}
     if is_folder(own):
-        return folder_catalog.FolderCatalog(name, **{**_PATIENCE, **own})
+        return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})
     if own.get("uri", "").startswith("postgresql"):
-        own = {"pool_pre_ping": "true", **own, "uri": _patient(own["uri"])}
+        own = {"pool_pre_ping": "true", **own, "uri": _with_timeouts(own["uri"])}
     if _kind(own) == "rest":
-        conf = merge_config(Config().get_catalog_config(name) or {}, {**_PATIENCE, **own})
+        conf = merge_config(Config().get_catalog_config(name) or {}, {**_TIMEOUTS, **own})
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
-        catalog = load_catalog(name, **{**_PATIENCE, "init_catalog_tables": "false", **own})
+        catalog = load_catalog(name, **{**_TIMEOUTS, "init_catalog_tables": "false", **own})
     _refuse_nessie(name, catalog.properties)
     return catalog
 
 
 def require_history(name: str, catalog_properties: Mapping[str, str]) -> None:
-    """Ask a REST catalog, once in a process, whether it is one that hides the history of tables.
+    """Check, once per process, that a REST catalog does not hide the history of tables.
 
-    Raises: InputError (`UnsupportedCatalog`); whatever the catalog raises when away.
+    Raises: InputError (`UnsupportedCatalog`); what the catalog raises if unavailable.
     """
     if _kind(catalog_properties) == "rest":
         _require_history(name, tuple(sorted(catalog_properties.items())))
@@ -96,30 +96,30 @@ def _require_history(name: str, _: tuple[tuple[str, str], ...]) -> None:
 
 def _refuse_nessie(name: str, config: Mapping[str, str]) -> None:
     """Args:
-    config: The catalog's properties, with what the server has answered for them.
+    config: The catalog's properties, including those that the server returned.
     """
     if config.get(_IS_NESSIE, "").lower() == "true":
         raise InputError(
             "UnsupportedCatalog",
-            f"catalog {name} is Nessie's REST catalog ({_IS_NESSIE} in its configuration): it shows the newest snapshot of a "
-            "table and none of those before, no tags and no staged snapshots, so that the ledger of a table cannot be found. Use "
-            "a REST catalog that keeps the history of tables, or one of type sql, hive or glue.",
+            f"catalog {name} is Nessie's REST catalog ({_IS_NESSIE} in its configuration): it shows only the newest snapshot "
+            "of a table, without older snapshots, tags and staged snapshots, so Lethe cannot find the ledger of a table. Use a "
+            "REST catalog that keeps the history of tables, or a catalog of type sql, hive or glue.",
         )
 
 
 def _kind(catalog_properties: Mapping[str, str]) -> str:
-    """The type, as PyIceberg concludes it of the URI where it is not given."""
+    """The type of the catalog; if it is not set, by its URI, as in PyIceberg."""
     return catalog_properties.get("type") or ("rest" if catalog_properties.get("uri", "").startswith("http") else "")
 
 
 def is_folder(catalog_properties: Mapping[str, str]) -> bool:
-    """Whether the catalog is of type hadoop: tables in folders, and no service that says which version is theirs."""
+    """Whether the catalog is of type hadoop: tables in folders, without a service that knows their current version."""
     return catalog_properties.get("type") == folder_catalog.TYPE
 
 
 def is_local(catalog_properties: Mapping[str, str]) -> bool:
-    """Whether the catalog is on this machine, so that a folder of it means the same to everybody who uses the catalog: SQLite, a
-    folder, or a service of this machine that keeps its tables in local folders."""
+    """Whether the catalog is on this machine, so that a local path means the same to all its users: SQLite, a folder, or a local
+    service with tables in local folders."""
     warehouse, service = catalog_properties.get("warehouse", ""), catalog_properties.get("uri", "")
     if service.startswith("sqlite"):
         return True
@@ -129,29 +129,29 @@ def is_local(catalog_properties: Mapping[str, str]) -> bool:
 
 
 def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
-    """Raises: InputError (`UnsupportedCatalog`) for a catalog that only processes which go through Lethe can share."""
+    """Raises: InputError (`UnsupportedCatalog`), for a catalog that only writers that use Lethe can share."""
     if is_folder(catalog_properties):
         raise InputError(
             "UnsupportedCatalog",
-            f"catalog {name} is of type {folder_catalog.TYPE}: a folder, with no service that lets one of two writers win. A "
-            "Dataset's table has many: runs, the operator, any engine of its readers. Use a catalog of type sql, rest, hive "
+            f"catalog {name} is of type {folder_catalog.TYPE}: a folder without a service that decides between two writers. A "
+            "Dataset's table has several writers: runs, the operator, and other engines. Use a catalog of type sql, rest, hive "
             "or glue, or write the table from your own Spark jobs with lethe_spark.",
         )
 
 
-def _patient(uri: str) -> str:
-    """A PostgreSQL URI with limits of time, unless it sets its own."""
+def _with_timeouts(uri: str) -> str:
+    """A PostgreSQL URI with timeouts, unless it sets its own."""
     parts = urlsplit(uri)
     query = dict(parse_qsl(parts.query))
-    return parts._replace(query=urlencode({**_POSTGRESQL_PATIENCE, **query})).geturl()
+    return parts._replace(query=urlencode({**_POSTGRESQL_TIMEOUTS, **query})).geturl()
 
 
 def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[str, str]:
     """The Spark configuration (`spark.sql.catalog.<name>…`) of the same catalog.
 
-    The name must be the same on both sides: SQL catalogs keep it in a column. One of type hadoop is not Spark's own of that
-    type, which commits by a rename, but served to it (`lethe_spark.sql.folder_server`).
-    Raises: InputError (`UnsupportedCatalog`) for a `type` that Spark has no counterpart of.
+    The name must be the same on both sides, because SQL catalogs store it. A catalog of type hadoop does not use Spark's own
+    type, which commits by a rename: `lethe_spark.sql.folder_server` serves it to Spark.
+    Raises: InputError (`UnsupportedCatalog`), for a `type` that Spark does not have.
     """
     kind = _kind(catalog_properties)
     conf: dict[str, str] = {"cache-enabled": "false"}
@@ -167,8 +167,9 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
             {k: v for k, v in catalog_properties.items() if k in ("credential", "token", "oauth2-server-uri", "scope")}
         )
         if kind == "rest":
-            asked = dict([_VENDED_CREDENTIALS])
-            conf.update(asked | {k: v for k, v in catalog_properties.items() if k.startswith(_HEADER)})
+            conf.update(
+                dict([_VENDED_CREDENTIALS]) | {k: v for k, v in catalog_properties.items() if k.startswith(_HEADER)}
+            )
     else:
         raise InputError("UnsupportedCatalog", f"catalog {name!r} has type {kind!r}; expected sql, rest, hive or glue.")
     warehouse = catalog_properties.get("warehouse")
@@ -181,7 +182,7 @@ def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[s
 
 
 def _jdbc(uri: str) -> dict[str, str]:
-    """SQLAlchemy's URI as JDBC's: `postgresql+psycopg2://u:p@h/db`, `sqlite:////path`."""
+    """Convert a SQLAlchemy URI to JDBC properties: `postgresql+psycopg2://u:p@h/db`, `sqlite:////path`."""
     parts = urlsplit(uri)
     dialect = parts.scheme.partition("+")[0]
     conf = {"type": "jdbc", "jdbc.schema-version": "V1"}

@@ -1,4 +1,4 @@
-"""The delete files of a snapshot's manifests, and which of them delete nothing any more. I/O: reads manifests."""
+"""Finds the delete files of a snapshot, and those that delete nothing any more. I/O: reads manifests."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -9,14 +9,14 @@ from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, Manif
 from pyiceberg.table import Table
 
 from lethe.iceberg.facts import live_entries
-from lethe.iceberg.native_deletes import DELETED, is_ours, tells_values
+from lethe.iceberg.native_deletes import DELETED, is_ours, may_contain_values
 
 _Partition = tuple[int, str]  # spec id, and the values as text
 _EQUALITY: Final = DataFileContent.EQUALITY_DELETES
 
 
 def added_by(io: FileIO, manifest: ManifestFile) -> dict[tuple[str, int | None], int]:
-    """Which snapshot added each live delete file of a manifest, by its path and, of a deletion vector, its offset there."""
+    """The snapshot that added each live delete file of a manifest, by path and, for a deletion vector, the offset in the file."""
     with io.new_input(manifest.manifest_path).open() as stream:
         entries = [e for e in fastavro.reader(stream) if e["status"] != DELETED]
     found: dict[tuple[str, int | None], int] = {}
@@ -28,11 +28,11 @@ def added_by(io: FileIO, manifest: ManifestFile) -> dict[tuple[str, int | None],
 
 
 def dangling(table: Table, snapshot_id: int | None) -> list[tuple[str, int]]:
-    """The delete files with values of rows that delete nothing any more: each data file that they might be of is younger, or
-    gone. Paths, each with the sequence number of its deletes.
+    """The delete files with values of rows that delete nothing any more, because all data files that they might apply to are
+    newer or removed. Returns paths with the sequence numbers of the deletes.
 
-    By Iceberg's rules: equality deletes are of older rows of their partition or, without partitions, of the whole table; position
-    deletes also of rows that came with them.
+    By Iceberg's rules, equality deletes apply to older rows of their partition or, without partitions, of the whole table.
+    Position deletes also apply to rows of the same commit.
     """
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
@@ -60,11 +60,11 @@ def _deletes(file: DataFile, number: int, at: _Partition, oldest: dict[_Partitio
 
 def _has_values(file: DataFile) -> bool:
     columns = {*(file.value_counts or {}), *(file.lower_bounds or {})}
-    return tells_values(int(file.content), columns) and not is_ours(int(file.content), file.file_path)
+    return may_contain_values(int(file.content), columns) and not is_ours(int(file.content), file.file_path)
 
 
 def _number(manifest: ManifestFile, entry: ManifestEntry) -> int:
-    """The data sequence number, which entries of the manifest's own snapshot take from it."""
+    """The data sequence number. Entries of the manifest's own snapshot inherit it from the manifest."""
     return int((manifest.sequence_number if entry.sequence_number is None else entry.sequence_number) or 0)
 
 

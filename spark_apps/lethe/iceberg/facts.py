@@ -1,6 +1,6 @@
-"""What there is to know of a table at one moment, read with PyIceberg. The only reader of table metadata here.
+"""Reads the facts of a table with PyIceberg. The only reader of table metadata in this package.
 
-I/O: `data_files` reads manifests; `observe` only what is loaded already.
+I/O: `data_files` and `files_added_…` read manifests; `observe` uses only the loaded metadata.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,49 +38,47 @@ from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
 
 @dataclass(frozen=True)
 class TableFacts:
-    """`head_time` an aware datetime; `refs` name -> snapshot id, of branches and tags; `batch_field_id` None when the
-    table has no such column (any more); `sorted_by_batch` and `metrics_full`: prepared for proofs by bounds."""
+    """The facts of a table at one moment."""
 
-    name: str
+    name: str  # for messages
     uuid: str
     location: str
     format_version: int
-    head_id: int | None
-    head_time: datetime | None
+    head_id: int | None  # None: the table is empty
+    head_time: datetime | None  # UTC; None: the table is empty
     metadata_location: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
-    snapshots: Mapping[int, Snapshot] = field(default_factory=dict)
-    refs: Mapping[str, int] = field(default_factory=dict)
+    snapshots: Mapping[int, Snapshot] = field(default_factory=dict)  # retained, by id
+    refs: Mapping[str, int] = field(default_factory=dict)  # branches and tags -> snapshot id
     columns: tuple[str, ...] = ()
-    batch_field_id: int | None = None
-    sorted_by_batch: bool = False
-    metrics_full: bool = False
+    batch_field_id: int | None = None  # None: the table has no batch column, or it was dropped
+    sorted_by_batch: bool = False  # the sort order begins with the batch column
+    metrics_full: bool = False  # the metrics mode of the batch column is `full`
     last_sequence_number: int = 0
 
     @property
     def ledger_since(self) -> int | None:
-        """The last sequence number before the first ledger; None when the table does not say."""
+        """The last sequence number before the first ledger; None: the table property is not set."""
         since = self.properties.get(names.LEDGER_SINCE, "")
         return int(since) if since.isdigit() else None
 
     @property
     def beginning(self) -> Mapping[str, str]:
-        """The table properties that say since when the table has ledgers, to be set with the first commit of Lethe's; empty
-        if they are set."""
+        """The table properties for the beginning of ledgers, which Lethe's first commit sets; empty: they are set."""
         if self.properties.get(names.LEDGER_BEGUN) == self.uuid:
             return {}
         carriers = [s.sequence_number for s in self.snapshots.values() if s.ledger is not None]
         if not carriers:
             since = self.last_sequence_number
-        else:  # the first commit did not set them: what is known of the snapshots before it stays as it was
+        else:  # the first commit did not set them: keep what is known about the snapshots before it
             roots = (s.sequence_number for s in self.snapshots.values() if s.ledger is None and s.parent_id is None)
             since = max((self.ledger_since or 0, *(n for n in roots if n < min(carriers))))
         return {names.LEDGER_SINCE: str(since), names.LEDGER_BEGUN: self.uuid}
 
     @property
     def remembered_field_id(self) -> int | None:
-        """The batch column's field id as the table keeps it: of now or, of a column that was dropped, of then."""
-        return _remembered(self.properties)
+        """The batch column's field id in the table property, even if the column was dropped; None: the property is not set."""
+        return _property_field_id(self.properties)
 
     @property
     def claim(self) -> str | None:
@@ -92,7 +90,7 @@ class TableFacts:
 
 
 def observe(table: Table, batch_column: str, name: str | None = None) -> TableFacts:
-    """The facts of a loaded table, called `name` in messages.
+    """Collect the facts of a loaded table. Messages call it `name`.
 
     Raises: InputError: `BatchColumnType`, if the batch column is not a string; `UnsupportedCatalog`, if the catalog hides the
         table's history.
@@ -119,44 +117,44 @@ def observe(table: Table, batch_column: str, name: str | None = None) -> TableFa
         batch_field_id=field_id,
         sorted_by_batch=bool(order.fields) and order.fields[0].source_id == field_id,
         metrics_full=metadata.properties.get(names.METRICS_MODE.format(column=column)) == "full",
-        last_sequence_number=getattr(metadata, "last_sequence_number", 0),  # version 1 has none
+        last_sequence_number=getattr(metadata, "last_sequence_number", 0),  # format version 1 has none
     )
 
 
 def _require_history(metadata: TableMetadata, name: str) -> None:
-    """Raises: InputError (`UnsupportedCatalog`), if the catalog shows no snapshot but the newest and no earlier metadata, though
-    there was one before. An expiry leaves a log of metadata."""
+    """Raises: InputError (`UnsupportedCatalog`), if the catalog shows only the newest snapshot and no metadata log, although
+    there was an earlier snapshot. After an expiry, the metadata log still exists."""
     head = metadata.current_snapshot()
     alone = head is not None and len(metadata.snapshots) == 1 and head.parent_snapshot_id is not None
     if alone and not metadata.metadata_log:
         raise InputError(
             "UnsupportedCatalog",
-            f"{name}: the catalog shows one snapshot of the table, no log of its metadata, and not the snapshot before. The "
-            "ledger of a table is found by its history, which this catalog hides. Move the table to a catalog that keeps it.",
+            f"{name}: the catalog shows only one snapshot of the table, without its parent and without a metadata log. Lethe "
+            "needs the history of a table to find its ledger. Move the table to a catalog that keeps the history.",
         )
 
 
-def _remembered(properties: Mapping[str, str]) -> int | None:
+def _property_field_id(properties: Mapping[str, str]) -> int | None:
     text = properties.get(names.BATCH_COLUMN, "")
     return int(text) if text.isdigit() else None
 
 
 def column_dropped(facts: TableFacts, what: str) -> InputError:
-    """Why `what` (a snapshot, or the table) cannot be read or changed without its batch column."""
+    """The error for `what` (a snapshot, or the table), which lacks its batch column."""
     return InputError(
         "BatchColumnDropped",
         f"{facts.name}: {what} lacks the batch column (table property {names.BATCH_COLUMN}: field "
-        f"{facts.remembered_field_id}), so that tombstones cannot be matched with rows. Make a schema that has it the table's "
-        "current one again; a new column cannot stand in for it, whatever its name.",
+        f"{facts.remembered_field_id}), so Lethe cannot match tombstones with rows. Make a schema with that field the table's "
+        "current schema again. A new column cannot replace it, whatever its name.",
     )
 
 
 def _batch_field(table: Table, batch_column: str, name: str) -> int | None:
-    """The field id of the batch column: the one remembered in the table, so that a rename is survived, else by name.
+    """The field id of the batch column: that of the table property, so that renames have no effect; else by name.
 
-    Once remembered, no other column will do: a new one of the old name is not what the tombstones mean.
+    If the property is set, no other column counts: the tombstones do not refer to a new column of the same name.
     """
-    remembered = _remembered(table.metadata.properties)
+    remembered = _property_field_id(table.metadata.properties)
     schema = table.schema()
     found: Any = None
     if remembered is not None:
@@ -202,7 +200,7 @@ def files_added_by(
 def files_added_after(
     table: Table, sequence_number: int | None, of_snapshot: int | None, field_id: int
 ) -> list[FileBounds]:
-    """The live data files of `of_snapshot` that came after this sequence number, or that may have.
+    """The live data files of `of_snapshot` that were, or may have been, added after this sequence number.
 
     Args:
         sequence_number: None: every live file.
@@ -231,7 +229,7 @@ def _live(table: Table, snapshot_id: int | None, field_id: int, after: int = -1)
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
-    """The live data files of a manifest, one after the other: a manifest may name tens of thousands. None of one of deletes."""
+    """Yield the live data files of a manifest, which may be tens of thousands. None for a manifest of deletes."""
     if manifest.content is not ManifestContent.DATA:
         return
     with AvroFile[ManifestEntry](
@@ -252,7 +250,7 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
 def bounds_of(
     f: DataFile, column: BatchColumn, deletes: frozenset[str] = frozenset(), added_by: int | None = None
 ) -> FileBounds:
-    """What a manifest says of a data file: bounds of the column or, where it has none, the value of the partition."""
+    """The metadata of a data file: the bounds of the column or, if it has none, the value of the partition."""
     at = -1 if column.field_id is None else column.field_id
     lower, upper = _text((f.lower_bounds or {}).get(at)), _text((f.upper_bounds or {}).get(at))
     null_count = (f.null_value_counts or {}).get(at)
@@ -272,19 +270,19 @@ def bounds_of(
 
 
 def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
-    """Of the physical values of a partition tuple: of a day its number, of an hour too."""
+    """The text of a partition tuple of physical values: days and hours are numbers."""
     if any(type(v) is bool for v in values):
-        return partition_text(spec_id, values)  # which would be found under the number that equals it
+        return partition_text(spec_id, values)  # not cached: the cache would confuse it with an equal number
     try:
         return _known_partition(spec_id, values)
-    except TypeError:  # not hashable, and of no type that has a text
+    except TypeError:  # not hashable, so of a type without a text
         return partition_text(spec_id, values)
 
 
-# The files of a partition are many, and share the one text.
+# Cached, so that the many files of a partition share one text.
 _known_partition = lru_cache(maxsize=10_000)(partition_text)
 
 
 def _text(bound: bytes | None) -> str | None:
-    """Iceberg's form of a string is its UTF-8."""
+    """Iceberg stores a string as UTF-8."""
     return None if bound is None else bound.decode()

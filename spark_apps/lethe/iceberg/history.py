@@ -1,6 +1,6 @@
-"""The files of all retained snapshots, of branches, tags and staged ones too, read with PyIceberg. I/O: reads manifests.
+"""Lists the files of all retained snapshots, including branches, tags and staged snapshots. I/O: reads manifests.
 
-A manifest never changes and most are shared by many snapshots: each is read once.
+Manifests are immutable, and snapshots share most of them: each is read once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,15 +21,15 @@ from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import DELETED, holds_values, is_ours, native_deletes, referenced
 from lethe.ledger.erasure import BlockerKind
 
-READ_AT_ONCE = 8
+PARALLEL_READS = 8
 
 
 @dataclass
 class Manifests:
-    """What was read of manifests, by their paths."""
+    """The content of the manifests read so far, by their paths."""
 
-    known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
-    gone: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)  # files that were removed, likewise
+    known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)  # live files
+    gone: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)  # removed files
 
     def history(self, table: Table, facts: TableFacts, field_id: int) -> History:
         """The retained snapshots and their files.
@@ -63,7 +63,7 @@ class Manifests:
 
     def _listed(self, table: Table) -> dict[int, tuple[ManifestFile, ...]]:
         snapshots = table.metadata.snapshots
-        with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        with ThreadPoolExecutor(PARALLEL_READS) as pool:
             found = pool.map(lambda s: tuple(s.manifests(table.io)), snapshots)
         return {s.snapshot_id: manifests for s, manifests in zip(snapshots, found, strict=True)}
 
@@ -72,14 +72,14 @@ class Manifests:
             of_data = manifest.content is ManifestContent.DATA
             return manifest.manifest_path, list(_data(io, manifest, column) if of_data else _deletes(io, manifest))
 
-        with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+        with ThreadPoolExecutor(PARALLEL_READS) as pool:
             for path, entries in pool.map(read, manifests):
                 self.known[path] = tuple(f for is_live, f in entries if is_live)
                 self.gone[path] = tuple(f for is_live, f in entries if not is_live)
 
 
 def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
-    """The tags and the branches but main."""
+    """All tags, and all branches except main."""
     found: list[Ref] = []
     for name, ref in table.metadata.refs.items():
         if name == "main":
@@ -95,7 +95,7 @@ def refs_of(table: Table, facts: TableFacts) -> tuple[Ref, ...]:
 
 
 def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[tuple[bool, HeldFile]]:
-    """The files of a manifest, and whether each is live: else it was removed."""
+    """The files of a manifest, and whether each is live. The others were removed."""
     for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
         if entry.data_file.content is not DataFileContent.DATA:
             continue

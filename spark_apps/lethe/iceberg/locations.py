@@ -1,5 +1,6 @@
-"""Every folder that a table's files may lie in: of now, of each metadata file that is still known, and of those that the
-ledger remembers. I/O: reads metadata files."""
+"""Finds all folders and all files of a table. I/O: reads metadata files and manifests.
+
+Folders: the current ones, those in earlier metadata files, and those in the ledger."""
 
 import gzip
 import json
@@ -11,33 +12,35 @@ from datetime import datetime
 from typing import Any, Final
 
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.erasure.strays import TABLE_FILES, Locations
 from lethe.ledger.root import Location
 from lethe.uri import contains, place, surely_contains
+from lethe.vacuum.orphans import key_of
 
 log = logging.getLogger(__name__)
-READ_AT_ONCE: Final = 8
+PARALLEL_READS: Final = 8
 
 
 @dataclass(frozen=True)
-class Known:
-    """The locations, and the metadata files of which nobody can say what they named."""
+class KnownLocations:
+    """The known locations of a table."""
 
     locations: Locations
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # unreadable metadata files, which may name further locations
 
 
-def locations_of(table: Table, remembered: Iterable[Location] = ()) -> Known:
+def locations_of(table: Table, remembered: Iterable[Location] = ()) -> KnownLocations:
     """Args:
-    remembered: Locations with the properties that were set then, as the ledger has them.
+    remembered: The locations in the ledger, with their properties.
     """
     metadata = table.metadata
     states: list[Location] = [(metadata.location, metadata.properties), *remembered]
     unread: list[str] = []
-    with ThreadPoolExecutor(READ_AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
         files = [entry.metadata_file for entry in metadata.metadata_log]
         for file, found in zip(files, pool.map(lambda f: _state(table.io, f), files), strict=True):
             if found is None:
@@ -52,14 +55,14 @@ def locations_of(table: Table, remembered: Iterable[Location] = ()) -> Known:
         p[names.METADATA_PROPERTY].rstrip("/") for _, p in states if p.get(names.METADATA_PROPERTY)
     }
     shared = {uri for uri in data if not any(surely_contains(o, uri) for o in own)}
-    return Known(Locations(*(tuple(sorted(uris)) for uris in (own, shared, folders, data))), tuple(unread))
+    return KnownLocations(Locations(*(tuple(sorted(uris)) for uris in (own, shared, folders, data))), tuple(unread))
 
 
 def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterable[tuple[str, datetime]]) -> Locations:
-    """The locations without those at which another table lives by now: what lies there is no longer this one's to judge.
+    """The locations without those that another table uses now: files there may belong to that table.
 
     Args:
-        listed: What lies below them.
+        listed: The files below the locations, with the times of writing.
     """
     ours = {place(table.metadata_location), *(place(e.metadata_file) for e in table.metadata.metadata_log)}
     newest: dict[str, tuple[datetime, str]] = {}
@@ -81,7 +84,7 @@ def of_this_table(table: Table, io: FileIO, locations: Locations, listed: Iterab
 
 
 def _state(io: FileIO, file: str) -> Location | None:
-    """The location and the properties that a metadata file says; None: it is gone, or nobody can read it."""
+    """The location and the properties in a metadata file; None: the file is missing or unreadable."""
     found = metadata_document(io, file)
     if found is None or not isinstance(found.get("location"), str):
         return None
@@ -94,7 +97,7 @@ def _uuid(io: FileIO, file: str) -> str | None:
 
 
 def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
-    """The content of a metadata file; None: the file does not exist, or cannot be read."""
+    """The content of a metadata file; None: it is missing or unreadable."""
     try:
         with io.new_input(file).open() as stream:
             content = bytes(stream.read())
@@ -103,3 +106,29 @@ def metadata_document(io: FileIO, file: str) -> Mapping[str, Any] | None:
         log.info("a metadata file cannot be read: %s", type(e).__name__)
         return None
     return document if isinstance(document, dict) else None
+
+
+def reachable(table: Table) -> set[str]:
+    """The keys (`lethe.vacuum.orphans.key_of`) of all files that the table's metadata and all retained snapshots name, including
+    those of branches, tags and staged snapshots: data and delete files, manifests, manifest lists, statistics, current and
+    earlier metadata. Reads each manifest once.
+
+    Raises: what an unreadable manifest raises. The files found until then are not all.
+    """
+    metadata = table.metadata
+    found = {key_of(table.metadata_location), *(key_of(entry.metadata_file) for entry in metadata.metadata_log)}
+    found |= {key_of(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}
+    found |= {key_of(s.manifest_list) for s in metadata.snapshots}
+    with ThreadPoolExecutor(PARALLEL_READS) as pool:
+        manifests: dict[str, ManifestFile] = {}
+        for of_snapshot in pool.map(lambda s: s.manifests(table.io), metadata.snapshots):
+            manifests |= {m.manifest_path: m for m in of_snapshot}
+        found |= {key_of(path) for path in manifests}
+        for files in pool.map(lambda m: _files(table, m), manifests.values()):
+            found.update(files)
+    return found
+
+
+def _files(table: Table, manifest: ManifestFile) -> set[str]:
+    """Leaves out removed files: a retained snapshot that needs one lists it in another manifest."""
+    return {key_of(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True)}

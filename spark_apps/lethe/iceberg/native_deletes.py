@@ -1,7 +1,7 @@
-"""Which native deletes of Iceberg's apply to which data files of a snapshot. I/O: reads manifests, no deletes.
+"""Finds the native deletes that may apply to the data files of a snapshot. I/O: reads manifests, not the delete files.
 
-Deletes are named, not counted: a data file of which the same deletes are named twice has the same rows both times. What may
-apply to a file counts, which is more than what does. PyIceberg itself passes over which file a deletion vector is of.
+Deletes are identified by name: if a data file has the same deletes twice, it has the same rows. All deletes that may apply to a
+file count, even if they do not. PyIceberg does not read to which file a deletion vector applies, so this module does.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,23 +23,22 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True)
 class NativeDeleteFiles:
-    """The names of deletes: `of_file` by the path of the one data file that they are of, `of_spec` by the id of the partition
-    spec whose files they may be of, `of_any` that may be of every file."""
+    """The names of deletes, by the data files that they may apply to."""
 
-    of_file: Mapping[str, frozenset[str]]
-    of_spec: Mapping[int, frozenset[str]]
-    of_any: frozenset[str] = _NONE
+    of_file: Mapping[str, frozenset[str]]  # path of the only data file -> deletes
+    of_spec: Mapping[int, frozenset[str]]  # id of a partition spec -> deletes that may apply to all its files
+    of_any: frozenset[str] = _NONE  # deletes that may apply to any file
 
     def on(self, path: str, spec_id: int) -> frozenset[str]:
-        """Those that may apply to a data file."""
+        """The deletes that may apply to a data file."""
         return self.of_file.get(path, _NONE) | self.of_spec.get(spec_id, _NONE) | self.of_any
 
 
 def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: bool = True) -> NativeDeleteFiles:
-    """The deletes that the manifests of a snapshot hold.
+    """Read the deletes in the manifests of a snapshot.
 
     Args:
-        with_ours: Our own equality deletes as well, which repeat what the ledger says.
+        with_ours: Include equality deletes of Lethe, which repeat the ledger.
     """
     of_file: dict[str, set[str]] = {}
     of_spec: dict[int, set[str]] = {}
@@ -56,14 +55,14 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile], with_ours: boo
             if path is not None:
                 of_file.setdefault(path, set()).add(name)
             elif file["content"] == _EQUALITY and not file["partition"]:
-                of_any.add(name)  # of a spec without partitions, equality deletes are of the whole table
+                of_any.add(name)  # equality deletes of a spec without partitions apply to the whole table
             else:
                 of_spec.setdefault(manifest.partition_spec_id, set()).add(name)
     return NativeDeleteFiles(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
 
 
 def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:
-    """Whether the manifests of a snapshot hold equality deletes that Lethe wrote."""
+    """Whether the manifests of a snapshot contain equality deletes of Lethe."""
     return any(
         is_ours(int(e.data_file.content), e.data_file.file_path)
         for m in manifests
@@ -73,19 +72,19 @@ def has_ours(io: FileIO, manifests: Iterable[ManifestFile]) -> bool:
 
 
 def is_ours(content: int, path: str) -> bool:
-    """Whether a file is of equality deletes that Lethe wrote for its tombstones."""
+    """Whether a file contains equality deletes that Lethe wrote for tombstones."""
     return content == _EQUALITY and path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
 
 
 def holds_values(file: Mapping[str, Any]) -> bool:
-    """Whether a file of deletes, as its manifest has it, holds values of rows."""
+    """Whether a delete file, as read from a manifest, contains values of rows."""
     metrics = (*(file.get("value_counts") or ()), *(file.get("lower_bounds") or ()))
-    return tells_values(int(file["content"]), {int(m["key"]) for m in metrics})
+    return may_contain_values(int(file["content"]), {int(m["key"]) for m in metrics})
 
 
-def tells_values(content: int, columns: Collection[int]) -> bool:
-    """The same of its content and the field ids of its columns, as far as they are known: equality deletes hold values, and
-    position deletes if they have a copy of each row."""
+def may_contain_values(content: int, columns: Collection[int]) -> bool:
+    """The same, by the content type and the known field ids of a delete file: equality deletes contain values, and position
+    deletes do if they have a copy of each row."""
     return content == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(columns)
 
 
@@ -94,13 +93,13 @@ def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
 
 
 def _name(file: Mapping[str, Any]) -> str:
-    """Several deletion vectors lie in one file."""
+    """A file may contain several deletion vectors, so its name includes the offset."""
     offset = file.get("content_offset")
     return str(file["file_path"]) if offset is None else f"{file['file_path']}#{offset}"
 
 
 def referenced(file: Mapping[str, Any]) -> str | None:
-    """The only data file that deletes are of, as far as their entry in a manifest says."""
+    """The only data file that deletes apply to, by their manifest entry; None: unknown, or several."""
     if file["content"] == _EQUALITY:
         return None
     if (path := file.get("referenced_data_file")) is not None:

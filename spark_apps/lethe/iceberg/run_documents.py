@@ -1,4 +1,4 @@
-"""Documents of the run contract that are too large for a ConfigMap: they lie beside the table. I/O."""
+"""Stores documents of the run contract that are too large for a ConfigMap beside the table. I/O."""
 
 import hashlib
 
@@ -10,12 +10,12 @@ from lethe.iceberg import catalogs
 
 
 def folder(location: str) -> str:
-    """Where they lie, beside what is at this location: a table's, or a warehouse while there is no table."""
+    """Their folder. `location`: of the table or, while there is no table, of the warehouse."""
     return f"{location.rstrip('/')}/{RUNS_FOLDER}"
 
 
 def write(catalog: str, uri: str, text: str) -> str:
-    """Write a document, over an older one if there is one; its SHA-256. Raises whatever the store raises."""
+    """Write or overwrite a document. Returns its SHA-256. Raises: what the store raises."""
     content = text.encode()
     with load_file_io(dict(catalogs.properties(catalog)), uri).new_output(uri).create(overwrite=True) as stream:
         stream.write(content)
@@ -23,7 +23,7 @@ def write(catalog: str, uri: str, text: str) -> str:
 
 
 def read(pointer: RunPointer) -> bytes | None:
-    """What a pointer names; None when it is gone, or is not what the pointer was made for. Raises what the store raises."""
+    """Read the document of a pointer; None: it is missing, or its SHA-256 differs. Raises: what the store raises."""
     io = load_file_io(dict(catalogs.properties(pointer.catalog)), pointer.uri)
     try:
         with io.new_input(pointer.uri).open() as stream:

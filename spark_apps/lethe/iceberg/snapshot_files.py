@@ -1,4 +1,4 @@
-"""The data files of a snapshot that a read is about, as PyIceberg plans them. I/O: reads manifests, no data."""
+"""Lists the data files of a snapshot for reads and vacuums. I/O: reads manifests, no data."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from lethe.iceberg.facts import bounds_of
 from lethe.iceberg.native_deletes import has_ours, is_ours
 from lethe.iceberg.snapshots import schema_of
 from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
+from lethe.vacuum.manifests import Manifest
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A data file with what its metadata says, and PyIceberg's task to read it, deletes of other engines included."""
+    """A data file to read."""
 
     bounds: FileBounds
-    task: FileScanTask
+    task: FileScanTask  # of PyIceberg; includes deletes of other engines
 
 
 @dataclass(frozen=True)
 class SnapshotView:
-    """A table looked at with the columns of one moment and a filter. `field_id` is the batch column's, None when there
-    is none."""
+    """A table with the schema of one snapshot and a filter."""
 
     metadata: TableMetadata
     io: FileIO
-    field_id: int | None
+    field_id: int | None  # of the batch column; None: there is none
     filter: str | BooleanExpression
 
     @classmethod
@@ -47,8 +47,8 @@ class SnapshotView:
         columns_of: int | None = None,
         filter: str | BooleanExpression | None = None,
     ) -> "SnapshotView":
-        """`columns_of`: the snapshot whose columns the filter and the rows have; None: those of now."""
-        # PyIceberg binds filters to the current schema, whatever snapshot is read.
+        """`columns_of`: the snapshot whose schema the filter and the rows have; None: the current schema."""
+        # PyIceberg binds filters to the current schema, even when it reads an older snapshot.
         metadata = table.metadata.model_copy(update={"current_schema_id": schema_of(table, columns_of).schema_id})
         return cls(metadata, table.io, field_id, AlwaysTrue() if filter is None else filter)
 
@@ -70,7 +70,7 @@ class SnapshotView:
         return self._planner.row_filter
 
     def files(self, which: SnapshotFiles, snapshot_id: int) -> list[PlannedFile]:
-        """Those that the filter does not rule out. A removed file is as it was before the snapshot.
+        """The files that the filter does not exclude. Removed files are as they were before the snapshot.
 
         Raises: InputError (`EqualityDeletes`).
         """
@@ -90,7 +90,7 @@ class SnapshotView:
                 return self._planned(self._manifests(before), lambda e: e.data_file.file_path in gone)
 
     def bounds(self, which: SnapshotFiles, snapshot_id: int) -> list[FileBounds]:
-        """The same files without a look at the filter or at deletes of other engines, for whoever plans elsewhere."""
+        """The same files, without applying the filter and without deletes of other engines, for callers that plan with Spark."""
         match which:
             case SnapshotFiles.LIVE:
                 entries = (
@@ -110,16 +110,16 @@ class SnapshotView:
                 return [bounds_of(e.data_file, self._column) for e in self._removed_by(snapshot_id)]
 
     def has_our_deletes(self, snapshot_id: int) -> bool:
-        """Whether a snapshot has equality deletes that Lethe wrote."""
+        """Whether a snapshot has equality deletes of Lethe."""
         return has_ours(self.io, self._manifests(snapshot_id))
 
     def foreign(
         self, snapshot_id: int, resolution: Resolution, snapshots: Mapping[int, Snapshot]
     ) -> frozenset[str] | None:
-        """Paths of the files that other writers added since the ledger that the snapshot has; None: any file may be one.
+        """The paths of the files that other writers added after the ledger of the snapshot; None: any file may be one.
 
         Args:
-            snapshots: The table's retained ones.
+            snapshots: All retained snapshots.
         """
         if not is_gapless(snapshots, resolution):
             return None
@@ -152,23 +152,37 @@ class SnapshotView:
     def _planned(
         self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
     ) -> list[PlannedFile]:
-        def chosen(entry: ManifestEntry) -> bool:
+        def is_read(entry: ManifestEntry) -> bool:
             if is_ours(int(entry.data_file.content), entry.data_file.file_path):
-                return False  # the ledger says the same, and PyIceberg reads no equality deletes
+                return False  # the ledger says the same, and PyIceberg does not read equality deletes
             return entry.data_file.content is not DataFileContent.DATA or wanted(entry)
 
         try:
-            tasks = self._planner.plan_files(manifests, chosen)
+            tasks = self._planner.plan_files(manifests, is_read)
         except ValueError as e:
             if "equality deletes" not in str(e):
                 raise
             raise InputError(
                 "EqualityDeletes",
-                "another engine has written equality deletes into this table, which PyIceberg cannot read. Read it with "
-                "lethe_spark.read, or let that engine compact the table first.",
+                "another engine wrote equality deletes to this table, which PyIceberg cannot read. Use lethe_spark.read, or let "
+                "that engine compact the table first.",
             ) from e
         return [PlannedFile(bounds_of(t.file, self._column), t) for t in tasks]
 
 
 def _is_data(manifest: ManifestFile) -> bool:
     return manifest.content is ManifestContent.DATA
+
+
+def data_manifests(table: Table, snapshot_id: int | None, field_id: int) -> list[Manifest]:
+    """The manifests of data files of a snapshot, with bounds of the batch column. Reads all of them."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    column = BatchColumn.of(table.specs(), field_id)
+    found: list[Manifest] = []
+    for m in snapshot.manifests(table.io) if snapshot is not None else ():
+        if not _is_data(m):
+            continue
+        entries = m.fetch_manifest_entry(table.io, discard_deleted=False)
+        live = tuple(bounds_of(e.data_file, column) for e in entries if e.status is not ManifestEntryStatus.DELETED)
+        found.append(Manifest(m.manifest_path, m.partition_spec_id, m.manifest_length, len(entries), live))
+    return found

@@ -1,7 +1,8 @@
-"""Whether a table is alone in its folders. I/O: reads metadata files and ledger roots that the table itself does not need.
+"""Checks that no other table uses the folders of a table. I/O: reads metadata files and ledger roots that the table does not
+need.
 
-Two tables get into one folder by DDL with a location, or by a rename after which the old name is made again. To each, the other's
-files look like litter.
+Two tables share a folder after DDL with a location, or if a table is renamed and its old name is used again. For each of them,
+the files of the other look like orphans.
 """
 
 import gzip
@@ -15,19 +16,19 @@ from pyiceberg.io import FileIO
 from lethe.buffer.batch import ListedObject
 from lethe.vacuum.orphans import Folders, key_of
 
-READ_AT_ONCE: Final = 8
-ROOTS_AT_MOST: Final = 100
+PARALLEL_READS: Final = 8
+MAX_ROOTS: Final = 100
 _METADATA: Final = (".metadata.json", ".metadata.json.gz")
 
 
 def other_table(
     io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], folders: Folders, uuid: str
 ) -> str | None:
-    """The URI of a metadata file in the table's own folders that is not known to be this table's, or None.
+    """The URI of a metadata file in the table's own folders that may be of another table; None: there is none.
 
     Args:
-        needed: Keys (`key_of`) of the files that the table leads to.
-        uuid: The table's.
+        needed: Keys (`key_of`) of the files that the table needs.
+        uuid: Of the table.
     """
     candidates = [o.key for o in listed if o.key.endswith(_METADATA) and key_of(o.key) not in needed]
     own = [c for c in candidates if folders.metadata is None or c.startswith(f"{folders.metadata}/")]
@@ -37,20 +38,20 @@ def other_table(
 def other_ledger(
     io: FileIO, listed: Iterable[ListedObject], needed: Collection[str], planned: Iterable[str], uuid: str
 ) -> str | None:
-    """The URI of a ledger root of another table, or None. Looked at are those that are to go, and the newest of the others.
+    """The URI of a ledger root of another table; None: none was found. Checks the roots to delete, and the newest of the others.
 
     Args:
         needed: Names of the files that the table needs.
-        planned: URIs of the roots that are to be removed.
+        planned: URIs of the roots to delete.
     """
     roots = [o for o in listed if o.key.endswith("-root.json") and o.key.rpartition("/")[2] not in needed]
-    newest = sorted(roots, key=lambda o: o.modified, reverse=True)[:ROOTS_AT_MOST]
+    newest = sorted(roots, key=lambda o: o.modified, reverse=True)[:MAX_ROOTS]
     uris = dict.fromkeys((*planned, *(o.key for o in newest)))
     return next((uri for uri, found in _uuids(io, uris) if found not in (None, "", uuid)), None)
 
 
 def _uuids(io: FileIO, uris: Iterable[str]) -> list[tuple[str, str | None]]:
-    """Of each document the table's UUID that it names, "" if it cannot be read; None: it is gone."""
+    """The table UUID in each document; empty: it is unreadable; None: it is missing."""
 
     def read(uri: str) -> tuple[str, str | None]:
         try:
@@ -64,5 +65,5 @@ def _uuids(io: FileIO, uris: Iterable[str]) -> list[tuple[str, str | None]]:
         except (ValueError, OSError, AttributeError, EOFError):
             return uri, ""
 
-    with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="lethe-tenants") as pool:
+    with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="lethe-tenants") as pool:
         return list(pool.map(read, uris))

@@ -1,6 +1,6 @@
-"""The entries of a ledger's parts as Avro records whose fields carry Iceberg field ids. Pure: values in, bytes out.
+"""The entries of a ledger's parts as Avro records, whose fields have Iceberg field ids. Pure: values in, bytes out.
 
-Any Avro reader can read these files; the tombstone schema is the Tombstone Extension's.
+Any Avro reader can read these files. The schema of tombstones is that of the Tombstone Extension.
 """
 
 import json
@@ -33,26 +33,25 @@ def _object_record(o: BufferedObject) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PartFormat(Generic[K, T]):
-    """How one kind of ledger entry is written: its Avro schema, the way there and back, its key, and the key's text, by
-    which a file is sorted."""
+    """How one kind of ledger entry is written."""
 
     schema: Any
     to_record: Callable[[T], Mapping[str, Any]]
     of_record: Callable[[Mapping[str, Any]], T]
     key: Callable[[T], K]
-    text: Callable[[K], str]
-    text_field: str  # of the record: where that text stands
+    text: Callable[[K], str]  # of a key: files are sorted by it
+    text_field: str  # the field of the record with that text
 
     def encode(self, entries: Iterable[T]) -> chunk_file.Encoded:
         sorted_ = sorted(((self.text(self.key(e)), e) for e in entries), key=lambda pair: pair[0])
         return chunk_file.encode(self.schema, [self.to_record(e) for _, e in sorted_], [k for k, _ in sorted_])
 
     def decode(self, content: bytes) -> list[T]:
-        """Raises whatever fastavro raises on a truncated or foreign file; the ledger store names the file."""
+        """Raises: what fastavro raises on a truncated or foreign file; the ledger store adds the name of the file."""
         return self.entries(chunk_file.decode(self.schema, content))
 
     def entries(self, records: Iterator[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:
-        """The entries of records, or of those with wanted keys: making an entry takes as long as decoding its record."""
+        """The entries of the records, or only those with wanted keys: making an entry takes as long as decoding its record."""
         if wanted is None:
             return [self.of_record(r) for r in records]
         return [self.of_record(r) for r in records if str(r[self.text_field]) in wanted]

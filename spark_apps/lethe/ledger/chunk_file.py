@@ -1,9 +1,9 @@
-"""The bytes of a chunk: an Avro file, sorted by key, whose header tells where a key would be. Pure: bytes in, bytes out.
+"""The bytes of a chunk: an Avro file, sorted by key, with an index in its header. Pure: bytes in, bytes out.
 
-Any Avro reader reads it from end to end. A large one is cut into blocks of a few entries, and its header's metadata
-holds an index, so that looking up a key decodes one block, and mostly none: `lethe.blocks`, JSON, the first key and the
-offset (from the end of the header) of each block, deflated (zlib) and in base64, and `lethe.crc32`, the sorted CRC-32 of
-all keys (big-endian), in base64, which says "not here" without decoding anything else.
+Any Avro reader can read the file. A large file has blocks of a few entries, and an index in the metadata of its header, so that
+looking up a key decodes at most one block, and mostly none. The index has two entries: `lethe.blocks`, the first key and the
+offset (from the end of the header) of each block, as JSON, deflated (zlib) and in base64; and `lethe.crc32`, the sorted CRC-32 of
+all keys (big-endian), in base64, which excludes most missing keys without decoding anything else.
 """
 
 import base64
@@ -22,9 +22,9 @@ from fastavro.write import Writer
 
 from lethe.ledger.parts import Ranges
 
-# A look-up decodes a block: with 64 in it, a thousand look-ups took five times as long, in a file a third smaller.
+# A look-up decodes a block. With 64 entries, a thousand look-ups take five times as long; the file is a third smaller.
 ENTRIES_PER_BLOCK: Final = 16
-INDEXED_FROM: Final = 1024  # entries; a smaller file is decoded whole faster than its index is read
+INDEXED_FROM: Final = 1024  # entries; decoding a smaller file is faster than reading its index
 SYNC_BYTES: Final = 16
 _BLOCKS: Final = "lethe.blocks"
 _HASHES: Final = "lethe.crc32"
@@ -37,10 +37,10 @@ class Encoded:
 
 
 def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
-    """Write records, which are sorted by their keys.
+    """Encode records that are sorted by key.
 
     Args:
-        records: As fastavro takes them.
+        records: In the form that fastavro needs.
         keys: The key of each record, in the same order.
     """
     indexed = len(records) >= INDEXED_FROM
@@ -72,7 +72,7 @@ def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
 
 
 def decode(schema: Any, content: bytes) -> Iterator[Any]:
-    """Every record. Raises what fastavro raises on a truncated or foreign file."""
+    """Decode all records. Raises: what fastavro raises on a truncated or foreign file."""
     reader = fastavro.reader(io.BytesIO(content))
     if _differs(reader.writer_schema, schema):
         reader = fastavro.reader(io.BytesIO(content), reader_schema=schema)
@@ -80,28 +80,28 @@ def decode(schema: Any, content: bytes) -> Iterator[Any]:
 
 
 def _differs(written: Any, schema: Any) -> bool:
-    """Whether a file's schema must be resolved against ours, which takes as long again as decoding."""
+    """Whether a file's schema differs from ours and must be resolved, which doubles the time of decoding."""
     bare = {k: v for k, v in schema.items() if not k.startswith("__")}
     return bool({k: v for k, v in written.items() if not k.startswith("__")} != bare)
 
 
 class Index:
-    """The header of one chunk: which of its blocks a key, or a range of keys, would lie in."""
+    """The index in the header of a chunk: finds the blocks of a key or of a range of keys."""
 
     def __init__(self, header: bytes) -> None:
-        """Raises: ValueError, or what fastavro raises, when it is no header."""
+        """Raises: ValueError, or what fastavro raises, if it is not a header."""
         reader = fastavro.reader(io.BytesIO(header))
         metadata = reader.metadata
         self._sync = header[-SYNC_BYTES:]
         self._codec = metadata["avro.codec"]
         self._schema = fastavro.parse_schema(reader.writer_schema)
-        # Parsed when a key may be here: most look-ups end at the hashes.
+        # Parsed only if a key may be in the chunk: most look-ups end at the hashes.
         self._blocks = metadata.get(_BLOCKS)
         hashes = base64.b64decode(metadata[_HASHES]) if _HASHES in metadata else None
         self._hashes = np.frombuffer(hashes, ">u4").astype(np.uint32) if hashes is not None else None
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         return self._blocks is not None and self._hashes is not None
 
     @cached_property
@@ -111,11 +111,11 @@ class Index:
 
     @property
     def offsets(self) -> list[int]:
-        """Where each block begins, from the end of the header on."""
+        """The start of each block, from the end of the header."""
         return self._starts[1]
 
     def maybe_there(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys that the file may hold; nearly none that it does not hold."""
+        """The keys that the file may contain. Very few of them are not in it."""
         assert self._hashes is not None
         wanted = np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))
         at = np.searchsorted(self._hashes, wanted)
@@ -123,8 +123,8 @@ class Index:
         return [k for k, found in zip(keys, hit, strict=True) if found]
 
     def blocks_of(self, keys: Iterable[str]) -> list[int]:
-        """The blocks in which these keys would be, in order. A key that equals a block's first one may also end the
-        block before: only where keys repeat, as one id does under several columns."""
+        """The blocks that these keys would be in, in order. If a key is the first of a block, it may also be the last of the
+        block before, because keys can repeat: one id under several columns."""
         firsts, found = self._starts[0], set[int]()
         for key in keys:
             at = bisect_right(firsts, key) - 1
@@ -136,7 +136,7 @@ class Index:
         return sorted(found)
 
     def blocks_within(self, ranges: Ranges) -> list[int]:
-        """The blocks that may hold keys of these ranges."""
+        """The blocks that may contain keys of these ranges."""
         firsts, found = self._starts[0], set[int]()
         for lower, upper in ranges.intervals:
             start = 0 if lower is None else (self.blocks_of([lower]) or [0])[0]
@@ -145,12 +145,12 @@ class Index:
         return sorted(found)
 
     def span(self, block: int, data_bytes: int) -> tuple[int, int]:
-        """Where a block begins and ends, from the end of the header on; `data_bytes`: the file's size without it."""
+        """The start and end of a block, from the end of the header. `data_bytes`: the size of the file without the header."""
         end = self.offsets[block + 1] if block + 1 < len(self.offsets) else data_bytes
         return self.offsets[block], end
 
     def decode_block(self, schema: Any, block: bytes) -> Iterator[Any]:
-        """The records of one block: as `decode`, but for the header, which takes longer to read than a block."""
+        """Decode one block, without decoding the header again, which takes longer than a block."""
         count, at = _long(block, 0)
         size, at = _long(block, at)
         if block[at + size :] != self._sync or self._codec not in ("null", "deflate"):
@@ -162,7 +162,7 @@ class Index:
 
 
 def _long(content: bytes, at: int) -> tuple[int, int]:
-    """One of Avro's variable-length integers, and where it ends."""
+    """A variable-length integer of Avro, and the position after it."""
     shift = number = 0
     while True:
         byte = content[at]

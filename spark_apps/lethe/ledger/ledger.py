@@ -1,7 +1,7 @@
-"""The ledger of a table as of a snapshot, and a change to it. Pure: values in, values out, nothing is mutated.
+"""The ledger of a table at a snapshot, and a change to it. Pure: nothing is mutated.
 
-A ledger is what a snapshot of ours points to: the active tombstones, the batches it ever heard of, the restatements
-it carried out, the open erasures, and the carriers of retained bare snapshots.
+Each snapshot that Lethe commits points to a ledger: the active tombstones, all batches that were ever promoted, reverted or
+refused, the restatements, the open erasures, and the carriers of retained bare snapshots.
 """
 
 from collections import Counter
@@ -29,62 +29,59 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True)
 class BufferedObject:
-    """An object of the buffer as it was promoted; retention deletes exactly this and nothing else, and of a registered
-    batch nothing at all."""
+    """An object of the buffer as it was promoted. Retention deletes exactly these objects, and none of a registered batch."""
 
     key: str  # full URI
     size: int  # bytes
     etag: str
-    # Of the write, as the store's event notification told it; None: not told. The same object with and without it is the same.
+    # Of the write, from the store's event notification; None: unknown. Ignored when objects are compared.
     sequencer: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class BatchEntry:
-    """What the table remembers of a batch, for ever: its id is never reused."""
+    """What the ledger keeps of a batch, for ever, because its id is never reused."""
 
     id: str
     state: BatchState
     run: str  # the run that set this state
     time: datetime
-    restatement: str | None = None  # request key that reverted, replaced or added it
-    replaced_by: str | None = None
-    rows: int | None = None  # None: never promoted by us, so not known
-    bytes: int | None = None
-    snapshot_id: int | None = None  # of the commit that promoted it; not written by it, filled in when read
+    restatement: str | None = None  # key of the request that reverted, replaced or added it; None: none did
+    replaced_by: str | None = None  # batch id; None: not replaced
+    rows: int | None = None  # None: unknown, because Lethe did not promote it
+    bytes: int | None = None  # None: unknown
+    snapshot_id: int | None = None  # of the commit that promoted it; filled in when it is read
     objects: tuple[BufferedObject, ...] = ()
-    refusal: Refusal | None = None  # of a refused batch
-    partitions: tuple[str, ...] | None = (
-        None  # that its rows may lie in, as lethe.files.partitions writes them; None: any
-    )
-    evict_by: datetime | None = None  # of a batch taken back: when its bytes must be gone
-    registered: bool = False  # its objects are data files of the table, not copies of them: retention leaves them alone
+    refusal: Refusal | None = None  # None: not refused
+    # That its rows may be in, as lethe.files.partitions writes them; None: any.
+    partitions: tuple[str, ...] | None = None
+    evict_by: datetime | None = None  # of a deleted batch: when its bytes must be gone; None: no deadline
+    registered: bool = False  # its objects are data files of the table, so retention does not delete them
 
     @property
     def blocks_promotion(self) -> bool:
-        """Promoted already, or taken back before it came."""
+        """Whether it is promoted already, or was reverted, perhaps before it was promoted."""
         return self.state is not BatchState.REFUSED
 
 
 @dataclass(frozen=True)
 class RequestEntry:
-    """The result of one Restatement, by its request key. `result` is a RequestResult as plain JSON values."""
+    """The result of one Restatement."""
 
-    key: str
+    key: str  # request key
     run: str
     time: datetime
-    result: Mapping[str, Any]
+    result: Mapping[str, Any]  # a RequestResult as JSON values
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """A snapshot whose ledger retained bare snapshots resolve to, kept in case the carrier itself is expired. `bare` are
-    those snapshots: for any other one, this carrier proves nothing."""
+    """A snapshot whose ledger is that of retained bare snapshots. The list is kept because the carrier itself may expire."""
 
     snapshot_id: int
     sequence_number: int
     ledger: str  # URI of its root
-    bare: tuple[int, ...] = ()
+    bare: tuple[int, ...] = ()  # these bare snapshots; the carrier says nothing about others
 
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
@@ -92,36 +89,36 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Ledger:
-    """`version` counts commits of ours on this lineage; `pending_run` is the run that wrote it. The mappings may lie
-    in files: `len`, `in` and get are cheap, to iterate reads everything. `purged_files`: by path, those that wait to leave the
-    storage. `recorded`: statistics that came with them."""
+    """A ledger. Its mappings may be in files: `len`, `in` and get are cheap, iterating reads everything."""
 
-    version: int = 0
-    pending_run: str = ""
+    version: int = 0  # the number of Lethe's commits in this lineage
+    pending_run: str = ""  # the run that wrote it
     tombstones: Mapping[tuple[int, str], Tombstone] = field(default_factory=lambda: _EMPTY)
     batches: Mapping[str, BatchEntry] = field(default_factory=lambda: _EMPTY)
     requests: Mapping[str, RequestEntry] = field(default_factory=lambda: _EMPTY)
     erasures: tuple[Erasure, ...] = ()
     carriers: tuple[Carrier, ...] = ()
-    purged_files: Mapping[str, PurgedFile] = field(default_factory=lambda: _EMPTY)
-    recorded: Statistics | None = field(default=None, compare=False)
+    purged_files: Mapping[str, PurgedFile] = field(
+        default_factory=lambda: _EMPTY
+    )  # by path: must be deleted from the storage
+    recorded: Statistics | None = field(default=None, compare=False)  # as stored with the ledger; None: compute them
 
     @property
     def open_erasures(self) -> tuple[Erasure, ...]:
-        """Those whose rows are somewhere still, or nobody has seen that they are not."""
+        """The erasures that are not verified."""
         return tuple(e for e in self.erasures if e.is_open)
 
     @property
     def unpurged_erasures(self) -> tuple[Erasure, ...]:
-        """Those of them of which the table's data files may hold rows."""
+        """The open erasures of which the table's data files may hold rows."""
         return tuple(e for e in self.open_erasures if not e.is_purged)
 
     def ids(self, field_id: int) -> frozenset[str]:
-        """The tombstoned values of one column, all of them."""
+        """All tombstoned values of one column."""
         return frozenset(t.id for t in self.tombstones.values() if t.namespace == field_id)
 
     def tombstones_within(self, field_id: int, intervals: Sequence[Interval]) -> list[Tombstone]:
-        """The tombstones of one column whose ids lie in one of the intervals (ends inclusive, None open)."""
+        """The tombstones of one column whose ids are in one of the intervals (ends inclusive, None open)."""
         found = within(self.tombstones, intervals, lambda key: key[1])
         return [t for t in found if t.namespace == field_id]
 
@@ -131,17 +128,17 @@ class Ledger:
 
     @property
     def states(self) -> Mapping[str, int]:
-        """How many batches there are in each state."""
+        """The number of batches in each state."""
         return self.statistics.states
 
     @property
     def oldest_added_on(self) -> datetime | None:
-        """When the oldest of the active tombstones was set."""
+        """When the oldest active tombstone was set; None: there is none."""
         return self.statistics.oldest_added_on
 
     @property
     def next_evict_by(self) -> datetime | None:
-        """The first moment by which the rows of some active tombstone must be gone."""
+        """The earliest deadline of the active tombstones; None: there is none."""
         return self.statistics.next_evict_by
 
 
@@ -150,8 +147,7 @@ EMPTY = Ledger()
 
 @dataclass(frozen=True)
 class Delta:
-    """A change to a ledger, planned on one ledger and valid for that one only: on another, plan again. Erasures are named by
-    their restatement."""
+    """A change to a ledger. It is valid only for the ledger that it was planned on. Erasures are named by their restatement."""
 
     run: str
     add_tombstones: tuple[Tombstone, ...] = ()
@@ -179,7 +175,7 @@ class Delta:
         )
 
     def then(self, other: "Delta") -> "Delta":
-        """This change and then `other`, which was planned on what this one makes of the ledger, as one change of it."""
+        """One change with the effect of this change and then of `other`, which was planned on the result of this one."""
         tombstones = [t for t in self.add_tombstones if t.key not in other.remove_tombstones]
         batches = {b.id: b for b in self.set_batches if b.id not in other.forget_batches}
         batches |= {b.id: b for b in other.set_batches}
@@ -202,26 +198,25 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """A delta resolved on its ledger, entry by entry: what is set, what is removed (as it was), all erasures and the statistics
-    afterwards. `added` and `deleted` count tombstones that are active only after it, or only before."""
+class ResolvedDelta:
+    """A delta, resolved on its ledger."""
 
-    tombstones: Mapping[tuple[int, str], Tombstone]
-    untombstoned: Mapping[tuple[int, str], Tombstone]
-    batches: Mapping[str, BatchEntry]
-    forgotten: Mapping[str, BatchEntry]
-    requests: Mapping[str, RequestEntry]
-    erasures: tuple[Erasure, ...]
-    added: int
-    deleted: int
-    statistics: Statistics
+    tombstones: Mapping[tuple[int, str], Tombstone]  # that are set
+    untombstoned: Mapping[tuple[int, str], Tombstone]  # that are removed, as they were
+    batches: Mapping[str, BatchEntry]  # that are set
+    forgotten: Mapping[str, BatchEntry]  # that are removed, as they were
+    requests: Mapping[str, RequestEntry]  # that are set
+    erasures: tuple[Erasure, ...]  # all, afterwards
+    added: int  # tombstones that are active only afterwards
+    deleted: int  # tombstones that were active only before
+    statistics: Statistics  # afterwards
 
 
-def changes(ledger: Ledger, delta: Delta) -> Changes:
-    """Resolve a delta. Looks up only the keys that it names, unless the oldest or the most urgent tombstone is removed:
-    then all are looked at for the next one.
+def resolve_delta(ledger: Ledger, delta: Delta) -> ResolvedDelta:
+    """Resolve a delta. Looks up only the keys that it names, unless it removes the oldest or the most urgent tombstone: then
+    reads all tombstones to find the next one.
 
-    Removal comes before addition, so that a delta may re-arm what it purges.
+    Removals are applied before additions, so a delta may restore a tombstone that it removes.
     """
     known = get_many(ledger.tombstones, {t.key for t in delta.add_tombstones} | delta.remove_tombstones)
     tombstones = merged({k: t for k, t in known.items() if k not in delta.remove_tombstones}, delta.add_tombstones)
@@ -237,13 +232,13 @@ def changes(ledger: Ledger, delta: Delta) -> Changes:
     states.update(str(b.state) for b in batches.values())
     before = ledger.statistics
     oldest, due = before.oldest_added_on, before.next_evict_by
-    went = [t for k, t in known.items() if k in delta.remove_tombstones]
-    if any(t.added_on == oldest or (due is not None and t.evict_by == due) for t in went):
+    removed = [t for k, t in known.items() if k in delta.remove_tombstones]
+    if any(t.added_on == oldest or (due is not None and t.evict_by == due) for t in removed):
         rest = [t for k, t in ledger.tombstones.items() if k not in known]
         oldest, due = _earliest(rest)
     new_oldest, new_due = _earliest(tombstones.values())
     active = before.tombstones + added - deleted
-    return Changes(
+    return ResolvedDelta(
         tombstones,
         untombstoned,
         batches,
@@ -271,15 +266,16 @@ def _tombstoned_rows(
     old_batches: Mapping[str, BatchEntry],
     batches: Mapping[str, BatchEntry],
 ) -> int:
-    """How many rows the batches of the active tombstones have after a change of these. Batches of other tombstones do not
-    change their number: what is taken back gets its tombstone in the same commit.
+    """The number of rows in the batches of all active tombstones after a change. Batches of tombstones that the change does not
+    name keep their number of rows: a batch gets its tombstone in the commit that deletes it.
 
     Args:
-        known: What the ledger has of the tombstones that the change names; `tombstones`: those that are active afterwards.
-        old_batches, batches: The entries that the change sets, before and after; others stay as they are.
+        known: The tombstones that the change names, as the ledger has them.
+        tombstones: Those of them that are active afterwards.
+        old_batches, batches: The batches that the change sets, before and after.
     """
     before = ledger.statistics.tombstoned_rows
-    if before is None:  # written by somebody who did not count
+    if before is None:  # an earlier version wrote it without this number
         before = _rows_of(ledger, ledger.tombstones)
     unchanged = {i for _, i in (*known, *tombstones)} - old_batches.keys() - batches.keys()
     old = {**get_many(ledger.batches, unchanged), **old_batches}
@@ -299,14 +295,14 @@ def _rows(entry: BatchEntry | None) -> int:
 
 
 def erasures_after(before: Iterable[Erasure], delta: Delta) -> tuple[Erasure, ...]:
-    """The open erasures after a delta; one that it closes and sets is set."""
+    """The erasures after a delta. One that it both closes and sets is set."""
     kept = {e.restatement: e for e in before if e.restatement not in delta.close_erasures}
     return tuple((kept | {e.restatement: e for e in delta.set_erasures}).values())
 
 
 def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> Ledger:
-    """The ledger after a delta, in memory: reads all of it."""
-    made = changes(ledger, delta)
+    """The ledger after a delta, in memory; reads the whole ledger."""
+    made = resolve_delta(ledger, delta)
     kept = {k: t for k, t in ledger.tombstones.items() if k not in made.untombstoned}
     known = {k: b for k, b in ledger.batches.items() if k not in made.forgotten}
     return replace(
@@ -324,7 +320,7 @@ def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> L
 
 
 def counted(ledger: Ledger) -> Statistics:
-    """The statistics of a ledger, by looking at all of it."""
+    """Compute the statistics of a ledger; reads the whole ledger."""
     oldest, due = _earliest(ledger.tombstones.values())
     states = Counter(str(b.state) for b in ledger.batches.values())
     rows = _rows_of(ledger, ledger.tombstones)
@@ -345,14 +341,14 @@ def _earliest(tombstones: Iterable[Tombstone]) -> tuple[datetime | None, datetim
 
 
 def settled_batch(entry: BatchEntry, snapshot_id: int | None) -> BatchEntry:
-    """The entry with the id of the snapshot that its commit made, which could not be known when it was written."""
+    """The entry with the snapshot id of its commit, which was unknown when the entry was written."""
     if entry.snapshot_id is not None or snapshot_id is None:
         return entry
     return replace(entry, snapshot_id=snapshot_id)
 
 
 def settled_request(entry: RequestEntry, snapshot_id: int | None) -> RequestEntry:
-    """As `settled_batch`, in the result of a request that succeeded."""
+    """As `settled_batch`, for the result of a request that succeeded."""
     if snapshot_id is None or entry.result.get("snapshotId") is not None or not entry.result.get("succeeded"):
         return entry
     return replace(entry, result={**entry.result, "snapshotId": snapshot_id})

@@ -1,6 +1,6 @@
-"""Which ledger a snapshot has: that of its nearest ancestor that carries one. Pure.
+"""Finds the ledger of a snapshot: that of its nearest ancestor that carries one. Pure.
 
-Nobody inherits summary keys for us: a foreign commit yields a *bare* snapshot, and its ledger is found by walking.
+Other writers do not copy our summary keys: their commits make *bare* snapshots, whose ledger is found by walking to ancestors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,19 +11,18 @@ from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 
-# The parent of a snapshot that had one, of which nothing is known any more; no snapshot has this id.
+# The parent id of a snapshot whose parent is unknown. No snapshot has this id.
 ERASED: Final = -1
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The part of an Iceberg snapshot that matters here; `timestamp_ms` in epoch milliseconds. `parent_id` None: it is a
-    root of history."""
+    """The part of an Iceberg snapshot that Lethe uses."""
 
     id: int
-    parent_id: int | None
+    parent_id: int | None  # None: a root of history; ERASED: unknown
     sequence_number: int
-    timestamp_ms: int
+    timestamp_ms: int  # since 1970
     summary: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -37,12 +36,11 @@ class Snapshot:
 
 
 def ledgers_begin_after(properties: Mapping[str, str], uuid: str, carriers: Iterable[int]) -> int | None:
-    """The sequence number after which each snapshot of a table has a ledger; None while the table never had one.
+    """The sequence number after which each snapshot of a table has a ledger; None: the table never had a ledger.
 
     Args:
-        uuid: The table's own.
-        carriers: Sequence numbers of the retained snapshots that carry a ledger. They tell it of a table whose properties do
-            not say it yet.
+        uuid: Of the table.
+        carriers: Sequence numbers of the retained snapshots that carry a ledger, for a table without the property.
     """
     since = properties.get(names.LEDGER_SINCE, "")
     if properties.get(names.LEDGER_BEGUN) == uuid and since.isdigit():
@@ -53,39 +51,37 @@ def ledgers_begin_after(properties: Mapping[str, str], uuid: str, carriers: Iter
 def parent_of(
     parent_id: int | None, summary: Mapping[str, str], sequence_number: int = 0, begins_after: int | None = None
 ) -> int | None:
-    """The parent that a snapshot had. A snapshot without a parent is not always a root of history: PyIceberg's expiry removes
-    the parent's id from a snapshot whose parent goes, and an engine that replaces a table (CREATE OR REPLACE TABLE) starts a
-    new history in it.
+    """The original parent of a snapshot. A snapshot without a parent id is not always a root of history: PyIceberg removes the
+    parent id when it expires the parent, and CREATE OR REPLACE TABLE starts a new history in the table.
 
-    A root of history comes before the table's first ledger; it holds what it added itself and has removed nothing. Any other
-    snapshot had a parent, and a ledger may have gone with it.
+    A root of history is older than the table's first ledger, contains only files that it added, and removed none. Any other
+    snapshot had a parent, which may have carried a ledger.
 
     Args:
         begins_after: As `ledgers_begin_after` returns it.
     """
     if parent_id is not None:
         return parent_id
-    bare = names.LEDGER not in summary and names.STAGE not in summary  # a stage of Lethe's is never part of a history
+    bare = (
+        names.LEDGER not in summary and names.STAGE not in summary
+    )  # staged snapshots of Lethe are never part of a history
     if bare and begins_after is not None and sequence_number > begins_after:
         return ERASED
     total, added = summary.get("total-data-files"), summary.get("added-data-files", "0")
     if total is None or total == "0":
-        return None  # nobody says, or there is nothing that a ledger could hide
+        return None  # unknown, or there are no rows that a ledger could hide
     removed = summary.get("deleted-data-files", "0") != "0" or summary.get("operation") == "replace"
     return ERASED if removed or total != added else None
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """Which ledger a snapshot has, and how it was found."""
+    """The ledger of a snapshot, and how it was found."""
 
-    # URI of the ledger's root; None at a root of history: the empty ledger.
-    pointer: str | None
-    # The snapshot that carries it. It may have expired, if it was found in the carriers list.
-    carrier_id: int | None
-    # The snapshots walked over, newest first.
-    bare: tuple[int, ...] = ()
-    # The carrier's sequence number; None at a root of history. Not compared: it follows from the carrier.
+    pointer: str | None  # URI of the ledger's root; None: the empty ledger, at a root of history
+    carrier_id: int | None  # the snapshot that carries it, which may have expired; None: at a root of history
+    bare: tuple[int, ...] = ()  # the bare snapshots on the way, newest first
+    # Of the carrier; None: at a root of history. Not compared, because it follows from the carrier.
     carrier_sequence_number: int | None = field(default=None, compare=False)
 
 
@@ -100,11 +96,11 @@ def resolve(
 
     Args:
         snapshots: Every retained snapshot, by id.
-        snapshot_id: Where to start; None is a table without snapshots.
-        carriers: The carriers list of the newest ledger of this table, for snapshots whose carrier was expired.
-        table: For the message.
-        ledger_since: The table's last sequence number before its first ledger; None when that is not known.
-    Raises: LedgerError (`LedgerLost`), if the walk ends at an expired parent and nothing says which ledger it had.
+        snapshot_id: The start; None: a table without snapshots.
+        carriers: The carriers list of the newest ledger of this table, for snapshots whose carrier expired.
+        table: The name for the error.
+        ledger_since: The table's last sequence number before its first ledger; None: unknown.
+    Raises: LedgerError (`LedgerLost`), if the walk ends at an expired parent whose ledger is unknown.
     """
     bare: list[int] = []
     current = snapshot_id
@@ -113,16 +109,15 @@ def resolve(
         if snapshot is None:
             if bare and ledger_since is not None and snapshots[bare[-1]].sequence_number <= ledger_since:
                 return Resolution(None, None, tuple(bare))
-            # Only a carrier that was seen below one of these very snapshots: another one, though older, might have been
-            # followed by a ledger that is lost now.
+            # Only the carrier listed for one of these snapshots: a lost ledger might have followed any other carrier.
             known = next((c for c in carriers if not set(c.bare).isdisjoint(bare)), None)
             if known is not None:
                 return Resolution(known.ledger, known.snapshot_id, tuple(bare), known.sequence_number)
             raise LedgerError(
                 "LedgerLost",
                 f"{table}: snapshot {snapshot_id} has no ledger of its own, and {_lost_at(current, bare)}. Reading would show "
-                f"deleted rows. Roll back to a snapshot that carries `{names.LEDGER}`, or continue with the table's last "
-                "ledger: the Dataset's condition Ready says how; without an operator, see docs/foreign-writers.md.",
+                f"deleted rows. Roll back to a snapshot with `{names.LEDGER}` in its summary, or continue with the table's last "
+                "ledger: the Dataset's condition Ready says how. Without an operator, see docs/foreign-writers.md.",
             )
         if snapshot.ledger is not None:
             return Resolution(snapshot.ledger, snapshot.id, tuple(bare), snapshot.sequence_number)
@@ -132,11 +127,10 @@ def resolve(
 
 
 def is_gapless(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
-    """Whether every snapshot between the carrier and the one that was resolved is retained, so that they name all files that came
-    without a ledger.
+    """Whether all snapshots between the carrier and the resolved snapshot are retained, so that they name all files that were
+    added without a ledger.
 
-    It is not if some have expired; nor if a person made the carrier, to name a lost ledger again: what lies below it nobody has
-    looked at.
+    False if some expired, or if a person made the carrier, to name a lost ledger again: the files below it were not checked.
     """
     if _is_made_by_hand(snapshots, found):
         return False
@@ -145,18 +139,18 @@ def is_gapless(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
 
 
 def knows_files_up_to(snapshots: Mapping[int, Snapshot], found: Resolution) -> int | None:
-    """The sequence number up to which the ledger has taken note of the data files; None: of none of them, as far as is known."""
+    """The sequence number up to which the ledger covers the data files; None: unknown, so none."""
     return None if _is_made_by_hand(snapshots, found) else found.carrier_sequence_number
 
 
 def _is_made_by_hand(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
-    """Whether no run of Lethe's committed the carrier."""
+    """Whether no run of Lethe committed the carrier."""
     carrier = snapshots.get(found.carrier_id) if found.carrier_id is not None else None
     return carrier is not None and names.RUN_ID not in carrier.summary
 
 
 def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None) -> tuple[int, ...]:
-    """A snapshot and its retained ancestors, the newest first."""
+    """A snapshot and its retained ancestors, newest first."""
     line: list[int] = []
     while head_id is not None and head_id in snapshots:
         line.append(head_id)
@@ -167,35 +161,35 @@ def line_of(snapshots: Mapping[int, Snapshot], head_id: int | None) -> tuple[int
 def last_ledger(
     snapshots: Mapping[int, Snapshot], seen: str | None, seen_sequence_number: int | None = None
 ) -> str | None:
-    """The ledger to continue with if the head has lost its own: the last one of the line that was seen before; None if there is
-    nothing to tell it by.
+    """The ledger to continue with if the head has lost its ledger: the last one of the lineage that was observed before; None:
+    unknown.
 
     Args:
-        seen: The ledger of the head that was seen last.
-        seen_sequence_number: That head's sequence number.
+        seen: The ledger of the head that was observed last.
+        seen_sequence_number: The sequence number of that head.
     """
     carriers = sorted((s for s in snapshots.values() if s.ledger is not None), key=lambda s: s.sequence_number)
     known = next((s.id for s in carriers if s.ledger == seen), None)
-    if seen is not None and known is None:  # it has expired: only a later one is better
+    if seen is not None and known is None:  # it expired: only a later ledger is better
         carriers = [s for s in carriers if s.sequence_number > (seen_sequence_number or 0)]
-    elif known is not None:  # not one of a line that was rolled back
+    elif known is not None:  # not a ledger of a lineage that was rolled back
         carriers = [s for s in carriers if is_ancestor(snapshots, known, s.id)]
     return carriers[-1].ledger if carriers else seen
 
 
 def _lost_at(current: int, bare: Sequence[int]) -> str:
-    """Why a walk that ended at this ancestor found no ledger."""
+    """Why the walk to this ancestor found no ledger."""
     if current != ERASED:
-        return f"its ancestor {current}, which might carry it, was expired"
+        return f"its ancestor {current}, which might carry one, has expired"
     first = f"its ancestor {bare[-1]}" if len(bare) > 1 else "it"
     return (
         f"{first} has no parent, although the table had a ledger before: the table was replaced (CREATE OR REPLACE TABLE), or "
-        "the parent was expired"
+        "the parent has expired"
     )
 
 
 def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_id: int) -> bool:
-    """Whether a staged snapshot became part of the head by somebody else's doing, as it is or as a copy of its files."""
+    """Whether another tool made a staged snapshot, or a copy of it, part of the head's lineage."""
     while head_id is not None and head_id in snapshots:
         snapshot = snapshots[head_id]
         copied = snapshot.summary.get(names.SOURCE_SNAPSHOT_ID) == str(staged_id) and snapshot.ledger is None
@@ -206,18 +200,18 @@ def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_
 
 
 def picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tuple[Snapshot, ...]:
-    """What Lethe committed or staged and another tool has made part of this line without a ledger, as it is or as a copy
-    (`cherrypick_snapshot`). The files hold batches of which the ledger below knows nothing.
+    """The snapshots that Lethe committed or staged and that another tool made part of this lineage without a ledger, directly or
+    by `cherrypick_snapshot`. Their files hold batches that are not in the ledger.
 
     Args:
-        bare: The snapshots above the carrier. Sources that are not retained any more are left out.
+        bare: The snapshots after the carrier. Sources that have expired are left out.
     """
     found: dict[int, Snapshot] = {}
     for copy in bare:
         source = snapshots.get(copy)
         walked: set[int] = set()
         while source is not None and source.id not in walked and not source.is_of_lethe:
-            walked.add(source.id)  # a copy may have been copied again
+            walked.add(source.id)  # a copy of a copy
             source = snapshots.get(int(source.summary.get(names.SOURCE_SNAPSHOT_ID) or ERASED))
         if source is not None and source.is_of_lethe:
             found[source.id] = source
@@ -225,7 +219,7 @@ def picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tuple[Snap
 
 
 def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None) -> bool:
-    """Whether `ancestor` is `of` or one of its retained ancestors. A rolled-back head fails this."""
+    """Whether `ancestor` is `of` or one of its retained ancestors. False for a head that was rolled back."""
     while of is not None:
         if of == ancestor:
             return True
@@ -236,15 +230,15 @@ def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None
 def is_rolled_back(
     snapshots: Mapping[int, Snapshot], head_id: int | None, seen_id: int | None, seen_sequence_number: int | None = None
 ) -> bool:
-    """Whether a head that was seen before is no ancestor of the head any more.
+    """Whether a head that was observed before is not an ancestor of the head any more.
 
-    Branches, tags and staged snapshots prove nothing: only the head's own line counts. Where that ends at an expired
-    snapshot, the seen one may have been expired with it, which its sequence number tells: below the oldest retained ancestor's
-    it is taken for an ancestor; from there on it would be in the line.
+    Only the head's lineage counts, not branches, tags and staged snapshots. If the lineage ends at an expired snapshot, the
+    observed head may have expired too. Its sequence number decides: below that of the oldest retained ancestor, it counts as an
+    ancestor; otherwise it would be in the lineage.
 
     Args:
-        seen_id: The head seen before; None: none was, and nothing can be said against this one.
-        seen_sequence_number: Its sequence number; None or 0 (format version 1) when that is not known.
+        seen_id: The head observed before; None: none was, so the answer is False.
+        seen_sequence_number: Of that head; None or 0 (format version 1): unknown.
     """
     if seen_id is None:
         return False
@@ -256,19 +250,19 @@ def is_rolled_back(
         oldest = snapshots[current]
         current = oldest.parent_id
     if oldest is None or current is None:
-        return True  # no head, or the line is known to its root
+        return True  # there is no head, or the whole lineage is retained
     return bool(seen_sequence_number) and (seen_sequence_number or 0) >= oldest.sequence_number
 
 
 def shows_again(snapshot: Snapshot) -> bool:
-    """Whether it is the commit of an Undo: what was hidden is seen again, and batches that were kept out may come."""
+    """Whether the snapshot is an Undo: it makes hidden rows visible, and allows batches to be promoted again."""
     purges = names.TOMBSTONE_VACUUM_FILE in snapshot.summary and names.DELETES not in snapshot.summary
     return snapshot.ledger is not None and not purges and snapshot.summary.get(names.TOMBSTONE_DELETED, "0") != "0"
 
 
 def shown_again_since(snapshots: Mapping[int, Snapshot], head_id: int | None, since_id: int | None) -> bool:
-    """Whether an Undo was committed after `since_id`, a head that was seen before. True as well where nobody can tell, since that
-    head is no retained ancestor of this one."""
+    """Whether an Undo was committed after `since_id`, a head that was observed before. Also True if `since_id` is not a retained
+    ancestor of the head, because then the answer is unknown."""
     current = head_id
     while current != since_id:
         snapshot = snapshots.get(current) if current is not None else None
@@ -279,9 +273,9 @@ def shown_again_since(snapshots: Mapping[int, Snapshot], head_id: int | None, si
 
 
 def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
-    """The carriers list for the next ledger: what retained bare snapshots resolve to, oldest first. O(snapshots)."""
-    remembered = {b: c for c in known for b in c.bare}
-    found: dict[int, Carrier | None] = {}  # of each bare snapshot; None: the empty ledger, or a lost one
+    """The carriers list for the next ledger: the carriers of retained bare snapshots, oldest first. O(snapshots)."""
+    listed = {b: c for c in known for b in c.bare}
+    found: dict[int, Carrier | None] = {}  # bare snapshot -> carrier; None: the empty ledger, or a lost one
     for start in snapshots:
         walked: list[int] = []
         carrier: Carrier | None = None
@@ -289,7 +283,7 @@ def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] 
         while current is not None and current not in found:
             snapshot = snapshots.get(current)
             if snapshot is None:
-                carrier = next((remembered[b] for b in walked if b in remembered), None)
+                carrier = next((listed[b] for b in walked if b in listed), None)
                 break
             if snapshot.ledger is not None:
                 carrier = Carrier(snapshot.id, snapshot.sequence_number, snapshot.ledger)
@@ -299,11 +293,11 @@ def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] 
         else:
             carrier = found[current] if current is not None else None
         found.update(dict.fromkeys(walked, carrier))
-    stood_for: dict[int, list[int]] = {}
+    bare_of: dict[int, list[int]] = {}
     by_id: dict[int, Carrier] = {}
     for bare, carrier in found.items():
         if carrier is not None:
             by_id[carrier.snapshot_id] = carrier
-            stood_for.setdefault(carrier.snapshot_id, []).append(bare)
-    needed = [replace(c, bare=tuple(sorted(stood_for[i]))) for i, c in by_id.items()]
+            bare_of.setdefault(carrier.snapshot_id, []).append(bare)
+    needed = [replace(c, bare=tuple(sorted(bare_of[i]))) for i, c in by_id.items()]
     return tuple(sorted(needed, key=lambda c: c.sequence_number))

@@ -1,8 +1,8 @@
-"""When chunks of a part are merged, so that adding k entries to n costs O(k) and reading them needs few files. Pure.
+"""Decides which chunks of a part to merge, so that adding k entries to n costs O(k), amortised, and a part has few files. Pure.
 
-A log-structured merge: each commit adds a chunk of what it changed. A new chunk swallows the ones before it while they
-are small or of its own size, so that sizes grow geometrically and each entry is rewritten O(log n) times. A chunk that has
-grown to the cap is left alone; what removals have made of it is cleaned up once they are as many as what is left.
+A log-structured merge: each commit adds a chunk of its changes. A new chunk is merged with the chunks before it while these are
+small or not larger, so sizes grow geometrically and each entry is rewritten O(log n) times. Chunks at the cap are not merged
+until removed entries are as many as live ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,19 +17,17 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Thresholds:
-    """In entries. `floor`: chunks up to this size are always merged. `cap`: chunks of this size and more only when most
-    of a part is garbage; also the size of the chunks that a merge of everything is cut into."""
+    """Sizes of chunks, in entries."""
 
-    floor: int = 1024
-    cap: int = 65_536
+    floor: int = 1024  # chunks up to this size are always merged
+    cap: int = 65_536  # chunks from this size are merged only if most of a part is garbage; also the largest size of a new chunk
 
 
 def kept(chunks: Sequence[Chunk], new: int, live: int, thresholds: Thresholds) -> int:
-    """How many of the oldest chunks stay as they are, when a chunk of `new` entries is added; the others are merged
-    with it.
+    """How many of the oldest chunks to keep when a chunk of `new` entries is added. The other chunks are merged with it.
 
     Args:
-        live: How many entries the part has after the change.
+        live: The number of entries of the part after the change.
     """
     written = sum(c.records for c in chunks) + new
     if live <= thresholds.floor or written > 2 * live + thresholds.floor:
@@ -45,7 +43,7 @@ def kept(chunks: Sequence[Chunk], new: int, live: int, thresholds: Thresholds) -
 
 
 def fold(layers: Iterable[tuple[bool, Mapping[K, V]]]) -> tuple[dict[K, V], dict[K, V]]:
-    """What layers of (removes, entries) say together, oldest first: the entries that are set, and those removed."""
+    """Combine layers of (removes, entries), oldest first. Returns the entries that are set, and those that are removed."""
     entries: dict[K, V] = {}
     removed: dict[K, V] = {}
     for removes, layer in layers:

@@ -1,5 +1,5 @@
-"""A ledger as it would be after changes that nobody has committed yet. Pure; of the ledger below only what is asked for is
-read, so that many changes can be planned one on the other at the cost of the changes.
+"""Plans several changes of a ledger one on the other, before any is committed. Pure. Reads only the entries that are asked for,
+so the cost is that of the changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,8 +57,8 @@ class Overlay(Mapping[K, V]):
         return bool(self.get_many([key]))  # type: ignore[list-item]
 
     def __len__(self) -> int:
-        there = sum(v is not None for v in self._changed.values())
-        return len(self._below) - len(get_many(self._below, self._changed)) + there
+        set_ = sum(v is not None for v in self._changed.values())
+        return len(self._below) - len(get_many(self._below, self._changed)) + set_
 
     def __iter__(self) -> Iterator[K]:
         yield from (k for k in self._below if k not in self._changed)
@@ -66,8 +66,7 @@ class Overlay(Mapping[K, V]):
 
 
 class Folding:
-    """Changes folded onto a ledger one after the other. `ledger` is always what they have made of it so far; each is to be
-    planned on that."""
+    """Applies changes to a ledger one after the other. `ledger` is the current result; plan each change on it."""
 
     def __init__(self, ledger: Ledger, run: str) -> None:
         self._run = run
@@ -91,12 +90,12 @@ class Folding:
 
     @property
     def delta(self) -> Delta:
-        """All of them as one change of the ledger below."""
+        """All changes as one change of the original ledger."""
         return _composed(self._run, self._deltas)
 
 
 def _composed(run: str, deltas: Sequence[Delta]) -> Delta:
-    """By halves, so that each entry is looked at O(log n) times."""
+    """Divides the list in halves, so that each entry is processed O(log n) times."""
     if len(deltas) < 2:
         return deltas[0] if deltas else Delta(run)
     middle = len(deltas) // 2

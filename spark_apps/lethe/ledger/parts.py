@@ -1,7 +1,6 @@
-"""The large parts of a ledger as mappings that may be read piece by piece. Pure: what reads them lies elsewhere.
+"""The large parts of a ledger as mappings, which may be read piece by piece. Pure: `lethe.ledger_store` reads them.
 
-Anything that is a Mapping will do; one that can answer many keys, or a range of keys, with less reading says so by having
-the methods of `Part`.
+A part is any Mapping. One that can look up many keys, or a range of keys, with less reading has the methods of `Part`.
 """
 
 from bisect import bisect_right
@@ -17,7 +16,7 @@ Interval: TypeAlias = tuple[str | None, str | None]
 
 @runtime_checkable
 class Part(Protocol):
-    """A mapping that lies in files: len, `in` and get are cheap; to iterate reads all of it."""
+    """A mapping in files: `len`, `in` and get are cheap; iterating reads everything."""
 
     def get_many(self, keys: Iterable) -> dict: ...
 
@@ -27,20 +26,19 @@ class Part(Protocol):
 
 
 def get_many(mapping: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
-    """Those of the keys that the mapping has, with their values."""
+    """The values of those keys that the mapping has."""
     if isinstance(mapping, Part):
         return mapping.get_many(keys)
     return {k: mapping[k] for k in keys if k in mapping}
 
 
 def apart(mapping: Mapping[K, V]) -> Mapping[K, V]:
-    """The same part for a walk over more keys than memory should hold, in a thread of its own: it shares nothing that
-    changes with the mapping, and remembers no answer."""
+    """A copy of the part for looking up very many keys in another thread: it shares no mutable state and caches no answers."""
     return mapping.apart() if isinstance(mapping, Part) else mapping
 
 
 def within(mapping: Mapping[K, V], intervals: Sequence[Interval], text: Callable[[K], str]) -> list[V]:
-    """The values whose keys, as `text` has them, lie in one of the intervals."""
+    """The values whose keys are in one of the intervals. `text` gives the text of a key."""
     if isinstance(mapping, Part):
         return mapping.within(intervals)
     ranges = Ranges(intervals)
@@ -48,7 +46,7 @@ def within(mapping: Mapping[K, V], intervals: Sequence[Interval], text: Callable
 
 
 class Ranges:
-    """The ground that intervals cover, asked in O(log n)."""
+    """A set of intervals, searched in O(log n)."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         self.intervals = _united(intervals)
@@ -67,7 +65,7 @@ class Ranges:
 
 
 def _united(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """The same ground covered by as few intervals as possible, in order."""
+    """The same set as disjoint intervals, in order."""
     found: list[Interval] = []
     for lo, hi in sorted(intervals, key=lambda i: (i[0] is not None, i[0] or "")):
         if found:

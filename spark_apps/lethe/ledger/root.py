@@ -1,7 +1,7 @@
 """The root of a ledger: a small versioned JSON document that names the parts. Pure.
 
-Each part is a list of chunks, oldest first. A chunk is an immutable Avro file of entries that were set, or, with
-`removes`, of entries that were removed: of two chunks that hold a key, the later one says what became of it.
+Each part is a list of chunks, oldest first. A chunk is an immutable Avro file of entries that were set or, with `removes`,
+removed. If two chunks contain a key, the later one counts.
 """
 
 import json
@@ -14,38 +14,29 @@ from lethe.base.errors import LedgerError
 
 FORMAT_VERSION = 1
 PARTS = ("tombstones", "batches", "requests", "erasures", "carriers", "purged-files")
-LATER_PARTS = frozenset({"purged-files"})  # that a root of an earlier Lethe does not name: it had none
+OPTIONAL_PARTS = frozenset({"purged-files"})  # roots of earlier versions of Lethe do not have them
 
-# Where a table's files lay: its location, and the properties by which data or metadata went elsewhere.
+# A table location, and the properties that put data or metadata elsewhere.
 Location: TypeAlias = tuple[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """One file of a part.
+    """One file of a part."""
 
-    Args:
-        file: Its name in the root's own folder.
-        records: Its number of entries.
-        bytes: Its size.
-        removes: Whether its entries were removed rather than set.
-        lower, upper: The least and the greatest key in it, None when it is empty.
-        header_bytes: The size of the Avro header, which holds the index of a large chunk.
-        snapshot_id: The snapshot meant by entries without one of their own; None while that is the snapshot that
-            points to this very root.
-    """
-
-    file: str
-    records: int
-    bytes: int
-    removes: bool = False
-    lower: str | None = None
-    upper: str | None = None
-    header_bytes: int = 0
-    snapshot_id: int | None = None
+    file: str  # name in the root's folder
+    records: int  # number of entries
+    bytes: int  # size of the file
+    removes: bool = False  # its entries were removed, not set
+    lower: str | None = None  # the smallest key; None: it is empty
+    upper: str | None = None  # the greatest key; None: it is empty
+    header_bytes: int = 0  # size of the Avro header, which contains the index of a large chunk
+    snapshot_id: int | None = (
+        None  # the snapshot of entries that name none; None: the snapshot that points to this root
+    )
 
     def may_hold(self, lower: str | None, upper: str | None) -> bool:
-        """Whether some key of it may lie between two bounds, both inclusive, None being open."""
+        """Whether one of its keys may be between two bounds, both inclusive; None is open."""
         if self.lower is None or self.upper is None:
             return False
         return (upper is None or self.lower <= upper) and (lower is None or lower <= self.upper)
@@ -77,18 +68,17 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is asked so often that it must cost no reading: how many entries each of the large parts has, batches by
-    state, the earliest `addedOn` and `evictBy` of the active tombstones, and how many rows the batches have that these hide.
+    """Facts that are needed so often that reading them must cost nothing."""
 
-    `tombstoned_rows` is as good as what the batches' entries tell of them; None: nobody counted."""
-
-    tombstones: int = 0
+    tombstones: int = 0  # active
     batches: int = 0
     requests: int = 0
-    states: Mapping[str, int] = field(default_factory=dict)
-    oldest_added_on: datetime | None = None
-    next_evict_by: datetime | None = None
-    tombstoned_rows: int | None = field(default=0, compare=False)
+    states: Mapping[str, int] = field(default_factory=dict)  # batches by state
+    oldest_added_on: datetime | None = None  # of the active tombstones; None: there are none
+    next_evict_by: datetime | None = None  # of the active tombstones; None: none has a deadline
+    tombstoned_rows: int | None = field(
+        default=0, compare=False
+    )  # rows of tombstoned batches, where known; None: not counted
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -103,7 +93,7 @@ class Statistics:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> "Statistics":
-        def moment(text: str | None) -> datetime | None:
+        def time(text: str | None) -> datetime | None:
             return datetime.fromisoformat(text) if text else None
 
         return cls(
@@ -111,8 +101,8 @@ class Statistics:
             int(document["batches"]),
             int(document["requests"]),
             {str(k): int(n) for k, n in document["states"].items()},
-            moment(document["oldest-added-on"]),
-            moment(document["next-evict-by"]),
+            time(document["oldest-added-on"]),
+            time(document["next-evict-by"]),
             int(rows) if (rows := document.get("tombstoned-rows")) is not None else None,
         )
 
@@ -124,7 +114,7 @@ class Root:
     run: str
     parts: Mapping[str, tuple[Chunk, ...]] = field(default_factory=dict)
     statistics: Statistics = Statistics()
-    locations: tuple[Location, ...] = ()  # every one that a commit of ours has seen, the oldest first
+    locations: tuple[Location, ...] = ()  # all locations that a commit of Lethe has seen, oldest first
 
     def encode(self) -> bytes:
         document = {
@@ -152,7 +142,7 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
         if version > FORMAT_VERSION:
             raise LedgerError(
                 "LedgerTooNew",
-                f"{uri} has format version {version}; this Lethe reads up to {FORMAT_VERSION}: upgrade it.",
+                f"{uri} has format version {version}; this version of Lethe reads up to {FORMAT_VERSION}. Upgrade Lethe.",
             )
         root = Root(
             document["table-uuid"],
@@ -165,21 +155,21 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise LedgerError(
             "LedgerUnreadable",
-            f"{uri} is not a ledger root ({type(e).__name__}): restore the file, or roll the table back.",
+            f"{uri} is not a ledger root ({type(e).__name__}). Restore the file, or roll the table back.",
         ) from e
     if root.table_uuid != table_uuid:
         raise LedgerError(
             "LedgerOfAnotherTable",
-            f"{uri} belongs to table {root.table_uuid}, the snapshot that names it to {table_uuid}.",
+            f"{uri} belongs to table {root.table_uuid}, but the snapshot that names it to table {table_uuid}.",
         )
     if not root.parts["tombstones"]:
-        raise LedgerError("LedgerUnreadable", f"{uri} names no file of tombstones: restore the file, or roll back.")
+        raise LedgerError("LedgerUnreadable", f"{uri} names no file of tombstones. Restore the file, or roll back.")
     for name in root.files:
         if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise LedgerError("LedgerUnreadable", f"{uri} names {name!r}, which lies outside its own folder.")
+            raise LedgerError("LedgerUnreadable", f"{uri} names {name!r}, which is outside its folder.")
     return root
 
 
 def _chunks(parts: Mapping[str, Any], name: str) -> tuple[Chunk, ...]:
-    found = parts.get(name, ()) if name in LATER_PARTS else parts[name]
+    found = parts.get(name, ()) if name in OPTIONAL_PARTS else parts[name]
     return tuple(map(Chunk.of_json, found))

@@ -1,4 +1,4 @@
-"""The summary keys of a snapshot of ours. Pure."""
+"""The summary keys of Lethe's snapshots. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,28 +7,19 @@ from lethe.base import names
 
 @dataclass(frozen=True)
 class WrittenLedger:
-    """A ledger that was written and is not yet pointed to.
+    """A ledger that is written, but to which no snapshot points yet."""
 
-    Args:
-        root: URI of its root.
-        tombstones: URI of the one file of active tombstones, or, when they lie in several chunks, of the root, which
-            lists them.
-        added, deleted: Tombstones active only after it, only before it.
-        total: Active ones.
-        vacuumed: URI of a vacuum's second file, `vacuumed_count` its entries; None for any other commit.
-    """
-
-    root: str
-    tombstones: str
-    added: int
-    deleted: int
-    total: int
-    vacuumed: str | None = None
-    vacuumed_count: int = 0
+    root: str  # URI
+    tombstones: str  # URI of the only file of active tombstones; if there are several, of the root, which lists them
+    added: int  # tombstones that are active only in this ledger
+    deleted: int  # tombstones that are active only in the ledger before
+    total: int  # active tombstones
+    vacuumed: str | None = None  # URI of the tombstones that a vacuum applied; None: not a vacuum
+    vacuumed_count: int = 0  # entries of that file
 
 
 def summary(written: WrittenLedger, run_id: str, run_kind: str) -> dict[str, str]:
-    """Keys and values for the snapshot that carries the ledger. Each key is always there; vacuum keys on a vacuum's only."""
+    """The summary of the snapshot that carries the ledger. All keys are always set, except those of a vacuum."""
     keys = {
         names.LEDGER: written.root,
         names.RUN_ID: run_id,

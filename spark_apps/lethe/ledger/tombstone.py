@@ -1,39 +1,31 @@
-"""One tombstone: the record "rows whose field `namespace` equals `id` are deleted". Pure."""
+"""A tombstone: "the rows whose field `namespace` has the value `id` are deleted". Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-# Keys of `meta`. RESTATEMENTS holds request keys joined by newlines: several restatements may hold one tombstone.
+# Keys of `meta`. RESTATEMENTS contains request keys, one per line: several restatements may have set one tombstone.
 META_RESTATEMENTS = "restatements"
 META_REASON = "reason"
 META_RUN = "run"
-# The partitions that rows of the batch may lie in, one a line, as `lethe.files.partitions` writes them: a superset.
+# The partitions that rows of the batch may be in, one per line, as `lethe.files.partitions` writes them: a superset.
 META_PARTITIONS = "partitions"
-# The run of a vacuum that removed a file with such rows while others stayed: what is purged in part cannot be undone.
+# The run of a vacuum that removed some files with such rows. A tombstone that is purged in part cannot be undone.
 META_PURGED_BY = "purgedBy"
-PURGED_BEFORE = "before"  # its value, when the vacuum was before this tombstone and is not remembered
-PURGED_AT_ONCE = "at once"  # its value, when whole files of such rows went as the batch was taken back
-PURGED_BESIDE = (
-    "beside"  # its value, when some of the rows were deleted natively, before it or since, by other means as well
-)
-# Which of Iceberg's own deletes hide its rows from readers that know no ledger, as `Mask` writes it.
+PURGED_BEFORE = "before"  # its value, if the vacuum was before this tombstone and its run is unknown
+PURGED_AT_ONCE = "at once"  # its value, if whole files of such rows were dropped when the batch was deleted
+PURGED_BESIDE = "beside"  # its value, if other native deletes also apply to some of the rows
+# The native deletes that hide its rows from readers without the ledger, as `Mask` writes them.
 META_MASK = "mask"
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Native deletes that stand for a tombstone.
+    """The native deletes of a tombstone."""
 
-    Args:
-        by: `DeletionVectors` or `EqualityDeletes`.
-        rows: How many rows of the batch the data files held when it was masked.
-        whole: Whether they are all; else rows may have come since that no native delete is of.
-    """
-
-    by: str
-    rows: int
-    whole: bool = True
+    by: str  # DeletionVectors or EqualityDeletes
+    rows: int  # rows of the batch in the data files when they were written
+    whole: bool = True  # False: rows without a native delete may have been added since
 
     @classmethod
     def parse(cls, text: str) -> "Mask":
@@ -46,13 +38,12 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """`id` is the value (non-strings in Iceberg's JSON single-value form), `namespace` the column's Iceberg field id,
-    `added_on` and `evict_by` aware UTC datetimes."""
+    """The rows with one value of one column are deleted."""
 
-    id: str
-    namespace: int
-    added_on: datetime
-    evict_by: datetime | None = None
+    id: str  # the value; values other than strings in Iceberg's JSON single-value form
+    namespace: int  # the Iceberg field id of the column
+    added_on: datetime  # UTC
+    evict_by: datetime | None = None  # UTC; None: no deadline
     meta: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,38 +56,39 @@ class Tombstone:
 
     @property
     def partitions(self) -> tuple[str, ...] | None:
-        """The partitions that its rows may lie in; None: anywhere."""
+        """The partitions that its rows may be in; None: any."""
         text = self.meta.get(META_PARTITIONS)
         return None if text is None else tuple(p for p in text.split("\n") if p)
 
     @property
     def mask(self) -> Mask | None:
-        """The native deletes that hide its rows as well; None: there are none."""
+        """Its native deletes; None: it has none."""
         text = self.meta.get(META_MASK)
         return None if text is None else Mask.parse(text)
 
     @property
     def is_masked(self) -> bool:
-        """Whether each of its rows is deleted natively."""
+        """Whether all its rows have native deletes."""
         return self.mask is not None and self.mask.whole
 
     def masked(self, mask: Mask) -> "Tombstone":
         return replace(self, meta={**self.meta, META_MASK: str(mask)})
 
     def same_origin(self, other: "Tombstone") -> bool:
-        """Whether both are the same act of deletion; a tombstone undone and set again is not."""
+        """Whether both come from the same deletion. A tombstone that was undone and set again does not."""
         return self.key == other.key and self.added_on == other.added_on and self.restatements == other.restatements
 
 
 def merge(old: Tombstone, new: Tombstone) -> Tombstone:
-    """Two tombstones of one id: the earliest evictBy, every restatement, all partitions, the older addedOn and meta.
+    """Merge two tombstones of one id: the earliest evictBy, all restatements, all partitions, the older addedOn and meta.
 
-    Of the mask the newer one counts. One that is set again without a mask may be because rows came in the meantime."""
+    The newer mask counts. If the newer tombstone has none, rows may have been added since, so the old mask is not whole any
+    more."""
     deadlines = [d for d in (old.evict_by, new.evict_by) if d is not None]
-    held_by = tuple(dict.fromkeys((*old.restatements, *new.restatements)))
+    restatements = tuple(dict.fromkeys((*old.restatements, *new.restatements)))
     meta = {**new.meta, **old.meta}
-    if held_by:
-        meta[META_RESTATEMENTS] = "\n".join(held_by)
+    if restatements:
+        meta[META_RESTATEMENTS] = "\n".join(restatements)
     if old.partitions is None or new.partitions is None:
         meta.pop(META_PARTITIONS, None)
     else:
@@ -116,7 +108,7 @@ def merge(old: Tombstone, new: Tombstone) -> Tombstone:
 def merged(
     tombstones: Mapping[tuple[int, str], Tombstone], new: Iterable[Tombstone]
 ) -> dict[tuple[int, str], Tombstone]:
-    """A new mapping with `new` merged into `tombstones`, which is left as it was."""
+    """A new mapping with `new` merged into `tombstones`, which does not change."""
     result = dict(tombstones)
     for t in new:
         result[t.key] = merge(result[t.key], t) if t.key in result else t

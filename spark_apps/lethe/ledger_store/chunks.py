@@ -1,6 +1,6 @@
-"""The files of one part of a ledger, read no further than a question needs.
+"""Reads the files of one part of a ledger, only as far as a look-up needs.
 
-I/O through PyIceberg's FileIO. Files are immutable, so that what was read once is kept as long as the ledger is.
+I/O through PyIceberg's FileIO. Files are immutable, so their content is cached as long as the ledger is used.
 """
 
 from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -19,13 +19,13 @@ from lethe.ledger.root import Chunk
 K = TypeVar("K")
 T = TypeVar("T")
 
-# A larger file is not fetched as a whole to look up a few keys: its header first, then the blocks wanted.
-WHOLE_UP_TO: Final = 4 * 1024 * 1024
-PARALLEL: Final = 8
+# To look up keys in a larger file, read its header first, then only the necessary blocks.
+WHOLE_UP_TO_BYTES: Final = 4 * 1024 * 1024
+PARALLEL_READS: Final = 8
 
 
 def read_file(io: FileIO, uri: str) -> bytes:
-    """The content of a ledger file. Raises: LedgerError (`LedgerMissing`); what the store raises when away."""
+    """Read a ledger file. Raises: LedgerError (`LedgerMissing`); what the store raises if unavailable."""
     try:
         with io.new_input(uri).open() as stream:
             return bytes(stream.read())
@@ -34,7 +34,7 @@ def read_file(io: FileIO, uri: str) -> bytes:
 
 
 class ChunkReader(Generic[K, T]):
-    """One chunk. `finish` completes an entry with what only the root knows: its snapshot."""
+    """Reads one chunk. `finish` sets the snapshot id of an entry, which only the root knows."""
 
     def __init__(
         self, io: FileIO, folder: str, chunk: Chunk, format: PartFormat[K, T], finish: Callable[[T], T]
@@ -50,13 +50,13 @@ class ChunkReader(Generic[K, T]):
         self._entries: dict[K, T] | None = None
 
     def apart(self) -> "ChunkReader[K, T]":
-        """The same chunk, of which nothing was read yet."""
+        """A reader of the same chunk that has read nothing yet."""
         return ChunkReader(self._io, self.uri.rpartition("/")[0], self.chunk, self._format, self._finish)
 
     def fetch(self) -> None:
-        """Read what any question will need, so that several chunks can be fetched at once."""
+        """Read what every look-up needs, so that several chunks can be fetched in parallel."""
         if not self.is_fetched:
-            if self.chunk.bytes <= WHOLE_UP_TO or not self._indexed:
+            if self.chunk.bytes <= WHOLE_UP_TO_BYTES or not self._indexed:
                 self._content = self._whole()
             else:
                 self._header = self._range(0, self.chunk.header_bytes)
@@ -66,14 +66,14 @@ class ChunkReader(Generic[K, T]):
         return self._entries is not None or self._content is not None or self._header is not None
 
     def entries(self) -> dict[K, T]:
-        """Everything in it, by key."""
+        """All entries, by key."""
         if self._entries is None:
             content = self._content if self._content is not None else self._whole()
             found = self._decoded(lambda: self._format.decode(content))
             if len(found) != self.chunk.records:
                 raise LedgerError(
                     "LedgerUnreadable",
-                    f"{self.uri} holds {len(found)} entries, its root says {self.chunk.records}: restore the file, or "
+                    f"{self.uri} holds {len(found)} entries; its root says {self.chunk.records}. Restore the file, or "
                     "roll the table back.",
                 )
             self._entries = {self._format.key(e): e for e in found}
@@ -87,31 +87,31 @@ class ChunkReader(Generic[K, T]):
         return any(self.chunk.may_hold(text := self._format.text(k), text) for k in keys)
 
     def find(self, keys: Sequence[K]) -> dict[K, T]:
-        """Those of the keys that it holds, with their entries."""
+        """The entries of those keys that it contains."""
         inside = [k for k in keys if self.chunk.may_hold(text := self._format.text(k), text)]
         if not inside:
             return {}
-        there: dict[K, T]
+        found: dict[K, T]
         if self._entries is None and self._indexed:
             self.fetch()
             texts = self._index.maybe_there(list(dict.fromkeys(self._format.text(k) for k in inside)))
-            there = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
+            found = self._blocks(lambda index: index.blocks_of(texts), frozenset(texts)) if texts else {}
         else:
-            there = self.entries()
-        return {k: there[k] for k in inside if k in there}
+            found = self.entries()
+        return {k: found[k] for k in inside if k in found}
 
     def overlaps(self, ranges: Ranges) -> bool:
         return any(self.chunk.may_hold(lo, hi) for lo, hi in ranges.intervals)
 
     def within(self, ranges: Ranges) -> dict[K, T]:
-        """The entries whose keys lie in one of the ranges, by key."""
-        there: dict[K, T]
+        """The entries whose keys are in one of the ranges, by key."""
+        found: dict[K, T]
         if self._entries is None and self._indexed and not ranges.is_everything:
             self.fetch()
-            there = self._blocks(lambda index: index.blocks_within(ranges), ranges)
+            found = self._blocks(lambda index: index.blocks_within(ranges), ranges)
         else:
-            there = self.entries()
-        return {k: e for k, e in there.items() if self._format.text(k) in ranges}
+            found = self.entries()
+        return {k: e for k, e in found.items() if self._format.text(k) in ranges}
 
     @property
     def _indexed(self) -> bool:
@@ -146,8 +146,8 @@ class ChunkReader(Generic[K, T]):
                 self._parsed = Index(header)
             except Exception as e:
                 raise self._unreadable(type(e).__name__) from e
-            if not self._parsed.is_there:
-                raise self._unreadable("its index is not there")
+            if not self._parsed.is_present:
+                raise self._unreadable("it has no index")
         return self._parsed
 
     def _range(self, start: int, end: int) -> bytes:
@@ -159,15 +159,15 @@ class ChunkReader(Generic[K, T]):
                 content = bytes(stream.read(end - start))
         except FileNotFoundError as e:
             raise _missing(self.uri) from e
-        # A file that ends too early, between two blocks, would else look like one with fewer entries.
+        # A file that is truncated between two blocks would otherwise look like a file with fewer entries.
         if len(content) != end - start:
-            raise self._unreadable(f"{len(content)} bytes from {start} on, its root says {end - start}")
+            raise self._unreadable(f"{len(content)} bytes from offset {start}, expected {end - start}")
         return content
 
     def _whole(self) -> bytes:
         content = read_file(self._io, self.uri)
         if len(content) != self.chunk.bytes:
-            raise self._unreadable(f"{len(content)} bytes, its root says {self.chunk.bytes}")
+            raise self._unreadable(f"{len(content)} bytes, expected {self.chunk.bytes}")
         return content
 
     def _decoded(self, decode: Callable[[], list[T]]) -> list[T]:
@@ -179,12 +179,12 @@ class ChunkReader(Generic[K, T]):
     def _unreadable(self, why: str) -> LedgerError:
         return LedgerError(
             "LedgerUnreadable",
-            f"{self.uri} is not readable as a part of a ledger ({why}): restore the file, or roll the table back.",
+            f"{self.uri} is not a readable part of a ledger ({why}). Restore the file, or roll the table back.",
         )
 
 
 class ChunkedPart(Mapping[K, T]):
-    """A part as its chunks say, the newest first. `len`, `in` and get read little; to iterate reads everything."""
+    """A part in chunks. `len`, `in` and get read little; iterating reads everything."""
 
     def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str, remembers: bool = True) -> None:
         self.chunks = tuple(chunks)
@@ -195,7 +195,7 @@ class ChunkedPart(Mapping[K, T]):
         self._all: dict[K, T] | None = None
 
     def get_many(self, keys: Iterable[K]) -> dict[K, T]:
-        """Those of the keys that are there, with their entries."""
+        """The entries of those keys that the part has."""
         wanted = list(dict.fromkeys(keys))
         if self._all is not None:
             return {k: self._all[k] for k in wanted if k in self._all}
@@ -206,7 +206,7 @@ class ChunkedPart(Mapping[K, T]):
         return {k: e for k in wanted if (e := known[k]) is not None}
 
     def apart(self) -> "ChunkedPart[K, T]":
-        """The same part, shared with no other thread, that remembers chunks and no answers."""
+        """A copy for one thread that caches chunks, but no answers."""
         return ChunkedPart([c.apart() for c in self.chunks], self._count, self._name, remembers=False)
 
     def _look_up(self, keys: list[K]) -> dict[K, T | None]:
@@ -223,7 +223,7 @@ class ChunkedPart(Mapping[K, T]):
         return looked_up | dict.fromkeys(left)
 
     def within(self, intervals: Sequence[Interval]) -> list[T]:
-        """The entries whose keys lie in one of the intervals. Reads only what may hold such."""
+        """The entries whose keys are in one of the intervals. Reads only chunks and blocks that may contain some."""
         ranges = Ranges(intervals)
         if self._all is not None:
             return [e for k, e in self._all.items() if self.chunks[0].text(k) in ranges]
@@ -232,14 +232,14 @@ class ChunkedPart(Mapping[K, T]):
         return list(fold((c.chunk.removes, c.within(ranges)) for c in near)[0].values())
 
     def load(self) -> Mapping[K, T]:
-        """All of it. Raises: LedgerError (`LedgerUnreadable`), if it is not as many as the root says."""
+        """Read all entries. Raises: LedgerError (`LedgerUnreadable`), if their number differs from the root."""
         if self._all is None:
             _fetch(self.chunks)
             found = fold((c.chunk.removes, c.entries()) for c in self.chunks)[0]
             if len(found) != self._count:
                 raise LedgerError(
                     "LedgerUnreadable",
-                    f"the ledger's chunks hold {len(found)} {self._name}, its root says {self._count}: restore its files, "
+                    f"the ledger's chunks hold {len(found)} {self._name}; its root says {self._count}. Restore its files, "
                     "or roll the table back.",
                 )
             self._all = found
@@ -268,7 +268,7 @@ class ChunkedPart(Mapping[K, T]):
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Spans that follow each other without a gap, to be read at once."""
+    """Group spans without gaps between them, to read each group at once."""
     runs: list[list[tuple[int, int]]] = []
     for span in spans:
         if runs and runs[-1][-1][1] == span[0]:
@@ -281,9 +281,9 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 def _fetch(chunks: Sequence[ChunkReader[Any, Any]]) -> None:
     missing = [c for c in chunks if not c.is_fetched]
     if len(missing) > 1:
-        with ThreadPoolExecutor(max_workers=min(PARALLEL, len(missing))) as pool:
+        with ThreadPoolExecutor(max_workers=min(PARALLEL_READS, len(missing))) as pool:
             list(pool.map(lambda c: c.fetch(), missing))
 
 
 def _missing(uri: str) -> LedgerError:
-    return LedgerError("LedgerMissing", f"the ledger file {uri} is not there: restore it, or roll the table back.")
+    return LedgerError("LedgerMissing", f"the ledger file {uri} is missing. Restore it, or roll the table back.")

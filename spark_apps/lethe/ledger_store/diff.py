@@ -1,7 +1,7 @@
-"""What is different between two ledgers of one table, by the chunks that they do not share. I/O.
+"""Compares two ledgers of one table by the chunks that they do not share. I/O.
 
-Chunks are immutable, and a ledger keeps a prefix of those of the one before it. So the chunks that two ledgers share say the
-same in both, however their histories went apart, and a key that is in none of the others is the same in both.
+Chunks are immutable, and a ledger keeps a prefix of the chunks of its predecessor. So a key that is only in shared chunks has the
+same entry in both ledgers, even if their histories diverged.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,28 +12,27 @@ from lethe.ledger.ledger import BatchEntry
 from lethe.ledger.parts import get_many
 from lethe.ledger_store.chunks import ChunkedPart, ChunkReader
 
-# Entries in chunks that are not shared. With more it is cheaper to take the new ledger whole: that is so after all chunks
-# were merged, which happens once in as many changes as there are entries.
-COMPARED_AT_MOST: Final = 200_000
+# The largest number of entries in chunks that are not shared. With more, reading the whole new ledger is cheaper. That happens
+# after a merge of all chunks, once in as many changes as there are entries.
+MAX_COMPARED: Final = 200_000
 
 
 class TooDifferent(Exception):
-    """To compare would cost more than to take all."""
+    """Comparing costs more than reading the whole new ledger."""
 
 
 def changed_batches(
     before: Mapping[str, BatchEntry], after: Mapping[str, BatchEntry], shown: Callable[[BatchEntry], Any]
 ) -> tuple[list[BatchEntry], frozenset[str]]:
-    """The entries that are new in `after`, or other there, and the ids of those that are gone.
+    """The entries that are new or changed in `after`, and the ids of those that are missing there.
 
     Args:
-        shown: What of an entry matters.
-
-    Raises: TooDifferent; LedgerError, if a chunk of either cannot be read.
+        shown: Returns the part of an entry to compare.
+    Raises: TooDifferent; LedgerError, if a chunk is unreadable.
     """
     old, new = _chunks(before), _chunks(after)
     own = [c for name, c in old.items() if name not in new] + [c for name, c in new.items() if name not in old]
-    if sum(c.chunk.records for c in own) > COMPARED_AT_MOST:
+    if sum(c.chunk.records for c in own) > MAX_COMPARED:
         raise TooDifferent
     keys: Collection[str] = {k for c in own for k in c.entries()}
     then, now = get_many(before, keys), get_many(after, keys)
@@ -42,9 +41,9 @@ def changed_batches(
 
 
 def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]:
-    """Every entry once, some at a time: remembers ids and one chunk, not the entries.
+    """Yield every entry once, in groups. Keeps ids and one chunk in memory, not all entries.
 
-    Raises: LedgerError, if a chunk cannot be read or they hold another number of entries than the root says.
+    Raises: LedgerError, if a chunk is unreadable or the number of entries differs from the root.
     """
     if not isinstance(batches, ChunkedPart):
         yield list(batches.values())
@@ -61,7 +60,7 @@ def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]
     if found != len(batches):
         raise LedgerError(
             "LedgerUnreadable",
-            f"the ledger's chunks hold {found} batches, its root says {len(batches)}: restore its files, or roll the table "
+            f"the ledger's chunks hold {found} batches; its root says {len(batches)}. Restore its files, or roll the table "
             "back.",
         )
 

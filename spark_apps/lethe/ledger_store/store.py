@@ -1,7 +1,7 @@
-"""Reading and writing ledgers beside a table, through PyIceberg's FileIO.
+"""Reads and writes the ledgers of a table, through PyIceberg's FileIO. I/O.
 
-I/O. Files are immutable and lie under `<table location>/_tombstones/`; each attempt writes under names of its own, so a
-failed attempt never harms a ledger that somebody reads. A commit writes what it changed, and now and then merges chunks.
+Files are immutable, in `<table location>/_tombstones/`. Each attempt writes files with new names, so a failed attempt never
+affects a ledger in use. A commit writes its changes, and sometimes merges chunks.
 """
 
 import uuid
@@ -18,7 +18,7 @@ from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger import avro, merge
 from lethe.ledger.erasure import purged_after
-from lethe.ledger.ledger import EMPTY, Carrier, Delta, Ledger, changes, settled_batch, settled_request
+from lethe.ledger.ledger import EMPTY, Carrier, Delta, Ledger, resolve_delta, settled_batch, settled_request
 from lethe.ledger.lineage import Resolution, line_of, resolve
 from lethe.ledger.root import Chunk, Location, Root, decode_root
 from lethe.ledger.summary import WrittenLedger
@@ -31,32 +31,31 @@ THRESHOLDS = merge.Thresholds()
 
 @dataclass(frozen=True)
 class Loaded:
-    """A ledger, how it was found, and its root (None: the empty ledger)."""
+    """A loaded ledger."""
 
     ledger: Ledger
-    resolution: Resolution
-    root: Root | None = None
-    # What later readers need to know of snapshots that lost their ledger and were accepted with this one.
-    accepted: tuple[Carrier, ...] = ()
+    resolution: Resolution  # how it was found
+    root: Root | None = None  # None: the empty ledger
+    accepted: tuple[Carrier, ...] = ()  # carriers for snapshots that lost their ledger and continue with this one
 
     @property
     def carriers(self) -> tuple[Carrier, ...]:
-        """The ledgers of snapshots that do not lead to one by themselves, as far as is known."""
+        """All known carriers of snapshots whose own ancestors do not lead to a ledger."""
         return (*self.ledger.carriers, *self.accepted)
 
 
 def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loaded:
-    """The ledger of a snapshot, the head's when `snapshot_id` is None. Reads its root; its large parts when asked for.
+    """Load the ledger of a snapshot; None: of the head. Reads its root now, and its large parts when they are used.
 
-    Raises: LedgerError (LedgerLost, LedgerMissing, LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable, LedgerOutside),
-    here or when the ledger is asked: reading must stop then, since going on would show deleted rows.
+    Raises: LedgerError (LedgerLost, LedgerMissing, LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable, LedgerOutside), here
+        or when the ledger is used. The caller must then stop reading, because going on would show deleted rows.
     """
     start = facts.head_id if snapshot_id is None else snapshot_id
     since = facts.ledger_since
     try:
         resolution = resolve(facts.snapshots, start, (), facts.name, since)
     except LedgerError:
-        # The walk ended at an expired parent: only now are the carriers of the newest ledger worth reading.
+        # The walk ended at an expired parent: only now read the carriers of the newest ledger.
         resolution = resolve(facts.snapshots, start, newest_carriers(io, facts), facts.name, since)
     if resolution.pointer is None:
         return Loaded(EMPTY, resolution)
@@ -66,10 +65,10 @@ def load(io: FileIO, facts: TableFacts, snapshot_id: int | None = None) -> Loade
 
 
 def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
-    """The ledger of a root, for a head that has lost its own: its snapshots have no carrier. Raises: LedgerError.
+    """Load the ledger of a root for a head that has lost its ledger, so that its snapshots have no carrier. Raises: LedgerError.
 
-    They are listed under a number that no snapshot has, so that a reader of them finds this ledger, and takes any of their files
-    for one that came after it.
+    These snapshots get a carrier with an id that no snapshot has, so that readers find this ledger and treat all their files as
+    added after it.
     """
     assert facts.head_id is not None
     line = line_of(facts.snapshots, facts.head_id)
@@ -80,17 +79,17 @@ def load_accepted(io: FileIO, facts: TableFacts, pointer: str) -> Loaded:
 
 
 def load_root(io: FileIO, facts: TableFacts, pointer: str, carrier_id: int | None) -> Ledger:
-    """The ledger of a root that some snapshot, retained or not, once pointed to. Raises: LedgerError.
+    """Load the ledger of a root to which a snapshot, retained or not, pointed. Raises: LedgerError.
 
     Args:
-        carrier_id: That snapshot, for entries that do not name one.
+        carrier_id: That snapshot, for entries without a snapshot id.
     """
     return _ledger(io, pointer, read_root(io, facts, pointer), carrier_id)
 
 
 @contextmanager
 def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
-    """Let what is wrong with a ledger file also say of which table and snapshot it is."""
+    """Add the table and the snapshot to the message of a LedgerError."""
     try:
         yield
     except LedgerError as e:
@@ -100,7 +99,7 @@ def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
 def read_root(io: FileIO, facts: TableFacts, pointer: str) -> Root:
     folder = ledger_folder(facts.location)
     if local_path(pointer).rpartition("/")[0] != local_path(folder):
-        raise LedgerError("LedgerOutside", f"the ledger {pointer} does not lie in {folder}.")
+        raise LedgerError("LedgerOutside", f"the ledger {pointer} is not in {folder}.")
     return decode_root(read_file(io, pointer), pointer, facts.uuid)
 
 
@@ -109,7 +108,7 @@ def ledger_folder(location: str) -> str:
 
 
 def newest_carriers(io: FileIO, facts: TableFacts) -> tuple[Carrier, ...]:
-    """The carriers list of the table's newest ledger, whichever lineage that is on."""
+    """The carriers list of the table's newest ledger, on any lineage."""
     carried = [s for s in facts.snapshots.values() if s.ledger is not None]
     if not carried:
         return ()
@@ -119,15 +118,15 @@ def newest_carriers(io: FileIO, facts: TableFacts) -> tuple[Carrier, ...]:
 
 
 def read_tombstones(io: FileIO, facts: TableFacts, uri: str) -> list[Tombstone]:
-    """A file of tombstones that a summary names, such as a vacuum's. Raises: LedgerError."""
+    """Read a file of tombstones that a summary names, such as that of a vacuum. Raises: LedgerError."""
     if local_path(uri).rpartition("/")[0] != local_path(ledger_folder(facts.location)):
-        raise LedgerError("LedgerOutside", f"the file {uri} does not lie in {ledger_folder(facts.location)}.")
+        raise LedgerError("LedgerOutside", f"the file {uri} is not in {ledger_folder(facts.location)}.")
     content = read_file(io, uri)
     try:
         return avro.TOMBSTONES.decode(content)
     except Exception as e:
         raise LedgerError(
-            "LedgerUnreadable", f"{uri} is not readable as tombstones ({type(e).__name__}): restore the file."
+            "LedgerUnreadable", f"{uri} is not a readable file of tombstones ({type(e).__name__}). Restore the file."
         ) from e
 
 
@@ -139,11 +138,11 @@ def write(
     carriers: tuple[Carrier, ...] = (),
     vacuumed: Collection[Tombstone] | None = None,
 ) -> WrittenLedger:
-    """Write the ledger that `delta` makes of `base`. Nothing points to it until a snapshot does.
+    """Write the ledger that results from `delta` on `base`. It has no effect until a snapshot points to it.
 
-    Time and bytes are those of the change, amortised, not those of the ledger.
+    Time and bytes depend on the change, amortised, not on the size of the ledger.
     """
-    made = changes(base.ledger, delta)
+    made = resolve_delta(base.ledger, delta)
     version = base.ledger.version + 1
     out = _Writer(io, ledger_folder(facts.location), f"{version:08d}-{delta.run[:12]}-{uuid.uuid4().hex[:8]}")
     live = made.statistics
@@ -182,7 +181,7 @@ def write(
 
 
 class _Writer:
-    """Collects the files of one ledger and writes them, the root last: it never names a part that is not there."""
+    """Collects the files of one ledger and writes them. The root is written last, so that it never names a missing file."""
 
     def __init__(self, io: FileIO, folder: str, stem: str) -> None:
         self.io = io
@@ -191,7 +190,7 @@ class _Writer:
         self.contents: dict[str, bytes] = {}
 
     def add(self, kind: str, content: bytes) -> str:
-        """Returns the file's name."""
+        """Add a file. Returns its name."""
         taken = sum(n.startswith(f"{self.stem}-{kind}") for n in self.contents)
         name = f"{self.stem}-{kind}{f'-{taken}' if taken else ''}.avro"
         self.contents[name] = content
@@ -205,7 +204,7 @@ class _Writer:
         removed: Mapping[Any, Any],
         live: int,
     ) -> tuple[Chunk, ...]:
-        """The chunks of a large part after a change: most of those before, and what was changed or merged."""
+        """The chunks of a large part after a change: the chunks that stay, and new ones with changed or merged entries."""
         known = tuple(c.chunk for c in chunks)
         if not entries and not removed and (known or name != "tombstones"):
             return known
@@ -222,24 +221,24 @@ class _Writer:
         if stay == 0 and len(set_) != live:
             raise LedgerError(
                 "LedgerUnreadable",
-                f"{self.folder}: the ledger's chunks hold {len(set_)} {name}, its root says {live}: restore its files, or "
+                f"{self.folder}: the ledger's chunks hold {len(set_)} {name}; its root says {live}. Restore its files, or "
                 "roll the table back.",
             )
         return tuple(new)
 
     def whole(self, name: str, entries: Sequence[Any]) -> tuple[Chunk, ...]:
-        """A small part, written anew."""
+        """Write a small part completely."""
         return self.chunks(name, entries) if entries else ()
 
     def purged_files(self, base: Loaded, delta: Delta) -> tuple[Chunk, ...]:
-        """Written anew when an erasure comes a step further, which is seldom."""
+        """Written completely when an erasure progresses, which is rare."""
         if not delta.set_purged_files and not delta.forget_purged_files:
             return _named(base.root, "purged-files")
         made = purged_after(base.ledger.purged_files, delta.set_purged_files, delta.forget_purged_files)
         return self.whole("purged-files", list(made.values()))
 
     def chunks(self, name: str, entries: Sequence[Any], removes: bool = False) -> tuple[Chunk, ...]:
-        """Entries as files of at most the cap, sorted by key."""
+        """Add the entries as files of at most `cap` entries, sorted by key."""
         format = avro.FORMATS[name]
         keyed = sorted(((format.text(format.key(e)), e) for e in entries), key=lambda pair: pair[0])
         found: list[Chunk] = []
@@ -252,7 +251,7 @@ class _Writer:
         return tuple(found)
 
     def finish(self, root: Root) -> str:
-        """Write everything. Returns the root's URI."""
+        """Write all files. Returns the URI of the root."""
         with ThreadPoolExecutor(max_workers=4) as pool:
             list(pool.map(lambda item: self._create(*item), self.contents.items()))
         name = f"{self.stem}-root.json"
@@ -264,7 +263,7 @@ class _Writer:
             stream.write(content)
 
 
-# What is filled into an entry when it is read: the snapshot of the commit that wrote it.
+# Sets the snapshot id of an entry when it is read.
 _FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
 
 
@@ -300,20 +299,20 @@ def _ledger(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Led
 
 
 def _named(root: Root | None, name: str) -> tuple[Chunk, ...]:
-    """The chunks of a part that did not change: named again, not written again."""
+    """The chunks of a part that did not change. They are not written again."""
     return () if root is None else tuple(root.parts[name])
 
 
 def _locations(root: Root | None, facts: TableFacts) -> tuple[Location, ...]:
-    """Where the table's files lay so far, and lie now."""
+    """All locations of the table until now, and the current one."""
     known = root.locations if root is not None else ()
     now = (facts.location, {k: v for k, v in facts.properties.items() if k in names.LOCATION_PROPERTIES})
     return known if now in known else (*known, now)
 
 
 def _readers(part: Mapping[Any, Any]) -> tuple[ChunkReader[Any, Any], ...]:
-    """The chunks that a part was read from; the empty ledger has none."""
+    """The chunks that a part was read from. The empty ledger has none."""
     if isinstance(part, ChunkedPart):
         return part.chunks
-    assert not part, "a ledger is written on one that was loaded"
+    assert not part, "the base of a written ledger must be a loaded ledger"
     return ()

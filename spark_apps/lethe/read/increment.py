@@ -133,5 +133,5 @@ def _bounds(file: PlannedFile | FileBounds) -> FileBounds:
 
 def _resolve(facts: TableFacts, table: Table, end: SnapshotOrTime | None, parameter: str) -> int | None:
     if isinstance(end, datetime):
-        return resolve_snapshot(facts, table, None, end, called=(parameter, parameter))
+        return resolve_snapshot(facts, table, None, end, parameters=(parameter, parameter))
     return resolve_snapshot(facts, table, end, None)

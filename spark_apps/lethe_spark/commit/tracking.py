@@ -27,9 +27,8 @@ def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: S
             catalogs.load(table.catalog),
             table.name,
             context.batch_column,
-            create=create,
-            waiting=waiting,
-            step=context.step,
+            tracking.TrackingUpdate(create, waiting),
+            context.step,
         )
     except Exception as e:
         log.warning("%s was not updated, the next run does it: %s", tracking.name_of(table.full_name), safe_text(e))

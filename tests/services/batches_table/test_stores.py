@@ -72,8 +72,8 @@ def test_many_that_commit_and_update_at_once_leave_it_as_the_ledger_says(table: 
 def test_files_of_snapshots_that_went_are_gone_from_the_store(
     table: Table, store: s3.S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(tracking_upkeep, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(tracking_upkeep, "KEPT_SNAPSHOTS", 2)
     catalog = catalogs.load("s3pg")
     for n in range(6):
         commit(table, a_batch(f"b{n}"))

@@ -238,7 +238,7 @@ def test_metrics_show_the_totals_of_the_table_of_batches_and_it_is_not_read_agai
     reconcile(FLIGHTS)
     assert (count("lethe_batches_behind", flights), count("lethe_batches", promoted)) == (1, None)
 
-    tracking.bring_up_to_date(lake.catalog, "air.flights", "batch_id", create=True)
+    tracking.bring_up_to_date(lake.catalog, "air.flights", "batch_id", tracking.TrackingUpdate(create=True))
     looked.clear()
     for _ in range(3):
         reconcile(FLIGHTS)

@@ -20,7 +20,7 @@ from lethe.erasure.strays import (
     may_hold,
 )
 from lethe.erasure.writers import Writer, writer_blockers
-from lethe.iceberg.locations import Known, locations_of, of_this_table
+from lethe.iceberg.locations import KnownLocations, locations_of, of_this_table
 from lethe.ledger.erasure import BlockerKind, ErasureBlocker
 from lethe.search.stray_content import content_of
 from lethe.storage.object_versions import Storage
@@ -40,7 +40,7 @@ READ_AT_ONCE: Final = 8
 class Listing:
     """What the storage had, and who noted that they write, before the table's metadata was read again."""
 
-    known: Known
+    known: KnownLocations
     files: list[tuple[str, datetime]] = field(default_factory=list)
     writers: list[tuple[Writer, datetime, str]] = field(default_factory=list)
     # Roots that could not be listed, and why.
@@ -65,7 +65,7 @@ def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing
             files += storage.under(root)
     own = of_this_table(base.iceberg, io, known.locations, files)
     forget_old(io, writers, datetime.now(UTC))
-    return Listing(Known(own, known.unread), files, writers, unlisted)
+    return Listing(KnownLocations(own, known.unread), files, writers, unlisted)
 
 
 def block_by_writers(seen: Seen, listing: Listing) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from lethe.iceberg.manifests import data_manifests
+from lethe.iceberg.snapshot_files import data_manifests
 from lethe.ledger.ledger import Delta
 from lethe.vacuum.manifests import plan_manifests
 

@@ -9,7 +9,7 @@ from typing import Final
 from lethe.base.errors import LetheError
 from lethe.buffer.batch import ListedObject
 from lethe.contract.result import Phase
-from lethe.iceberg.reachable import reachable
+from lethe.iceberg.locations import reachable
 from lethe.iceberg.tenants import other_table
 from lethe.storage.object_store import open_store
 from lethe.uri import contains

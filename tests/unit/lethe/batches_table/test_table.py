@@ -88,7 +88,7 @@ def test_a_table_without_a_ledger_has_no_batches(catalog: Catalog) -> None:
 
 @pytest.mark.usefixtures("table")
 def test_nothing_is_made_unless_wanted(catalog: Catalog) -> None:
-    assert tracking.bring_up_to_date(catalog, NAME, "batch_id", create=False) is None
+    assert tracking.bring_up_to_date(catalog, NAME, "batch_id", tracking.TrackingUpdate(create=False)) is None
     assert not catalog.table_exists(BATCHES)
 
 
@@ -122,7 +122,7 @@ def test_ledgers_that_differ_in_too_much_are_not_compared(
     commit(table, a_batch("A"), a_batch("B"))
     update(catalog)
     commit(table, a_batch("B", BatchState.REVERTED))
-    monkeypatch.setattr(differences, "COMPARED_AT_MOST", 2)
+    monkeypatch.setattr(differences, "MAX_COMPARED", 2)
 
     assert update(catalog).rebuilt
     assert rows(catalog) == wanted(table)
@@ -226,9 +226,9 @@ def test_in_a_mere_folder_there_is_no_table_of_batches(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     mere = catalogs.load("folder")
 
-    assert tracking.bring_up_to_date(mere, NAME, "batch_id", create=False) is None
+    assert tracking.bring_up_to_date(mere, NAME, "batch_id", tracking.TrackingUpdate(create=False)) is None
     with pytest.raises(InputError, match="UnsupportedCatalog"):
-        tracking.bring_up_to_date(mere, NAME, "batch_id", create=True)
+        tracking.bring_up_to_date(mere, NAME, "batch_id", tracking.TrackingUpdate(create=True))
 
 
 def test_what_waits_in_the_buffer_is_shown_until_the_ledger_knows_it(catalog: Catalog, table: Table) -> None:
@@ -258,7 +258,7 @@ def test_what_waits_is_still_shown_when_the_rest_is_made_anew(catalog: Catalog, 
     update(catalog, waiting=[waiting("A2"), waiting("B")])
     commit(table, a_batch("A2"))
 
-    assert update(catalog, anew=True).rebuilt
+    assert update(catalog, rebuild=True).rebuilt
     assert states(catalog) == {"A": "promoted", "A2": "promoted", "B": BUFFERED}
 
 

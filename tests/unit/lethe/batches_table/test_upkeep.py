@@ -14,8 +14,8 @@ from tests.support.tracked import BATCHES, folder, paths, rows, stored_files, up
 
 
 def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(tracking_upkeep, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(tracking_upkeep, "KEPT_SNAPSHOTS", 2)
     for n in range(7):
         commit(table, a_batch(f"b{n}"))
         update(catalog)
@@ -31,8 +31,8 @@ def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkey
 
 
 def test_a_tagged_snapshot_stays(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_AT_MOST", 4)
-    monkeypatch.setattr(tracking_upkeep, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(tracking_upkeep, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(tracking_upkeep, "KEPT_SNAPSHOTS", 2)
     commit(table, a_batch("b0"))
     update(catalog)
     mine = catalog.load_table(BATCHES)

@@ -76,7 +76,7 @@ def test_the_ledgers_batches_are_not_read_where_the_table_shows_them(lethe: Leth
 @pytest.mark.usefixtures("tracked")
 def test_what_waits_in_the_buffer_is_listed_too(lethe: Lethe, catalog: Catalog) -> None:
     row = BatchRow("W", BUFFERED, NOW, bytes=10, objects=1)
-    tracking.bring_up_to_date(catalog, "air.flights", "batch_id", create=False, waiting=[row])
+    tracking.bring_up_to_date(catalog, "air.flights", "batch_id", tracking.TrackingUpdate(create=False, waiting=[row]))
 
     (waiting,) = listed(lethe, "--state", "buffered")
 

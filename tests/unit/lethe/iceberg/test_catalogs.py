@@ -110,9 +110,9 @@ def test_properties_are_texts_as_pyiceberg_writes_them(file: Path) -> None:
 
 
 def test_an_unknown_catalog_is_refused_with_the_known_ones(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no catalog 'main'.* it names: b, lite") as refused:
+    with pytest.raises(InputError, match=r"no catalog 'main'.* it contains: b, lite") as refused:
         load("main", file)
-    with pytest.raises(InputError, match="it names: none"):
+    with pytest.raises(InputError, match="it contains: none"):
         load("main", tmp_path / "nothing.yaml")
 
     assert refused.value.reason == "UnknownCatalog"

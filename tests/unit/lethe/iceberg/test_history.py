@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from lethe.erasure.holders import holders
-from lethe.erasure.progress import History, claims, mark
+from lethe.erasure.progress import History, mark, open_erasures_of
 from lethe.iceberg.facts import observe
 from lethe.iceberg.history import Manifests, refs_of
 from lethe.ledger.erasure import BlockerKind, Erasure
@@ -38,7 +38,7 @@ def marked(table: Table, *ids: str) -> tuple[bool, dict[str, list[str | None]]]:
     """Whether no row is left in the head, and the files that are noted with the batches in them."""
     facts, history = observe(table, "batch_id"), look(table)
     assert facts.batch_field_id is not None
-    found = mark(claims(owing(table, *ids), facts.snapshots, facts.batch_field_id), history, {}, NOW)
+    found = mark(open_erasures_of(owing(table, *ids), facts.snapshots, facts.batch_field_id), history, {}, NOW)
     return bool(found.erasures), {f.path: batches_in(f.path) for f in found.files}
 
 
@@ -102,7 +102,7 @@ def test_a_tag_and_a_branch_hold_what_their_snapshots_name_and_say_until_when(ta
     assert facts.batch_field_id is not None
 
     refs = {r.name: r for r in refs_of(table, facts)}
-    found = mark(claims(owing(table, "A"), facts.snapshots, facts.batch_field_id), history, {}, NOW)
+    found = mark(open_erasures_of(owing(table, "A"), facts.snapshots, facts.batch_field_id), history, {}, NOW)
 
     held = holders(history, {f.path: f for f in found.files})
     assert old in held

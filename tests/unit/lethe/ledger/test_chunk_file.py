@@ -31,7 +31,7 @@ def test_a_plain_avro_reader_reads_an_indexed_file_in_order() -> None:
 def test_a_small_file_has_no_index() -> None:
     small = avro.TOMBSTONES.encode([a_tombstone("A")])
 
-    assert not Index(small.content[: small.header_bytes]).is_there
+    assert not Index(small.content[: small.header_bytes]).is_present
 
 
 @pytest.mark.parametrize("at", [0, 1, ENTRIES_PER_BLOCK - 1, ENTRIES_PER_BLOCK, len(IDS) - 1])

@@ -10,8 +10,8 @@ from lethe.ledger.ledger import (
     Ledger,
     RequestEntry,
     apply,
-    changes,
     counted,
+    resolve_delta,
     settled_batch,
     settled_request,
 )
@@ -89,7 +89,7 @@ COUNTS = [
 def test_tombstones_are_counted_as_active_before_and_after(
     before: Ledger, delta: Delta, counts: tuple[int, int, int]
 ) -> None:
-    made = changes(before, delta)
+    made = resolve_delta(before, delta)
 
     assert (made.added, made.deleted, made.statistics.tombstones) == counts
 
@@ -160,7 +160,7 @@ def test_a_tombstone_that_is_set_once_more_hides_no_more_rows() -> None:
 def test_only_the_entries_that_a_change_names_are_looked_at() -> None:
     ledger = on_files(a_ledger("A", batches=[a_batch("A", rows=3), a_batch("B", rows=5), a_batch("C")]))
 
-    made = changes(ledger, Delta(RUN, (a_tombstone("B", added_on=NOW),)))
+    made = resolve_delta(ledger, Delta(RUN, (a_tombstone("B", added_on=NOW),)))
 
     assert made.statistics.tombstoned_rows == 8
 

@@ -59,17 +59,17 @@ def test_a_root_from_before_there_were_purged_files_has_none() -> None:
 
 
 REFUSED = {
-    "too new": (changed(**{"format-version": FORMAT_VERSION + 1}), "LedgerTooNew", "upgrade"),
+    "too new": (changed(**{"format-version": FORMAT_VERSION + 1}), "LedgerTooNew", "Upgrade"),
     "of another table": (changed(**{"table-uuid": "uuid-2"}), "LedgerOfAnotherTable", "uuid-2"),
-    "truncated": (ROOT.encode()[:-20], "LedgerUnreadable", "restore"),
-    "empty": (b"", "LedgerUnreadable", "restore"),
-    "not JSON": (b"Obj\x01\xff", "LedgerUnreadable", "restore"),
-    "a list": (b"[]", "LedgerUnreadable", "restore"),
-    "null": (b"null", "LedgerUnreadable", "restore"),
-    "without a version": (b"{}", "LedgerUnreadable", "restore"),
-    "with a version that is no number": (changed(**{"format-version": "1"}), "LedgerUnreadable", "restore"),
-    "without statistics": (changed(statistics=None), "LedgerUnreadable", "restore"),
-    "without a part": (changed(parts={"tombstones": []}), "LedgerUnreadable", "restore"),
+    "truncated": (ROOT.encode()[:-20], "LedgerUnreadable", "Restore"),
+    "empty": (b"", "LedgerUnreadable", "Restore"),
+    "not JSON": (b"Obj\x01\xff", "LedgerUnreadable", "Restore"),
+    "a list": (b"[]", "LedgerUnreadable", "Restore"),
+    "null": (b"null", "LedgerUnreadable", "Restore"),
+    "without a version": (b"{}", "LedgerUnreadable", "Restore"),
+    "with a version that is no number": (changed(**{"format-version": "1"}), "LedgerUnreadable", "Restore"),
+    "without statistics": (changed(statistics=None), "LedgerUnreadable", "Restore"),
+    "without a part": (changed(parts={"tombstones": []}), "LedgerUnreadable", "Restore"),
     "with no tombstone file": (
         changed(parts={**json.loads(ROOT.encode())["parts"], "tombstones": []}),
         "LedgerUnreadable",

@@ -128,7 +128,7 @@ def test_a_damaged_ledger_stops_the_read_and_names_the_snapshot_and_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if by_ranges:
-        monkeypatch.setattr(chunks, "WHOLE_UP_TO", 0)  # as of a chunk that is too large to fetch whole
+        monkeypatch.setattr(chunks, "WHOLE_UP_TO_BYTES", 0)  # as of a chunk that is too large to fetch whole
     path = the_file(reverted, kind)
     damage(path)
 
@@ -146,7 +146,7 @@ def test_a_large_file_that_ends_between_two_blocks_is_not_taken_for_a_smaller_on
     reverted: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by ranges, the blocks that are cut off would look like blocks without entries."""
-    monkeypatch.setattr(chunks, "WHOLE_UP_TO", 0)
+    monkeypatch.setattr(chunks, "WHOLE_UP_TO_BYTES", 0)
     path = the_file(reverted, "tombstones.avro")
     (chunk,) = json.loads(the_file(reverted, "root.json").read_text())["parts"]["tombstones"]
     path.write_bytes(path.read_bytes()[: chunk["header-bytes"]])
@@ -274,7 +274,7 @@ def test_a_catalog_that_shows_one_snapshot_and_no_log_of_metadata_hides_the_ledg
     expired = table.metadata.model_copy(update={"snapshots": [only]})
     table.metadata = expired.model_copy(update={"metadata_log": []})
 
-    with pytest.raises(InputError, match="shows one snapshot of the table, no log of its metadata") as refused:
+    with pytest.raises(InputError, match="shows only one snapshot of the table, without its parent") as refused:
         lethe.scan(table)
     assert refused.value.reason == "UnsupportedCatalog"
 
