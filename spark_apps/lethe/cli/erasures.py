@@ -248,7 +248,7 @@ def _verify_storage(
                     notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
                 continue
             task = bar.add_task(erasure.name, total=len(listed.data))
-            column = storage_check.BatchColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
+            column = storage_check.SearchedColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
             rows = storage_check.files_with_batches(
                 listed, column, erasure.result.batch_ids, partial(bar.advance, task)
             )

@@ -42,8 +42,8 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class BatchColumn:
-    """The batch column of a table."""
+class SearchedColumn:
+    """The batch column to search for erased batches."""
 
     field_id: int
     name: str  # finds it in files without field ids
@@ -81,7 +81,7 @@ def files_present(listed: Listed, record: Mapping[str, Any]) -> list[str]:
 
 
 def files_with_batches(
-    listed: Listed, column: BatchColumn, batch_ids: Collection[str], tick: Callable[[], object]
+    listed: Listed, column: SearchedColumn, batch_ids: Collection[str], tick: Callable[[], object]
 ) -> list[str]:
     """The Parquet files with rows of one of these batches. Raises: what the storage raises."""
     wanted = pa.array(sorted(frozenset(batch_ids)), pa.string())
@@ -105,7 +105,7 @@ def files_with_batches(
     return _select(listed.data, holds)
 
 
-def _batch_ids(stream: BinaryIO, column: BatchColumn) -> Iterator[pa.Array]:
+def _batch_ids(stream: BinaryIO, column: SearchedColumn) -> Iterator[pa.Array]:
     try:
         file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
     except pa.ArrowException:

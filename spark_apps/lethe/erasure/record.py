@@ -22,7 +22,7 @@ NOT_COVERED: Final = (
     "objects in the buffer",
     "replacement folders",
     "default values of columns in the table's schemas",
-    "values of partitions that the ledger remembers, of tables that are partitioned by a column itself",
+    "values of partitions in the ledger, of tables that are partitioned by a column itself",
     "copies outside the table's location, such as backups",
     "writers other than Lethe that read the table before the purge and commit or leave files later",
 )

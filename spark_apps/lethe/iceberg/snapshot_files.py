@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import assert_never
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
@@ -88,6 +89,8 @@ class SnapshotView:
                 if not gone or before is None:
                     return []
                 return self._planned(self._manifests(before), lambda e: e.data_file.file_path in gone)
+            case _:
+                assert_never(which)
 
     def bounds(self, which: SnapshotFiles, snapshot_id: int) -> list[FileBounds]:
         """The same files, without applying the filter and without deletes of other engines, for callers that plan with Spark."""
@@ -108,6 +111,8 @@ class SnapshotView:
                 return [bounds_of(e.data_file, self._column, added_by=e.snapshot_id) for e in added]
             case SnapshotFiles.REMOVED:
                 return [bounds_of(e.data_file, self._column) for e in self._removed_by(snapshot_id)]
+            case _:
+                assert_never(which)
 
     def has_our_deletes(self, snapshot_id: int) -> bool:
         """Whether a snapshot has equality deletes of Lethe."""

@@ -1,9 +1,9 @@
-"""The batches in files of Lethe's that another tool has made part of the table without a ledger.
+"""Finds the batches in files of Lethe that another tool made part of the table without a ledger.
 
-I/O: reads ledgers, lists of staged batches and, where the snapshots that name them are gone, one column of the files.
+I/O: reads ledgers, lists of staged batches and, if the snapshots that name them have expired, the batch column of the files.
 
-After a rollback, `cherrypick_snapshot` copies a published append: its files are live, and the ledger below does not know their
-batches, which a consolidation would load a second time.
+Example: after a rollback, `cherrypick_snapshot` copies an append of Lethe. Its files are live, but their batches are not in the
+ledger, so a consolidation would load them a second time.
 """
 
 import json
@@ -55,7 +55,7 @@ def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: in
         if names.SOURCE_SNAPSHOT_ID in snapshot.summary and not picked(facts.snapshots, [copy]):
             found = {**_in_files(table, snapshot, field_id), **found}
     if found:
-        log.info("%s: %d batches were brought back by snapshots without a ledger", facts.name, len(found))
+        log.info("%s: snapshots without a ledger brought back %d batches", facts.name, len(found))
     return found
 
 

@@ -374,5 +374,5 @@ def test_a_process_given_an_unknown_catalog_exits_with_10_and_names_the_known_on
     assert result is not None
     assert (result.outcome, result.reason) == ("Failed", "UnknownCatalog")
     # The lake is shared: which other catalogs it names depends on the tests before.
-    known = result.message.partition("it names: ")[2].partition(".")[0].split(", ")
+    known = result.message.partition("it contains: ")[2].partition(".")[0].split(", ")
     assert CATALOG in known

@@ -126,6 +126,6 @@ def test_doctor_names_somebody_elses_table(flights: Kept, lethe: Lethe, catalog:
     flights.commit(batches=[a_batch("A")])
     catalog.create_table("air.flights_batches", flights.table.schema())
 
-    assert "air.flights_batches, which Lethe did not make" in findings(lethe)["BatchesTableTaken"]
+    assert "Lethe did not make the table air.flights_batches" in findings(lethe)["BatchesTableTaken"]
     result = lethe("track", NAME)
     assert (result.exit_code, "BatchesTableTaken" in result.stderr) == (10, True)
