@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Install the Debian packages that the given parts need and this machine lacks: packages.sh python|java|postgres|node ...
+# Install the Debian packages that the given parts need and this machine lacks:
+# packages.sh python|java|postgres|javascript|node ...
 # If the commands exist, it does nothing and needs no root.
 source "$(dirname "$0")/lib.sh"
 
@@ -23,6 +24,10 @@ for part; do
     postgres)
       # Debian does not put the server's programs on the PATH
       compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || missing+=(postgresql)
+      ;;
+    javascript)
+      lacks node && missing+=(nodejs)
+      lacks npm && missing+=(npm)
       ;;
     node)
       lacks containerd && missing+=(containerd)

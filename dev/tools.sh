@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Build the programs of the cluster and its command-line tools into $LETHE_CACHE/bin: tools.sh [TOOL...]
 #
-# All of them are Go programs, built from their modules at pinned versions and checked by go.sum or the Go checksum database, so only
-# a module proxy is needed. Each is in a folder named by its version (and, for ours, by a hash of its sources) and appears there by a
-# rename, so an interrupted build leaves nothing incomplete. Several versions may exist side by side.
+# Azurite is a program of Node.js; dev/azurite locks its packages. All others are Go programs, built from their modules at pinned
+# versions and checked by go.sum or the Go checksum database, so only a module proxy is needed. Each is in a folder named by its version
+# (and, for ours, by a hash of its sources) and appears there by a rename, so an interrupted build leaves nothing incomplete. Several
+# versions may exist side by side.
 source "$(dirname "$0")/lib.sh"
 
 KUBERNETES=1.34.4
 HELM=v3.18.6
 COREDNS=v1.12.4
 VERSITYGW=v1.8.0
+FAKE_GCS=v1.56.1
+AZURITE=3.37.0 # as in dev/azurite
 KUBE_SCORE=v1.20.0
 KIND=v0.30.0 # its default node image is Kubernetes 1.34.0, pinned by digest in this module
 GO_MIN=1.25
@@ -98,11 +101,26 @@ build_module() { # FOLDER PACKAGE@VERSION
   rmdir "$part"
 }
 
+build_azurite() { # FOLDER
+  local part
+  part=$(mktemp -d -p "$LETHE_CACHE")
+  cp "$ROOT"/dev/azurite/*.json "$part/"
+  (cd "$part" && npm ci --ignore-scripts --no-audit --no-fund)
+  mv "$part" "$part.files"
+  mkdir "$part"
+  mv "$part.files" "$part/azurite-files"
+  # shellcheck disable=SC2016  # expanded when it runs
+  printf '#!/bin/sh\nexec node "$(dirname "$(readlink -f "$0")")"/azurite-files/node_modules/azurite/dist/src/blob/main.js "$@"\n' > "$part/azurite-blob"
+  chmod +x "$part/azurite-blob"
+  install_to "$1" "$part"/*
+  rmdir "$part"
+}
+
 tool() { # NAME VERSION LABEL BUILDER [ARGUMENT...]
   local folder=$LETHE_CACHE/tools/$1-$2 label=$3 builder=$4
   shift 4
   if [ ! -d "$folder" ]; then
-    need_go
+    [ "$builder" = build_azurite ] || need_go
     progress "$label" "$builder" "$folder" "$@"
   fi
   for file in "$folder"/*; do
@@ -119,6 +137,11 @@ obtain() {
       helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v3/cmd/helm@$HELM ;;
       coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
       versitygw) tool versitygw $VERSITYGW "building versitygw $VERSITYGW" build_module github.com/versity/versitygw/cmd/versitygw@$VERSITYGW ;;
+      fake-gcs-server) tool fake-gcs-server $FAKE_GCS "building fake-gcs-server $FAKE_GCS" build_module github.com/fsouza/fake-gcs-server@$FAKE_GCS ;;
+      azurite)
+        "$ROOT/dev/packages.sh" javascript
+        tool azurite $AZURITE-"$(hash_of dev/azurite)" "installing Azurite $AZURITE" build_azurite
+        ;;
       kube-score) tool kube-score $KUBE_SCORE "building kube-score $KUBE_SCORE" build_module github.com/zegl/kube-score/cmd/kube-score@$KUBE_SCORE ;;
       kind) tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;
       *) die "unknown tool $name" ;;

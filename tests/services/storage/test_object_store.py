@@ -1,10 +1,11 @@
-"""What every store promises, asked of each: S3 (versitygw) and local folders."""
+"""What every store promises: S3 (versitygw), GCS (fake-gcs-server), Azure (Azurite), local folders."""
 
 import os
 import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open
 from lethe.uri import Backend
 
 from tests.support.servers.faulty_proxy import Fault, Proxy, before, forward_to
-from tests.support.servers.stores import Place, Server, plain, s3_server
+from tests.support.servers.stores import Place, Server, azure_server, gcs_server, plain, s3_server
 
-BACKENDS = (Backend.S3, Backend.LOCAL)
+BACKENDS = tuple(Backend)
 REMOTE = tuple(b for b in BACKENDS if b is not Backend.LOCAL)
 NAMES = (
     *(
@@ -41,15 +42,27 @@ NAMES = (
 IN_ORDER = sorted(NAMES, key=str.encode)
 
 
+class Servers(dict[Backend, Server]):
+    """A server of each kind, started when a test first asks for it."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._stack = stack
+        self[Backend.LOCAL] = Server(Backend.LOCAL, f"file://{folder}", "", lambda _: {})
+
+    def __missing__(self, backend: Backend) -> Server:
+        start = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}[backend]
+        self[backend] = self._stack.enter_context(start())
+        return self[backend]
+
+
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Backend, Server]]:
-    folder = tmp_path_factory.mktemp("stores")
-    with s3_server() as s3:
-        yield {Backend.S3: s3, Backend.LOCAL: Server(Backend.LOCAL, f"file://{folder}", "", lambda _: {})}
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with ExitStack() as stack:
+        yield Servers(tmp_path_factory.mktemp("stores"), stack)
 
 
 @pytest.fixture(params=BACKENDS)
-def server(request: pytest.FixtureRequest, servers: dict[Backend, Server]) -> Server:
+def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
     return servers[request.param]
 
 
@@ -101,6 +114,8 @@ def test_an_empty_object_is_read_as_empty(place: Place) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unusual_name_is_kept_to_the_letter(place: Place, name: str) -> None:
+    if place.backend is Backend.AZURE and "\\" in name:
+        pytest.skip("Azure takes a backslash for a slash")
     place.store.put(place.at(name), name.encode())
 
     content, found = place.store.read(place.at(name)), place.listed(name)
@@ -115,15 +130,16 @@ def test_an_unusual_name_is_kept_to_the_letter(place: Place, name: str) -> None:
 
 
 def test_a_listing_has_every_object_once_and_folder_by_folder(place: Place) -> None:
-    for name in NAMES:
+    names = [n for n in IN_ORDER if "\\" not in n]
+    for name in names:
         place.store.put(place.at(name), b"1")
 
     listed = list(place.store.list(f"{place.uri}/"))
 
-    assert sorted(o.key for o in listed) == sorted(map(place.at, NAMES))
+    assert sorted(o.key for o in listed) == sorted(map(place.at, names))
     assert [plain(place.store.head(o.key)) for o in listed] == [plain(o) for o in listed]
     if place.backend is not Backend.LOCAL:
-        assert [o.key for o in listed] == list(map(place.at, IN_ORDER))
+        assert [o.key for o in listed] == list(map(place.at, names))
 
 
 def test_a_hidden_folder_is_left_out_or_listed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +253,7 @@ def test_objects_are_deleted_by_thousands(place: Place, monkeypatch: pytest.Monk
 
 
 @pytest.fixture(params=REMOTE)
-def proxied(request: pytest.FixtureRequest, servers: dict[Backend, Server]) -> Iterator[tuple[Place, Proxy]]:
+def proxied(request: pytest.FixtureRequest, servers: Servers) -> Iterator[tuple[Place, Proxy]]:
     server = servers[request.param]
     with before(forward_to(server.endpoint)) as proxy:
         yield server.place(uuid.uuid4().hex, proxy.endpoint), proxy
@@ -287,14 +303,14 @@ def test_a_creation_whose_answer_is_lost_is_unknown_and_not_repeated(proxied: tu
     assert (content.data, store.put_if_absent(place.at("x"), b"another")) == (b"mine", False)
 
 
-def test_a_store_that_is_away_says_so(servers: dict[Backend, Server]) -> None:
+def test_a_store_that_is_away_says_so(servers: Servers) -> None:
     for backend in REMOTE:
         place = servers[backend].place("x", "http://127.0.0.1:9")
         with pytest.raises(TransientError, match="no connection"):
             place.names()
 
 
-def test_a_bucket_that_does_not_exist_is_named(servers: dict[Backend, Server]) -> None:
+def test_a_bucket_that_does_not_exist_is_named(servers: Servers) -> None:
     for backend in REMOTE:
         server = servers[backend]
         uri = f"{server.bucket.replace('lake', 'nowhere')}/x"
@@ -315,7 +331,7 @@ def test_a_folder_without_the_right_to_write_is_refused_by_name(tmp_path: Path) 
 # --- S3 alone ------------------------------------------------------------------------------------------------------------
 
 
-def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: dict[Backend, Server]) -> None:
+def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: Servers) -> None:
     """One of them must not make a whole buffer unreadable."""
     place = servers[Backend.S3].place(uuid.uuid4().hex)
     requests = remote_store.S3Store(place.properties)._requests
@@ -330,7 +346,7 @@ def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: dict[B
         place.store.put(place.at("b\nc"), b"1")
 
 
-def test_an_object_that_stands_for_a_folder_is_not_listed(servers: dict[Backend, Server]) -> None:
+def test_an_object_that_stands_for_a_folder_is_not_listed(servers: Servers) -> None:
     place = servers[Backend.S3].place(uuid.uuid4().hex)
     client = remote_store.S3Store(place.properties)._requests._client()
     for name in ("", "A/", "B/"):

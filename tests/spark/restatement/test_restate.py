@@ -141,7 +141,7 @@ REPLACEMENTS = {
     "in the buffer": ("ReplacementInBuffer", "Put it elsewhere"),
     "not finished": ("ReplacementIncomplete", "_SUCCESS"),
     "damaged": ("UnreadableFile", "part-0.parquet"),
-    "of another kind of storage": ("UnsupportedScheme", "expected an s3:// or file:// URI"),
+    "of another kind of storage": ("UnsupportedScheme", "expected an s3://, gs://, abfss:// or file:// URI"),
 }
 
 
@@ -159,7 +159,7 @@ def test_a_replacement_that_cannot_be_used_takes_nothing_back(story: Story, what
         case "damaged":
             (Path(local(folder)) / "part-0.parquet").write_bytes(b"PAR1")
         case _:
-            folder = "gs://lake/restated/A2"
+            folder = "hdfs://lake/restated/A2"
     request = request.model_copy(update={"replacement": Replacement(batch_id="A2", uri=folder)})
 
     result = story.restate(request)

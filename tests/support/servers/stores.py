@@ -1,15 +1,31 @@
 """Stores for tests: a real server of each kind on the loopback, or a local folder, each with an empty place of its own."""
 
+import base64
+import hashlib
+import hmac
+import json
+import os
+import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
 
 from lethe.buffer.batch import ListedObject
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import Backend
 
+from tests.support.servers import process
+from tests.support.servers.faulty_proxy import before
+from tests.support.servers.gcs_xml import xml_of
+from tests.support.servers.postgres import free_port
 from tests.support.servers.s3 import running as s3_running
+
+AZURITE_ACCOUNT = "devstoreaccount1"  # the account and the key that every Azurite has
+AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
 @dataclass(frozen=True)
@@ -60,3 +76,75 @@ def s3_server() -> Iterator[Server]:
         yield Server(
             Backend.S3, "s3://lake", s3.endpoint, lambda endpoint: {**s3.properties(), "s3.endpoint": endpoint}
         )
+
+
+@contextmanager
+def gcs_server() -> Iterator[Server]:
+    """fake-gcs-server behind a proxy that speaks the XML API, of which the server has little."""
+    with tempfile.TemporaryDirectory(prefix="lethe-gcs-") as folder:
+        port = free_port()
+        json_api = f"http://127.0.0.1:{port}"
+        command = [program("fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+        command += ["-backend", "memory", "-external-url", json_api, "-log-level", "error"]
+        with process.running(
+            "fake-gcs-server", command, Path(folder), lambda: _get(f"{json_api}/storage/v1/b?project=p")
+        ):
+            _send("POST", f"{json_api}/storage/v1/b?project=p", json.dumps({"name": "lake"}).encode())
+            with before(xml_of(json_api)) as proxy:
+                yield Server(
+                    Backend.GCS,
+                    "gs://lake",
+                    proxy.endpoint,
+                    lambda endpoint: {"gcs.service.host": endpoint, "gcs.oauth2.token": "any"},
+                )
+
+
+@contextmanager
+def azure_server() -> Iterator[Server]:
+    """Azurite, with its objects in memory."""
+    with tempfile.TemporaryDirectory(prefix="lethe-azure-") as folder:
+        port = free_port()
+        endpoint = f"http://127.0.0.1:{port}"
+        command = [program("azurite-blob"), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence"]
+        command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        with process.running("azurite", command, Path(folder), lambda: _create_container(endpoint, "lake")):
+            yield Server(
+                Backend.AZURE,
+                f"abfss://lake@{AZURITE_ACCOUNT}.dfs.core.windows.net",
+                endpoint,
+                lambda endpoint: {
+                    "adls.connection-string": f"DefaultEndpointsProtocol=http;AccountName={AZURITE_ACCOUNT};"
+                    f"AccountKey={AZURITE_KEY};BlobEndpoint={endpoint}/{AZURITE_ACCOUNT};"
+                },
+            )
+
+
+def program(name: str) -> str:
+    cache = os.environ.get("LETHE_CACHE", Path("~/.cache/lethe").expanduser())
+    found = Path(cache, "bin", name)
+    assert found.exists(), f"{name} is not here: run `dev/tools.sh fake-gcs-server azurite`"
+    return str(found.resolve())
+
+
+def _create_container(endpoint: str, name: str) -> None:
+    now, path = formatdate(usegmt=True), f"/{AZURITE_ACCOUNT}/{name}"
+    headers = f"x-ms-date:{now}\nx-ms-version:2021-08-06\n"
+    signed = f"PUT{chr(10) * 12}{headers}/{AZURITE_ACCOUNT}{path}\nrestype:container"
+    digest = hmac.new(base64.b64decode(AZURITE_KEY), signed.encode(), hashlib.sha256).digest()
+    request = urllib.request.Request(f"{endpoint}{path}?restype=container", method="PUT")  # a body would need a type
+    request.add_header("Content-Length", "0")
+    request.add_header("x-ms-date", now)
+    request.add_header("x-ms-version", "2021-08-06")
+    request.add_header("Authorization", f"SharedKey {AZURITE_ACCOUNT}:{base64.b64encode(digest).decode()}")
+    with urllib.request.urlopen(request, timeout=10):
+        pass
+
+
+def _get(url: str) -> None:
+    _send("GET", url, None)
+
+
+def _send(method: str, url: str, body: bytes | None) -> None:
+    request = urllib.request.Request(url, method=method, data=body, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10):
+        pass
