@@ -5,7 +5,8 @@
 
 Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need, and what tests
 start beside Spark: jars of any other scope, such as `rest`, go into a folder of that name in DEST, off Spark's class path.
-A jar that is already there and has the right checksum is not fetched again. MAVEN_REPO names another repository, for instance
+A jar that is already there and has the right checksum is not fetched again. Other versions of a jar are removed from DEST,
+because Spark would load classes of both. MAVEN_REPO names another repository, for instance
 a mirror; the CA bundle of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this
 also runs while the image is being built, before anything is installed.
 """
@@ -76,16 +77,29 @@ def fetch(path: str, sha256: str, dest: pathlib.Path, base: str) -> None:
             time.sleep(2**attempt)
 
 
+def remove_other_versions(dest: pathlib.Path, wanted: list[tuple[str, str, str]]) -> None:
+    """Remove the jars of the wanted artifacts that have another version."""
+    keep = {(folder, path.rsplit("/", 1)[1]) for path, folder, _ in wanted}
+    for path, folder, _ in wanted:
+        artifact = path.split("/")[-3]
+        for jar in (dest / folder).glob(f"{artifact}-[0-9]*.jar"):
+            if (folder, jar.name) not in keep:
+                print(f"removing {jar.name}", file=sys.stderr, flush=True)
+                jar.unlink()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dest", type=pathlib.Path)
     parser.add_argument("--scope", choices=["image", "test"], default="image")
     arguments = parser.parse_args()
     base = os.environ.get("MAVEN_REPO", "https://repo1.maven.org/maven2").rstrip("/")
-    for path, folder, sha256 in read_list(LIST, arguments.scope):
+    wanted = read_list(LIST, arguments.scope)
+    for path, folder, sha256 in wanted:
         dest = arguments.dest / folder
         dest.mkdir(parents=True, exist_ok=True)
         fetch(path, sha256, dest, base)
+    remove_other_versions(arguments.dest, wanted)
 
 
 if __name__ == "__main__":

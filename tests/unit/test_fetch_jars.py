@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fetch_jars import LIST, read_list
+from fetch_jars import LIST, read_list, remove_other_versions
 
 LINES = """
 image org.a:spark:1 aa
@@ -34,3 +34,17 @@ def test_the_servers_jars_lie_off_sparks_class_path(tmp_path: Path) -> None:
 def test_every_line_of_the_list_is_understood() -> None:
     folders = {folder for _, folder, _ in read_list(LIST, "test")}
     assert folders == {".", "rest", "sqs"}
+
+
+def test_another_version_of_a_jar_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """Spark would load classes of both versions."""
+    listed = tmp_path / "jars.txt"
+    listed.write_text(LINES)
+    (tmp_path / "rest").mkdir()
+    kept = ["spark-1.jar", "spark-sql-0.jar", "unknown-3.jar", "rest/core-3-tests.jar"]
+    for name in [*kept, "spark-0.9.jar", "rest/core-2-tests.jar"]:
+        (tmp_path / name).touch()
+
+    remove_other_versions(tmp_path, read_list(listed, "test"))
+
+    assert sorted(kept) == sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.jar"))
