@@ -1,4 +1,4 @@
-"""One Dataset of the benchmark on a cluster: its batches, what is asked of them, and whether all of it came to be. I/O."""
+"""One Dataset of the benchmark on a cluster: its batches, its Restatements, and a check of the result. I/O."""
 
 import io
 import time
@@ -104,7 +104,7 @@ class Subject:
     # --- asking ---
 
     def ask(self, index: int, replay: bool) -> float:
-        """Restate one batch. Returns: when that was asked, in seconds since the epoch."""
+        """Create a Restatement of one batch. Returns: the time, in seconds since the epoch."""
         spec: dict[str, Any] = {
             "datasetRef": {"name": self.name},
             "operation": "Replay" if replay else "Revert",
@@ -121,7 +121,7 @@ class Subject:
         return f"{self.name}-{index:06d}"
 
     def ask_all(self, indexes: Sequence[int], replays: frozenset[int]) -> dict[str, float]:
-        """As fast as the API server takes them. Returns: when each was asked, by its name."""
+        """Create Restatements as fast as the API server accepts them. Returns: the time of each, by name."""
         with ThreadPoolExecutor(CREATORS) as pool:
             times = pool.map(lambda i: self.ask(i, i in replays), indexes)
             return {self.request(i): at for i, at in zip(indexes, times, strict=True)}
@@ -129,7 +129,7 @@ class Subject:
     # --- after ---
 
     def wrong(self, promoted: Sequence[int], asked: Sequence[int], replays: frozenset[int]) -> str:
-        """What is not as it should be, "" when all is: every row that is left is there once, and every request is known."""
+        """Check that each remaining row exists once and the ledger has each request. Returns: the difference; empty if none."""
         view = lethe.scan(self.table, columns=[BATCH_COLUMN, "id"], catalog=self.site.catalog)
         found = view.to_arrow()
         rows = Counter(zip(found[BATCH_COLUMN].to_pylist(), found["id"].to_pylist(), strict=True))

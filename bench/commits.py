@@ -16,7 +16,7 @@ from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
 
 from bench.lake import Lake, commit, entry, our_properties, revert, revert_request
-from bench.scales import BATCH_COLUMN, Scale
+from bench.scales import BATCH_COLUMN, LedgerScale
 from bench.timing import WARM_UP, Case, Sample, in_turns, say, seconds_of
 
 PER_DELTA = 250_000  # tombstones in one commit while a ledger is built
@@ -37,7 +37,7 @@ class Subject:
         return sum(e.stat().st_size for e in os.scandir(self.folder))
 
     def commit(self, number: int, added: int) -> Sample:
-        """Add tombstones through the product's commit path, on a ledger that nobody has in memory."""
+        """Add tombstones through the product's commit path, on a ledger that is not in memory."""
         ids = [f"measured-{number + 1:03d}.{i:06d}" for i in range(added)]
         before = self.bytes()
         with self.lake.context(RunKind.RESTATEMENT, self.table.name) as context:
@@ -57,7 +57,7 @@ class Subject:
         return Sample(seconds, self.bytes() - before)
 
 
-def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
+def measure(lake: Lake, scale: LedgerScale) -> dict[str, Any]:
     """The commits of all sizes in turns."""
     subjects = [_build(lake, n, scale) for n in scale.ledgers]
     cases = [case for s in subjects for case in _cases(s, scale)]
@@ -71,13 +71,13 @@ def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
     }
 
 
-def _cases(subject: Subject, scale: Scale) -> Iterator[Case]:
+def _cases(subject: Subject, scale: LedgerScale) -> Iterator[Case]:
     labels = {"active": subject.active}
     yield Case(labels | {"what": "commit"}, lambda n: subject.commit(n, scale.added), scale.commit_rounds)
     yield Case(labels | {"what": "restatement"}, lambda n: subject.restate(n, scale.added), scale.commit_rounds)
 
 
-def _build(lake: Lake, active: int, scale: Scale) -> Subject:
+def _build(lake: Lake, active: int, scale: LedgerScale) -> Subject:
     say(f"a ledger of {active:,} tombstones")
     table = lake.create(f"run.ledger_{active}_{os.getpid()}", properties=our_properties())
     field_id = table.field_id(BATCH_COLUMN)

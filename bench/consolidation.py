@@ -1,4 +1,4 @@
-"""What consolidation manages: small files an hour, how that grows, commits one after another; beside one commit per batch.
+"""Measure consolidation: small files per hour, growth, commits one after the other, and one commit per batch for comparison.
 
 python -m bench.consolidation [--scale tiny|small|full] [--only sustained,growth,register,rivals,commits] [--out docs/benchmarks]
 """

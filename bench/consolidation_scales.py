@@ -5,32 +5,32 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Everything that makes a run long or short.
-
-    Args:
-        files: Small files that are consolidated one run after the other, `per_run` at a time.
-        growth: Small files of single runs, to see what grows with them.
-        sample: Batches that each rival commits one by one.
-        commits: One after the other, of one batch each.
-        window: So many of them are looked at together.
-        register_files: Registered in one commit, `register_rounds` times.
-    """
+class ConsolidationScale:
+    """The sizes that determine how long the benchmark takes."""
 
     name: str
+    # Small files in the buffer, consolidated by one run after the other.
     files: int
+    # Small files that one run consolidates.
     per_run: int
+    # Small files of single runs, to measure growth.
     growth: Sequence[int]
+    # Batches that each rival commits one by one.
     sample: int
+    # Commits of one batch each, one after the other.
     commits: int
+    # Commits that are evaluated together.
     window: int
+    # Files that are registered in one commit.
     register_files: int
+    # Number of such commits.
     register_rounds: int
+    # Memory of the driver, as Spark takes it.
     driver_memory: str = "2g"
 
 
 SCALES = {
-    "tiny": Scale(
+    "tiny": ConsolidationScale(
         "tiny",
         files=40,
         per_run=20,
@@ -42,7 +42,7 @@ SCALES = {
         register_rounds=2,
         driver_memory="768m",
     ),
-    "small": Scale(
+    "small": ConsolidationScale(
         "small",
         files=10_000,
         per_run=5_000,
@@ -53,7 +53,7 @@ SCALES = {
         register_files=2_000,
         register_rounds=2,
     ),
-    "full": Scale(
+    "full": ConsolidationScale(
         "full",
         files=100_000,
         per_run=50_000,

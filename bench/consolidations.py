@@ -11,14 +11,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from bench import producer
-from bench.consolidation_scales import Scale
+from bench.consolidation_scales import ConsolidationScale
 from bench.drivers import Measured, carry_out, consolidation
 from bench.lake import CATALOG, Lake
 from bench.timing import failure, say
 
 
-def sustained(lake: Lake, scale: Scale) -> dict[str, Any]:
-    """A buffer full of small files, run after run until it is empty; every run is a process of its own."""
+def sustained(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
+    """Consolidate a buffer of small files, by one run after the other, each in its own process."""
     made = _fill(lake, scale.files)
     table, results = "run.sustained", []
     for first in range(0, scale.files, scale.per_run):
@@ -27,7 +27,7 @@ def sustained(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {"files": made.batches, "rows": made.rows, "bytes": made.bytes, **_checked(table, results, made.rows)}
 
 
-def growth(lake: Lake, scale: Scale) -> dict[str, Any]:
+def growth(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Single runs of more and more files, each into a new table."""
     results = []
     for count in scale.growth:
@@ -48,7 +48,7 @@ def _fill(lake: Lake, count: int) -> producer.Produced:
     return producer.fill(buffer, 0, count)
 
 
-def _measured(lake: Lake, scale: Scale, table: str, ids: Sequence[str]) -> dict[str, Any]:
+def _measured(lake: Lake, scale: ConsolidationScale, table: str, ids: Sequence[str]) -> dict[str, Any]:
     try:
         done = carry_out(lake.home, consolidation(Path(lake.home / "buffer"), table, ids), scale.driver_memory)
     except RuntimeError as e:

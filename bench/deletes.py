@@ -1,4 +1,4 @@
-"""What each kind of deletes costs whoever takes back, reads and vacuums: the ledger alone, deletion vectors, equality deletes.
+"""Measure reverts, reads and vacuums with each kind of deletes: the ledger alone, deletion vectors, equality deletes.
 
     python -m bench.deletes [--scale tiny|small|full] [--only reverts,reads,vacuums] [--out docs/benchmarks]
 
@@ -15,7 +15,7 @@ from lethe.contract.run import Deletes
 
 from bench import deletes_plots, deletes_report
 from bench.deletes_kinds import ARROW, NOTHING_DELETED, PLAIN, READERS, SPARK, VERSIONS, Subject
-from bench.deletes_scales import SCALES, Scale
+from bench.deletes_scales import SCALES, DeletesScale
 from bench.lake import Lake
 from bench.rivals import Untouched
 from bench.suite import Suite, main
@@ -23,7 +23,7 @@ from bench.tables import base
 from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
 
 
-def reverts(lake: Lake, scale: Scale) -> dict[str, Any]:
+def reverts(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
     """Reverts of all sizes with each kind, in turns, on tables that collect what earlier ones left behind; checked at the end."""
     size, name = scale.table, base(lake, scale.table, ordered=True)
     subjects = {kind: Subject.of(lake, name, size, kind) for kind in VERSIONS}
@@ -47,7 +47,7 @@ def reverts(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {**_table(scale), "results": results}
 
 
-def reads(lake: Lake, scale: Scale) -> dict[str, Any]:
+def reads(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
     """Each reader on a table of each kind, in turns. `rows`: how many it sees; `refused`: why it reads nothing."""
     size, name = scale.table, base(lake, scale.table, ordered=True)
     untouched = Untouched(lake, name)
@@ -70,8 +70,8 @@ def reads(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {**_table(scale), "deleted": scale.deleted, "results": [*in_turns(cases), *refused]}
 
 
-def vacuums(lake: Lake, scale: Scale) -> dict[str, Any]:
-    """The vacuum of the same table of each kind, in turns; each is of a table of its own, and checked afterwards."""
+def vacuums(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
+    """Vacuum tables with the same content and each kind of deletes, in turns. Each vacuum has its own table and is checked."""
     size, name = scale.table, base(lake, scale.table, ordered=True)
 
     def act(kind: Deletes, _: int) -> Sample:
@@ -106,7 +106,7 @@ def wrong(subject: Subject, taken: int, readers: Sequence[str] = (SPARK, PLAIN))
     return ""
 
 
-def _prepared(subject: Subject, scale: Scale) -> str:
+def _prepared(subject: Subject, scale: DeletesScale) -> str:
     """With as many batches taken back as it is to have, evenly spread. Returns: what is wrong with it, "" for nothing."""
     try:
         sample = subject.delete(subject.size.spread(scale.deleted))
@@ -120,7 +120,7 @@ def _timed(subject: Subject, reader: str, _: int) -> Sample:
     return Sample(seconds_of(lambda: subject.read(reader)))
 
 
-def _table(scale: Scale) -> dict[str, Any]:
+def _table(scale: DeletesScale) -> dict[str, Any]:
     size = scale.table
     return {"table": {"rows": size.all_rows, "batches": size.all_batches, "files": size.months * size.files}}
 

@@ -1,6 +1,6 @@
-"""Tables of which batches are taken back by Lethe, with each kind of deletes; who reads them; and their vacuum. I/O.
+"""Tables with batches that Lethe reverted, with each kind of deletes; their readers; and their vacuum. I/O.
 
-Data files are shared with the base table: a vacuum here expires no snapshot, so that nothing ever deletes one of them.
+The tables share data files with the base table. So a vacuum here expires no snapshot, and no data file is ever deleted.
 """
 
 import uuid
@@ -56,7 +56,7 @@ class Subject:
         return Sample(seconds, sum(size for path, size in self._files().items() if path not in before))
 
     def vacuum(self) -> Sample:
-        """Purge all that is deleted. `bytes`: of the data files that it has to write anew. Raises: RuntimeError."""
+        """Purge all deleted rows. `bytes`: the size of the data files that must be rewritten. Raises: RuntimeError."""
         spec = VacuumSpec(policy="bench/vacuum", expire_snapshots=False)
         done: list[VacuumResult] = []
         with self.lake.context(RunKind.VACUUM, self.table.name, vacuum=spec) as context:
@@ -73,7 +73,7 @@ class Subject:
         return self._frame(reader).count()
 
     def refusal(self) -> str:
-        """Why `lethe.scan` reads nothing of it, "" if it does: PyIceberg, on which it stands, knows no equality deletes."""
+        """Why `lethe.scan` refuses the table; empty if it does not. PyIceberg does not support equality deletes."""
         try:
             self.rows(ARROW)
         except InputError as e:

@@ -7,29 +7,27 @@ from bench.scales import Size
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Everything that makes a run long or short. Rounds are those measured, the warm-up comes on top.
-
-    Args:
-        table: That batches are taken out of.
-        reverts: Batches taken back at once.
-        revert_rounds: Of each of these, by each kind; every one takes batches of its own.
-        deleted: Batches taken back of the tables that are read and vacuumed.
-        read_rounds, vacuum_rounds: A vacuum is of a table of its own each time.
-    """
+class DeletesScale:
+    """The sizes that determine how long the benchmark takes. Rounds do not include the warm-up."""
 
     name: str
+    # The table whose batches are reverted.
     table: Size
+    # Numbers of batches of one revert.
     reverts: Sequence[int]
+    # Rounds of each revert, for each kind of deletes. Each reverts other batches.
     revert_rounds: int
+    # Reverted batches of the tables that are read and vacuumed.
     deleted: int
     read_rounds: int
+    # Rounds of vacuums, each of another table.
     vacuum_rounds: int
+    # Memory of the driver, as Spark takes it.
     driver_memory: str = "2g"
 
 
 SCALES = {
-    "tiny": Scale(
+    "tiny": DeletesScale(
         "tiny",
         table=Size(2, 60, 20, 2),
         reverts=(1, 5),
@@ -39,7 +37,7 @@ SCALES = {
         vacuum_rounds=1,
         driver_memory="768m",
     ),
-    "small": Scale(
+    "small": DeletesScale(
         "small",
         table=Size(12, 500, 100, 2),
         reverts=(1, 10, 100),
@@ -48,7 +46,7 @@ SCALES = {
         read_rounds=3,
         vacuum_rounds=1,
     ),
-    "full": Scale(
+    "full": DeletesScale(
         "full",
         table=Size(12, 2_000, 150, 4),
         reverts=(1, 100, 1_000),

@@ -1,4 +1,4 @@
-"""Consolidations as the operator starts them: a process of its own for each, from the start of the JVM to the result. I/O."""
+"""Consolidations as the operator starts them: one process for each, from the start of the JVM to the result. I/O."""
 
 import os
 import re

@@ -49,7 +49,7 @@ class Endings:
             return self._more.wait_for(lambda: len(self.by_name) >= number, within_seconds)
 
     def _follow(self) -> None:
-        """A watch that breaks off begins anew with all there is; what ended before is not seen a second time."""
+        """Watch, and start again after an interruption. Restatements that were seen to end are not counted a second time."""
         stream = watch.Watch()
         while not self._closed:
             try:

@@ -1,7 +1,7 @@
-"""The catalog, the session and the tables that the benchmark works on: SQLite and local files. I/O.
+"""The catalog, the session and the tables of a benchmark, on SQLite and local files. I/O.
 
-The rows of a table are written once, as Parquet files of a base table; every table that is measured is a clone of it
-whose metadata names the same files. Nothing here ever deletes a data file.
+The rows of a table are written once, as Parquet files of a base table. Each measured table is a clone whose metadata names the
+same files. No data file is ever deleted.
 """
 
 import os
@@ -48,7 +48,7 @@ METRICS = {names.METRICS_MODE.format(column=BATCH_COLUMN): "full"}
 
 
 def configure(home: Path) -> None:
-    """Make the catalog, and let this process and those that it starts know of it."""
+    """Make the catalog, and configure it for this process and its child processes."""
     home.mkdir(parents=True, exist_ok=True)
     (home / ".pyiceberg.yaml").write_text(
         f"catalog:\n  {CATALOG}:\n    type: sql\n    uri: sqlite:///{home}/catalog.db\n    warehouse: file://{home}/warehouse\n"
@@ -101,7 +101,7 @@ class Lake:
         deletes: Deletes = "Ledger",
         vacuum: VacuumSpec | None = None,
     ) -> Iterator[RunContext]:
-        """What the product gives a run, with nobody listening to its progress."""
+        """The context of a run, without reports of its progress."""
         spec = RunSpec(
             family=kind.family,
             run_id=uuid.uuid4().hex,
@@ -112,15 +112,15 @@ class Lake:
             restatement=RestatementSpec(requests=tuple(requests), deletes=deletes) if requests else None,
             vacuum=vacuum,
         )
-        reporter = Reporter(spec, nobody)
+        reporter = Reporter(spec, ignore)
         try:
             yield RunContext(spec, reporter, catalogs.properties(CATALOG), spark=self.spark)
         finally:
             reporter.close(Phase.SUCCEEDED)
 
 
-def nobody(progress: Progress) -> None:
-    """Nobody listens to the progress of what is measured."""
+def ignore(progress: Progress) -> None:
+    """A sink for progress that does nothing."""
 
 
 def our_properties() -> dict[str, str]:
@@ -134,7 +134,7 @@ def files_of(table: SparkTable) -> tuple[DataFile, ...]:
 
 
 def append_files(table: SparkTable, files: Iterable[DataFile]) -> None:
-    """Name existing data files in a table, as any writer would; without a ledger."""
+    """Add existing data files to a table, as another writer would, without a ledger."""
     update = table.java.newAppend()
     for file in files:
         update = update.appendFile(file.java)
@@ -143,13 +143,13 @@ def append_files(table: SparkTable, files: Iterable[DataFile]) -> None:
 
 
 def promote(lake: Lake, table: SparkTable, size: Size, files: Sequence[DataFile]) -> None:
-    """The same as a consolidation leaves behind: the files, and every batch in the ledger."""
+    """Add files and batches as a consolidation does: all batches are in the ledger."""
     entries = [entry(size.batch_id(i), BatchState.PROMOTED, size.rows, size.month(i)) for i in range(size.all_batches)]
     commit(lake, table, Append(tuple(files)), lambda run: Delta(run, set_batches=tuple(entries)))
 
 
 def entry(batch_id: str, state: BatchState, rows: int, month: int = 1) -> BatchEntry:
-    """A batch as the ledger remembers it, with the partition of its rows."""
+    """A batch of the ledger, with the partition of its rows."""
     return BatchEntry(
         batch_id,
         state,
@@ -162,7 +162,7 @@ def entry(batch_id: str, state: BatchState, rows: int, month: int = 1) -> BatchE
 
 
 def commit(lake: Lake, table: SparkTable, change: Change, delta: Any) -> int:
-    """One commit through the product's own path; `delta` makes the Delta of a run id."""
+    """Commit through the product's commit path. `delta` makes the Delta of a run id."""
     with lake.context(RunKind.RESTATEMENT, table.name) as context:
         run = context.spec.run_id
         done = commit_on_ledger(context, table, lambda _: Intent(delta(run), change, None))
@@ -184,7 +184,7 @@ def revert_request(batch_ids: Sequence[str]) -> RestatementRequest:
 
 
 def revert(context: RunContext) -> None:
-    """Carry out the restatement of a context, and insist on its success."""
+    """Carry out the restatement of a context. Raises: RuntimeError, if it does not succeed."""
     result = restate.run(context)
     if result.outcome != "Committed":
         raise RuntimeError(f"the revert ended as {result.outcome}: {result.reason} {result.message}")

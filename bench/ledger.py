@@ -1,10 +1,9 @@
-"""What the ledger costs: commits on small and large ones, reads with tombstones, reverts, each beside its rivals.
+"""Measure the ledger: commits on small and large ledgers, reads with tombstones, and reverts, each compared with its rivals.
 
     python -m bench.ledger [--scale tiny|small|full] [--only commits,reads,reverts] [--out docs/benchmarks]
 
 Everything is measured in one process, in turns. The result is `<out>/ledger.json`, plots beside it, and a section of
-`<out>.md`. A run that was interrupted goes on with `--resume`: what it had measured to the end is kept, and marked with
-its own time.
+`<out>.md`. `--resume` continues an interrupted run: it keeps the parts that were complete, marked with their time.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Figures of the ledger as sentences and tables: what was measured, ratios beside it, and whether the goals are met. Pure."""
+"""The report on the ledger: measured values, ratios, and whether the goals are met. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _no_slower(text: str, ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A goal of equality at worst: a difference that the repeats do not show apart is told as such."""
+    """The goal that one is not slower than the other. A difference within the spread of the repeats is reported as none."""
     told = goal(text, ratio(median(ours), median(theirs)), 1.0)
     if told["met"] == NO and ours and theirs and ours["seconds"]["min"] <= theirs["seconds"]["max"]:
         told["met"] = NO_DIFFERENCE

@@ -19,7 +19,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 from bench import producer
-from bench.consolidation_scales import Scale
+from bench.consolidation_scales import ConsolidationScale
 from bench.lake import CATALOG, METRICS, Lake, entry, our_properties
 from bench.timing import say, seconds_of
 
@@ -29,7 +29,7 @@ YARDSTICK: Final = json.dumps([{"id": n, "name": f"row {n}", "values": [n] * 5} 
 COMMITS_PER_YARDSTICK: Final = 5
 
 
-def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
+def measure(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Each commit adds a data file and a batch through the product's commit path, and tidies up as every run does."""
     wanted = CreateTable(table_schema=producer.SCHEMA, partition_by=(producer.PARTITION,))
     table = SparkTable.create(lake.spark, CATALOG, "run.commits", wanted, METRICS | our_properties())
@@ -94,6 +94,6 @@ def _a_file(lake: Lake, table: SparkTable) -> DataFile:
 
 
 def _named(lake: Lake, table: SparkTable, file: DataFile, number: int) -> DataFile:
-    """The same file under a name of its own; nobody reads it."""
+    """The same file under another name. It is never read."""
     builder = jvm(lake.spark).org.apache.iceberg.DataFiles.builder(table.java.spec()).copy(file.java)
     return DataFile.of(builder.withPath(file.path.replace(".parquet", f"-{number}.parquet")).build())

@@ -1,4 +1,4 @@
-"""Restatements on a cluster, by the operator: thousands at once, steadily beside other runs, and one at a time. I/O."""
+"""Restatements by the operator on a cluster: thousands at once, steadily with other runs, and one at a time. I/O."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from typing import Any, Final
 from bench.asked import Subject
 from bench.endings import Ending, Endings
 from bench.lake import Lake
-from bench.restatement_scales import Scale
+from bench.restatement_scales import RestatementScale
 from bench.site import Site, connect
 from bench.timing import say
 
@@ -21,8 +21,8 @@ QUIET_SECONDS: Final = (
 )
 
 
-def thrown(lake: Lake, scale: Scale) -> dict[str, Any]:
-    """Restatements created as fast as the API server takes them, each of a batch of its own."""
+def thrown(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
+    """Restatements that are created as fast as the API server accepts them, each of another batch."""
     lake.spark.stop()  # the cores belong to the cluster
     subject = Subject(connect(), "bench-thrown")
     indexes = list(range(scale.thrown))
@@ -59,8 +59,8 @@ def thrown(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {"results": [result]}
 
 
-def steady(lake: Lake, scale: Scale) -> dict[str, Any]:
-    """Restatements that come evenly, beside a producer whose batches are consolidated and a policy that vacuums."""
+def steady(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
+    """Restatements at a steady rate, with a producer whose batches are consolidated and a policy that vacuums."""
     lake.spark.stop()
     subject = Subject(connect(), "bench-steady")
     indexes = list(range(scale.per_minute * scale.minutes))
@@ -111,7 +111,7 @@ def steady(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {"results": [result]}
 
 
-def alone(lake: Lake, scale: Scale) -> dict[str, Any]:
+def alone(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
     """Reverts one at a time, each asked for when the one before has ended and the cluster is quiet again."""
     lake.spark.stop()
     subject = Subject(connect(), "bench-alone")
@@ -149,7 +149,7 @@ def _produce(subject: Subject, first: int, per_minute: int, added: list[int], st
 
 
 def _promoted_of(subject: Subject, added: list[int]) -> list[int]:
-    """What was produced last may still wait: it is promoted before the rows are counted."""
+    """Wait until the last produced batches are promoted, before the rows are counted."""
     _until(lambda: _waiting(subject) == 0, AFTERWARDS_SECONDS)
     return added
 

@@ -15,7 +15,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import functions as F  # noqa: N812
 
 from bench import producer
-from bench.consolidation_scales import Scale
+from bench.consolidation_scales import ConsolidationScale
 from bench.lake import CATALOG, Lake
 from bench.timing import failure, say
 
@@ -23,9 +23,8 @@ SPARK: Final = "Spark, one commit per batch"
 PYICEBERG: Final = "PyIceberg, one commit per batch"
 
 
-def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
-    """Both in turns, batch by batch, in a warm session. What is told is the rate of all, of the first and of the last
-    fifth."""
+def measure(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
+    """Both in turns, batch by batch, in a warm session. Reports the rates of all, of the first and of the last fifth."""
     buffer = lake.home / "buffer"
     shutil.rmtree(buffer, ignore_errors=True)
     producer.fill(buffer, 0, scale.sample + 1)

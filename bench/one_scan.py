@@ -1,4 +1,4 @@
-"""One SCAN of a vacuum in a process of its own, without a JVM, so that its memory is that of the SCAN. I/O.
+"""One SCAN of a vacuum in its own process without a JVM, to measure the memory of the SCAN. I/O.
 
 python -m bench.one_scan <metadata file>
 """
@@ -19,7 +19,7 @@ from bench.scales import BATCH_COLUMN
 
 
 def scan(metadata: str) -> dict[str, Any]:
-    """One SCAN, from the metadata file to the plan, through the functions that a run goes through."""
+    """One SCAN, from the metadata file to the plan, with the functions of a run."""
     static_table(metadata, {})  # imports what reading takes
     before = _memory()
     start = time.perf_counter()

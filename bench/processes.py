@@ -1,6 +1,6 @@
-"""A process and its children while they run: memory at its peak and processor seconds, from /proc. I/O.
+"""The peak memory and processor seconds of a process and its children, from /proc. I/O.
 
-Memory is proportional (PSS), so that pages which forked workers share count once.
+Memory is proportional (PSS), so that shared pages of forked workers count once.
 """
 
 import os
@@ -21,20 +21,19 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Watch:
-    """Use as `with Watch(pid) as seen:`; what it says is final afterwards.
-
-    `peak_bytes`: of all processes together at one moment; `cpu_seconds`: by process name, those of Java by what its threads do.
-    What a process used up between the last look and its end is missing.
-    """
+    """Use as `with Watch(pid) as watch:`. The values are final after the block. Usage between the last sample and the end of a
+    process is missing."""
 
     pid: int
+    # The highest sum over all processes at one time.
     peak_bytes: int = 0
+    # By process name; for Java by the purpose of its threads.
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
     def __enter__(self) -> "Watch":
         self._ended = threading.Event()
         self._used: dict[tuple[str, str], float] = {}
-        self._thread = threading.Thread(target=self._look, name="bench-watch", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="bench-watch", daemon=True)
         self._thread.start()
         return self
 
@@ -42,7 +41,7 @@ class Watch:
         self._ended.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
             family = _family(self.pid)
             self.peak_bytes = max(self.peak_bytes, sum(_memory(p) for p in family))

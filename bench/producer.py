@@ -1,7 +1,7 @@
-"""Producers: many small batches in a buffer, as devices or stations send them. I/O: writes files.
+"""Producers of many small batches, as devices or stations send them. I/O: writes files.
 
-A batch is one Parquet file of 50 to 500 flights of one day, and `_SUCCESS`. Days are skewed as arrivals are: of 60, the
-newest takes about a fifth of the batches, the oldest fifty share another. The same seed makes the same bytes.
+A batch is one Parquet file of 50 to 500 flights of one day, and `_SUCCESS`. The days are skewed: of 60 days, the newest has about
+a fifth of the batches, and the oldest fifty together another fifth. The same seed makes the same bytes.
 """
 
 import os
@@ -40,10 +40,11 @@ _SHARES: Final = 1 / np.arange(1, DAYS + 1) / (1 / np.arange(1, DAYS + 1)).sum()
 
 @dataclass(frozen=True)
 class Produced:
-    """What lies in a buffer now. `bytes` of the data files."""
+    """The content of a buffer."""
 
     batches: int
     rows: int
+    # Size of the data files.
     bytes: int
 
 

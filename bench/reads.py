@@ -1,8 +1,7 @@
-"""How long it takes to read all rows of a table of which some are deleted.
+"""Measure reading all rows of a table with deleted rows.
 
-A read is everything from naming the table to its last row: planning, loading the ledger or the delete files, and a scan
-of all columns into Spark's `noop` sink, which takes rows and does nothing with them. A count would let Parquet skip
-columns, and an aggregate would measure itself.
+A read includes planning, loading the ledger or the delete files, and a scan of all columns into Spark's `noop` sink, which
+discards the rows. A count would let Parquet skip columns, and an aggregate would add its own time.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from bench import rivals
 from bench.lake import Lake, files_of
 from bench.rivals import Rival
-from bench.scales import BATCH_COLUMN, PARTITION, Scale, Size
+from bench.scales import BATCH_COLUMN, PARTITION, LedgerScale, Size
 from bench.tables import base
 from bench.timing import WARM_UP, Case, Sample, failure, in_turns, say, seconds_of
 
@@ -31,7 +30,7 @@ class Variant:
     where: str = SCATTERED
 
 
-def variants(scale: Scale, *, ordered: bool) -> list[Variant]:
+def variants(scale: LedgerScale, *, ordered: bool) -> list[Variant]:
     low, goal, high = scale.levels[0], scale.goal_level, scale.levels[-1]
     ours = [Variant(rivals.LEDGER, n) for n in (0, low, goal, high)]
     if not ordered:
@@ -48,7 +47,7 @@ def variants(scale: Scale, *, ordered: bool) -> list[Variant]:
     ]
 
 
-def measure(lake: Lake, scale: Scale, *, ordered: bool) -> dict[str, Any]:
+def measure(lake: Lake, scale: LedgerScale, *, ordered: bool) -> dict[str, Any]:
     """All variants of one table in turns, after each was shown to hold just the rows that it should."""
     size, name = scale.read_table, base(lake, scale.read_table, ordered=ordered)
     source = lake.load(name)

@@ -23,8 +23,8 @@ from lethe_spark.jobs.consolidation import job as consolidate
 from lethe_spark.run.context import RunContext
 from lethe_spark.run.progress import Reporter
 
-from bench.consolidation_scales import Scale
-from bench.lake import CATALOG, DATASET, Lake, nobody
+from bench.consolidation_scales import ConsolidationScale
+from bench.lake import CATALOG, DATASET, Lake, ignore
 from bench.timing import say
 
 TABLE = "run.registered"
@@ -72,7 +72,7 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
         buffer=BufferRef(uri=f"file://{buffer}"),
         consolidation=ConsolidationSpec(mode="Register", batch_ids=tuple(batch_ids)),
     )
-    reporter = Reporter(spec, nobody)
+    reporter = Reporter(spec, ignore)
     context = Timed(spec, reporter, catalogs.properties(CATALOG), spark=lake.spark)
     began = time.monotonic()
     try:
@@ -88,7 +88,7 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
     return found | {"all": round(ended - began, 2)}
 
 
-def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
+def measure(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Rounds of as many files each, into one table."""
     buffer = lake.home / "registered"
     shutil.rmtree(buffer, ignore_errors=True)

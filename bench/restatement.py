@@ -1,4 +1,4 @@
-"""What taking batches back costs: in a session beside SQL, in thousands of commits, and on a cluster by the operator.
+"""Measure restatements: in a session compared with SQL, in thousands of commits, and on a cluster by the operator.
 
 python -m bench.restatement [--scale tiny|small|full] [--only sql,commits,thrown,steady,alone] [--out docs/benchmarks]
 

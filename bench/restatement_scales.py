@@ -6,42 +6,42 @@ from bench.scales import Size
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Everything that makes a run long or short.
-
-    Args:
-        thrown: Restatements that are created at once, of as many batches.
-        replay_every: Each so-manieth is a Replay, the others are Reverts.
-        per_minute, minutes: Restatements that come steadily.
-        batches_per_minute: That a producer adds meanwhile, for consolidation.
-        vacuum_at: Active tombstones at which the vacuum beside it runs.
-        alone: Restatements of which each comes when nothing else is going on.
-        table: That batches are taken out of in one session, by Lethe and by SQL.
-        group: Batches that are taken out at once there.
-        rounds, rewrite_rounds: Of that; the latter of what rewrites data.
-        commits: Reverts one after the other, of one batch each.
-        window: So many of them are looked at together.
-    """
+class RestatementScale:
+    """The sizes that determine how long the benchmark takes."""
 
     name: str
+    # Restatements that are created at once, each of one batch.
     thrown: int
+    # One of this many Restatements is a Replay. The others are Reverts.
     replay_every: int
+    # Restatements per minute of the steady part.
     per_minute: int
+    # Duration of the steady part.
     minutes: int
+    # Batches that a producer adds per minute of the steady part.
     batches_per_minute: int
+    # Active tombstones at which the vacuum of the steady part starts.
     vacuum_at: int
+    # Restatements that are each created when nothing else is running.
     alone: int
+    # The table whose batches Lethe and SQL delete in one session.
     table: Size
+    # Batches that are deleted together in that session.
     group: int
+    # Rounds of ways that do not rewrite data.
     rounds: int
+    # Rounds of ways that rewrite data.
     rewrite_rounds: int
+    # Reverts of one batch each, one after the other.
     commits: int
+    # Commits that are evaluated together.
     window: int
+    # Memory of the driver, as Spark takes it.
     driver_memory: str = "2g"
 
 
 SCALES = {
-    "tiny": Scale(
+    "tiny": RestatementScale(
         "tiny",
         thrown=40,
         replay_every=10,
@@ -58,7 +58,7 @@ SCALES = {
         window=10,
         driver_memory="768m",
     ),
-    "small": Scale(
+    "small": RestatementScale(
         "small",
         thrown=1_000,
         replay_every=20,
@@ -74,7 +74,7 @@ SCALES = {
         commits=1_000,
         window=200,
     ),
-    "full": Scale(
+    "full": RestatementScale(
         "full",
         thrown=15_000,
         replay_every=50,

@@ -1,4 +1,4 @@
-"""How long it takes to take back some batches, by Lethe and by what Iceberg offers without it."""
+"""Measure reverts of batches, by Lethe and by Iceberg's own ways."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from bench import rivals
 from bench.lake import Lake, files_of
 from bench.rivals import Rival
-from bench.scales import Scale, Size
+from bench.scales import LedgerScale, Size
 from bench.tables import base
 from bench.timing import WARM_UP, Case, Sample, in_turns, say
 
@@ -20,11 +20,11 @@ KINDS = (
 UNSORTED_KINDS = (rivals.LEDGER, rivals.DELETION_VECTORS, rivals.EQUALITY_DELETES)
 
 
-def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
+def measure(lake: Lake, scale: LedgerScale, *, table: str) -> dict[str, Any]:
     """Reverts of all sizes by all kinds, in turns. `table`: full, small or unsorted.
 
-    Every revert takes batches of its own, evenly spread over the table, so that a kind's table collects what its earlier
-    reverts left behind, as it would in use.
+    Each revert takes other batches, evenly spread over the table. So the table of a kind accumulates the files of its earlier
+    reverts, as in production.
     """
     size = {"full": scale.revert_table, "small": scale.small_table, "unsorted": scale.read_table}[table]
     ordered = table != "unsorted"
@@ -64,7 +64,7 @@ def measure(lake: Lake, scale: Scale, *, table: str) -> dict[str, Any]:
     }
 
 
-def _case(scale: Scale, size: Size, table: str, kind: str, subject: Rival, taken: set[int], count: int) -> Case:
+def _case(scale: LedgerScale, size: Size, table: str, kind: str, subject: Rival, taken: set[int], count: int) -> Case:
     rewrites = kind == rivals.COPY_ON_WRITE and count > 1
     rounds = scale.rewrite_rounds if rewrites else scale.revert_rounds
     offset = scale.reverts.index(count)
@@ -77,8 +77,8 @@ def _case(scale: Scale, size: Size, table: str, kind: str, subject: Rival, taken
     return Case({"kind": kind, "batches": count, "table": table}, act, rounds, warm_up=not rewrites)
 
 
-def _the_same_again(scale: Scale, kind: str, count: int) -> bool:
-    """Batches everywhere: copy-on-write then writes the whole table anew, whether it is 100 of them or 1,000."""
+def _the_same_again(scale: LedgerScale, kind: str, count: int) -> bool:
+    """Batches in all files: copy-on-write then rewrites the whole table, for 100 batches as for 1,000."""
     return kind == rivals.COPY_ON_WRITE and 1 < count < max(scale.reverts)
 
 

@@ -33,11 +33,13 @@ _NUMBERS = itertools.count(1)
 
 
 class Rival(Protocol):
-    """`delete` takes batches, by their indexes, out of the table and says how many seconds that took; `read` gives what
-    is left."""
+    """A way to delete batches."""
 
-    def delete(self, indexes: Sequence[int]) -> float: ...
-    def read(self) -> DataFrame: ...
+    def delete(self, indexes: Sequence[int]) -> float:
+        """Delete batches by index. Returns: the seconds it took."""
+
+    def read(self) -> DataFrame:
+        """The remaining rows."""
 
 
 def a_clone(lake: Lake, base: str, kind: str, size: Size) -> Rival:
@@ -112,8 +114,8 @@ class SparkSql:
 
 @dataclass(frozen=True)
 class EqualityDeletes:
-    """Equality deletes, as a streaming writer makes them: one file of ids for each partition that has one of them,
-    with bounds, written without looking at any data."""
+    """Equality deletes, as a streaming writer makes them: one file of ids with bounds for each affected partition, written
+    without reading data."""
 
     lake: Lake
     table: SparkTable

@@ -42,8 +42,8 @@ class Size:
         return index // self.batches + 1
 
     def spread(self, count: int, offset: int = 0) -> list[int]:
-        """`count` distinct batches at even distances. Calls with the same count and another offset are disjoint, as long
-        as offsets stay below the distance."""
+        """`count` different batches at equal distances. Calls with the same count and different offsets return different
+        batches, if the offsets are smaller than the distance."""
         middle = self.all_batches // 2 if count == 1 else 0
         if offset >= max(1, self.all_batches // max(1, count)):
             raise ValueError(f"{count} of {self.all_batches} batches cannot be taken with offset {offset}")
@@ -56,8 +56,8 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Everything that makes a run long or short. `rounds` counts measured rounds, the warm-up comes on top."""
+class LedgerScale:
+    """The sizes that determine how long the benchmark takes. Rounds do not include the warm-up."""
 
     name: str
     read_table: Size
@@ -79,7 +79,7 @@ class Scale:
 
 
 SCALES = {
-    "tiny": Scale(
+    "tiny": LedgerScale(
         "tiny",
         read_table=Size(2, 60, 20, 2),
         revert_table=Size(2, 60, 20, 2),
@@ -93,7 +93,7 @@ SCALES = {
         revert_rounds=1,
         rewrite_rounds=1,
     ),
-    "small": Scale(
+    "small": LedgerScale(
         "small",
         read_table=Size(12, 2_000, 100, 2),
         revert_table=Size(12, 2_000, 100, 2),
@@ -107,7 +107,7 @@ SCALES = {
         revert_rounds=3,
         rewrite_rounds=1,
     ),
-    "full": Scale(
+    "full": LedgerScale(
         "full",
         read_table=Size(12, 20_000, 150, 4),  # a plain scan of it takes ten seconds on two cores
         revert_table=Size(12, 20_000, 100, 4),

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from bench import rivals
 from bench.lake import CATALOG, METRICS, Lake, files_of, our_properties, promote
 from bench.many_commits import in_windows
-from bench.restatement_scales import Scale
+from bench.restatement_scales import RestatementScale
 from bench.rivals import Rival
 from bench.scales import BATCH_COLUMN, PARTITION, SCHEMA, Size
 from bench.tables import base
@@ -40,8 +40,8 @@ class Sdk:
         return lethe_spark.read(self.lake.spark, self.table.full_name)
 
 
-def sql(lake: Lake, scale: Scale) -> dict[str, Any]:
-    """One batch, and a group of them, by each kind in turns; every round takes batches of its own."""
+def sql(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
+    """Revert one batch, and a group of batches, by each kind in turns. Each round takes other batches."""
     size = scale.table
     name = base(lake, size, ordered=True)
     subjects: dict[str, Rival] = {k: _subject(lake, name, k, size) for k in KINDS}
@@ -67,7 +67,7 @@ def sql(lake: Lake, scale: Scale) -> dict[str, Any]:
     return {"rows": size.all_rows, "batches": size.all_batches, "group": scale.group, "results": results}
 
 
-def commits(lake: Lake, scale: Scale) -> dict[str, Any]:
+def commits(lake: Lake, scale: RestatementScale) -> dict[str, Any]:
     """Reverts of one batch each, one after the other; tidied up after each as every run does."""
     wanted = CreateTable(table_schema=SCHEMA, partition_by=(PARTITION,))
     table = SparkTable.create(lake.spark, CATALOG, "run.restated", wanted, METRICS | our_properties())

@@ -1,6 +1,6 @@
-"""A cluster with Lethe on it, with its bucket and its catalog, as whoever uses it sees them. I/O.
+"""A cluster with Lethe, its bucket and its catalog, as a user sees them. I/O.
 
-Reached with the exports of `make env`; what is measured there runs without a Spark session of the benchmark's own.
+Needs the exports of `make env`. The measured runs do not use a Spark session of the benchmark.
 """
 
 import os
@@ -114,7 +114,7 @@ class Site:
                 self.s3.delete_objects(Bucket=parts.netloc, Delete={"Objects": keys, "Quiet": True})
 
     def drop_table(self, name: str) -> None:
-        """With everything below its location. There may be none."""
+        """Drop the table, if it exists, and delete everything below its location."""
         try:
             location = self.catalog.load_table(name).location()
         except (NoSuchTableError, NoSuchNamespaceError):

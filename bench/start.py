@@ -18,7 +18,7 @@ MEMORY = "1g"
 
 
 def without_archive(home: Path, jars: Path) -> Path:
-    """The same jars in a folder of their own, in which no archive lies."""
+    """The same jars in another folder, without an archive."""
     folder = home / "jars"
     folder.mkdir()
     for jar in jars.glob("*.jar"):

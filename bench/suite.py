@@ -1,7 +1,7 @@
-"""One benchmark from its parts: what is measured, in which order, where the figures go. I/O.
+"""Run a benchmark: measure its parts in order, and write the report. I/O.
 
-The result is `<out>/<name>.json`, plots beside it, and a section of `<out>.md`. What an interrupted run had measured to the
-end is kept with `--resume`, and marked with its own time.
+The result is `<out>/<name>.json`, plots beside it, and a section of `<out>.md`. `--resume` keeps the parts that an interrupted
+run has completed, marked with their time.
 """
 
 import argparse

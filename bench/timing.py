@@ -1,4 +1,4 @@
-"""Repeats in turns: A B C, A B C, … so that whatever else the machine does hits all alike. Knows nothing of tables."""
+"""Measure cases in turns: A B C, A B C, … so that other load of the machine affects all cases equally."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-WARM_UP = -1  # the number of the round that is run and not counted
+WARM_UP = -1  # the number of the round that is not counted
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,11 @@ class Sample:
 
 @dataclass
 class Case:
-    """One thing to measure. `act` is given the round's number, WARM_UP first; `labels` say what it is."""
+    """One case to measure."""
 
+    # What is measured.
     labels: dict[str, Any]
+    # Carries out one round. Called with the number of the round, first with WARM_UP.
     act: Callable[[int], Sample]
     rounds: int
     warm_up: bool = True
@@ -36,7 +38,7 @@ class Case:
         return " ".join(str(v) for v in self.labels.values())
 
     def result(self) -> dict[str, Any]:
-        """As plain values: the labels, and of each quantity the median between its extremes and every single value."""
+        """The labels, and the spread of each quantity, as JSON values."""
         found: dict[str, Any] = dict(self.labels)
         if self.error:
             found["error"] = self.error
@@ -59,8 +61,8 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def in_turns(cases: Iterable[Case]) -> list[dict[str, Any]]:
-    """Measure all cases, one after the other in each round. One that fails says so in its result and is left out of
-    further rounds; the others go on."""
+    """Measure all cases, one after the other in each round. A case that fails reports the error in its result, and is skipped
+    in further rounds."""
     wanted = list(cases)
     for number in range(WARM_UP, max((c.rounds for c in wanted), default=0)):
         for case in wanted:
@@ -87,7 +89,7 @@ def failure(error: Exception) -> str:
 
 
 def seconds_of(act: Callable[[], object]) -> float:
-    """Wall seconds of one call, Python's garbage of before swept away first."""
+    """Wall seconds of one call, after a garbage collection."""
     gc.collect()
     start = time.perf_counter()
     act()

@@ -1,4 +1,4 @@
-"""What it costs to keep the table of batches up to date beside a large ledger. Without Spark: seconds of this process.
+"""Measure updates of the table of batches with a large ledger. Without Spark: seconds of this process.
 
     python -m bench.tracking [--batches 1000000] [--changed 100] [--repeats 3]
 

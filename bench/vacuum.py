@@ -1,4 +1,4 @@
-"""What it costs to get deleted rows out of the data files, and to find them: purges beside their rivals, SCAN at scale, reads.
+"""Measure vacuums: purges compared with their rivals, SCAN at scale, and reads before and after.
 
     python -m bench.vacuum [--scale tiny|small|full] [--only purges,scan,reads] [--out docs/benchmarks]
 

@@ -1,7 +1,7 @@
-"""Getting deleted rows out of the data files: Lethe's vacuum, and what Iceberg offers without it. I/O.
+"""Purge deleted rows from data files, by Lethe's vacuum and by Iceberg's own ways. I/O.
 
-Each purge is of a table of its own, a clone of a base table whose data files it shares. Nothing here expires a snapshot, so that
-no file of the base table is ever deleted.
+Each purge has its own table, a clone that shares the data files of a base table. No snapshot expires, so no file of the base
+table is ever deleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from bench.rivals import Ledger, SparkSql, a_clone
 from bench.scales import BATCH_COLUMN, Size
 from bench.tables import base
 from bench.timing import Case, Sample, in_turns, seconds_of
-from bench.vacuum_scales import Scale
+from bench.vacuum_scales import VacuumScale
 
 VACUUM: Final = "vacuum"
 REWRITE_V2: Final = "rewrite_data_files after position deletes (v2)"
@@ -55,7 +55,7 @@ class Purged:
     deletes_left: int
 
 
-def measure(lake: Lake, scale: Scale, *, ordered: bool) -> dict[str, Any]:
+def measure(lake: Lake, scale: VacuumScale, *, ordered: bool) -> dict[str, Any]:
     """Purges of all sizes in all ways, in turns; after each, the table holds just the rows that it should."""
     size, name = scale.table, base(lake, scale.table, ordered=ordered)
     held = {count: held_bytes(lake, name, [size.batch_id(i) for i in size.spread(count)]) for count in scale.deleted}
@@ -93,7 +93,7 @@ def measure(lake: Lake, scale: Scale, *, ordered: bool) -> dict[str, Any]:
     }
 
 
-def reads(lake: Lake, scale: Scale) -> dict[str, Any]:
+def reads(lake: Lake, scale: VacuumScale) -> dict[str, Any]:
     """How long all rows take to read: of a table of which nothing was ever deleted, before a purge and after it."""
     size, name = scale.table, base(lake, scale.table, ordered=True)
     doomed = size.spread(scale.read_deleted)

@@ -12,7 +12,7 @@ _GIB: Final = 2**30
 
 
 def goals(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of a sorted table, whether a vacuum rewrites hardly more than it has to; of the largest one, how long SCAN takes."""
+    """The goals: a vacuum of a sorted table rewrites little more than necessary, and SCAN of the largest table is fast."""
     found = []
     purges = parts.get("purges-sorted", {"results": []})["results"]
     for r in (r for r in purges if r["way"] == VACUUM):

@@ -7,32 +7,30 @@ from bench.scales import Size
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Everything that makes a run long or short. Rounds are those measured, the warm-up comes on top, if there are several.
-
-    Args:
-        table: That batches are taken out of and purged from, once sorted and once not.
-        deleted: Batches taken back before a purge, evenly spread.
-        purge_rounds: A purge is of a table of its own each time.
-        read_deleted: Batches taken back of the tables that are read before and after their purge.
-        files, tombstones: Of the tables whose metadata alone is scanned, each number of the one with each of the other.
-        scan_rounds: Each in a process of its own.
-    """
+class VacuumScale:
+    """The sizes that determine how long the benchmark takes. Rounds do not include the warm-up of several rounds."""
 
     name: str
+    # The table that is purged, once sorted and once unsorted.
     table: Size
+    # Numbers of reverted batches of a purge, evenly spread.
     deleted: Sequence[int]
+    # Rounds of purges, each of another table.
     purge_rounds: int
+    # Reverted batches of the tables that are read before and after their purge.
     read_deleted: int
     read_rounds: int
+    # Data files of the tables of which SCAN reads only metadata. Each is combined with each number of `tombstones`.
     files: Sequence[int]
     tombstones: Sequence[int]
+    # Rounds of SCAN, each in another process.
     scan_rounds: int
+    # Memory of the driver, as Spark takes it.
     driver_memory: str = "2g"
 
 
 SCALES = {
-    "tiny": Scale(
+    "tiny": VacuumScale(
         "tiny",
         table=Size(2, 60, 20, 6),
         deleted=(4, 120),
@@ -44,7 +42,7 @@ SCALES = {
         scan_rounds=1,
         driver_memory="768m",
     ),
-    "small": Scale(
+    "small": VacuumScale(
         "small",
         table=Size(10, 100, 500, 20),
         deleted=(20, 200, 1_000),
@@ -55,7 +53,7 @@ SCALES = {
         tombstones=(1_000, 10_000),
         scan_rounds=2,
     ),
-    "full": Scale(
+    "full": VacuumScale(
         "full",
         table=Size(10, 500, 1_000, 40),
         deleted=(100, 1_000, 5_000),

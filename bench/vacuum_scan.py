@@ -1,6 +1,6 @@
-"""How the SCAN of a vacuum grows with files and tombstones: tables that are nothing but metadata. I/O.
+"""Measure how the SCAN of a vacuum grows with files and tombstones, on tables without data files. I/O.
 
-Real manifests and real ledgers, made by Iceberg and Lethe, of data files that do not exist. Each SCAN is a process of its own
+Iceberg and Lethe make real manifests and ledgers for data files that do not exist. Each SCAN runs in its own process
 (`bench.one_scan`).
 """
 
@@ -23,7 +23,7 @@ from bench.lake import Lake, commit, our_properties
 from bench.machine import ROOT
 from bench.scales import BATCH_COLUMN
 from bench.timing import Case, Sample, in_turns, say
-from bench.vacuum_scales import Scale
+from bench.vacuum_scales import VacuumScale
 
 MONTHS: Final = 10
 PER_FILE: Final = 1_000  # ids that lie between the bounds of a file of a sorted table
@@ -31,7 +31,7 @@ SIZE: Final = 128 * 1024 * 1024
 AT_ONCE: Final = 20_000
 
 
-def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
+def measure(lake: Lake, scale: VacuumScale) -> dict[str, Any]:
     """All sizes in turns, of sorted and of unsorted tables."""
     memory: dict[str, int] = {}
     planned: dict[str, int] = {}
@@ -58,8 +58,8 @@ def measure(lake: Lake, scale: Scale) -> dict[str, Any]:
 
 
 def simulated(lake: Lake, files: int, tombstones: int, ordered: bool) -> str:
-    """The metadata file of a table with so many data files and active tombstones. In an unsorted one each file may hold any batch
-    of its month. Tombstones lie at even distances."""
+    """The metadata file of a table with this many data files and active tombstones. In an unsorted table each file may hold any
+    batch of its month. The tombstones have equal distances."""
     name = f"run.scan_{files}_{tombstones}_{'sorted' if ordered else 'unsorted'}_{os.getpid()}"
     say(f"{name}: writing metadata")
     table = lake.create(name, ordered=ordered, properties=our_properties())

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Archive the classes that a driver loads, so that each JVM after it maps them instead of reading, parsing and verifying them.
+"""Archive the classes that a driver loads. Later JVMs map the archive instead of reading, parsing and verifying the classes.
 
     archive_classes.py
 
-A small driver goes through what every run goes through, and the JVM writes what it has loaded at its exit (Java's class-data
-sharing, JEP 350) beside the jars. An archive is of use to the same Java with the same jars in the same order; one that is there
-and fits is not made again, and one that does not fit slows nobody down. This also runs while the image is being built, before
-Lethe itself is in it: only PySpark and `lethe_spark.run.launching` are used.
+Runs a small driver that does what every run does. At its exit the JVM writes the loaded classes beside the jars (Java's
+class-data sharing, JEP 350). An archive works only with the same Java and the same jars in the same order; other JVMs ignore it.
+An archive that works is not made again. This also runs during the build of the image, before Lethe is in it, so it uses only
+PySpark and `lethe_spark.run.launching`.
 """
 
 import os
@@ -21,19 +21,19 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-CLOSED = "127.0.0.1:9"  # nobody listens there: clients are loaded and ask in vain
+CLOSED = "127.0.0.1:9"  # a closed port: clients are loaded, and fail to connect
 CONFS = {
     "spark.master": "local[2]",
     "spark.driver.memory": "768m",
     "spark.sql.shuffle.partitions": "2",
-    "spark.python.daemon.module": "pyspark.daemon",  # Lethe's own is not there yet
+    "spark.python.daemon.module": "pyspark.daemon",  # Lethe's daemon is not in the image yet
     "spark.sql.catalog.here": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.here.type": "hadoop",
 }
 
 
 def fits(archive: Path, jars: list[str]) -> bool:
-    """Whether the Java that is on the PATH can use it."""
+    """Whether the Java on the PATH can use the archive."""
     if not archive.exists():
         return False
     java = ["java", "-Xshare:on", f"-XX:SharedArchiveFile={archive}", "-cp", os.pathsep.join(jars), "-version"]
@@ -42,7 +42,7 @@ def fits(archive: Path, jars: list[str]) -> bool:
 
 def make(archive: Path, scratch: str) -> None:
     """Run a driver, and wait until its JVM has written the archive."""
-    archive.unlink(missing_ok=True)  # one cannot be made on top of another
+    archive.unlink(missing_ok=True)  # a JVM that uses an archive cannot write another
     part = Path(scratch, archive.name)
     confs = launch_confs(
         {
@@ -59,13 +59,13 @@ def make(archive: Path, scratch: str) -> None:
     drive(SparkSession.builder.getOrCreate())
     context.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # which is when it exits
+    gateway.proc.stdin.close()  # the JVM exits now
     gateway.proc.wait(timeout=300)
     part.rename(archive)
 
 
 def drive(spark: SparkSession) -> None:
-    """A bit of everything: a table is made, written, read, changed, looked at; the clients of a store and a database load."""
+    """Create, write, read and change a table, read its metadata, and load the clients of an object store and a database."""
     spark.sql("CREATE TABLE here.a.t (v BIGINT, day INT, b STRING) USING iceberg PARTITIONED BY (day)")
     rows = spark.createDataFrame([(1, 1, "a"), (2, 2, "b")], "v BIGINT, day INT, b STRING")
     for _ in range(2):
@@ -90,23 +90,25 @@ def drive(spark: SparkSession) -> None:
         store.put(key, value)
     files = java.org.apache.iceberg.aws.s3.S3FileIO()
     files.initialize(store)
-    in_vain(lambda: files.newInputFile("s3://nowhere/nothing").exists())
+    expect_failure(lambda: files.newInputFile("s3://nowhere/nothing").exists())
     files.close()
-    in_vain(lambda: java.java.sql.DriverManager.getConnection(f"jdbc:postgresql://{CLOSED}/nowhere?connectTimeout=1"))
-    in_vain(
+    expect_failure(
+        lambda: java.java.sql.DriverManager.getConnection(f"jdbc:postgresql://{CLOSED}/nowhere?connectTimeout=1")
+    )
+    expect_failure(
         lambda: java.org.apache.iceberg.CatalogUtil.loadCatalog(
             "org.apache.iceberg.jdbc.JdbcCatalog", "no", store, None
         )
     )
 
 
-def in_vain(ask: Callable[[], object]) -> None:
-    """Ask something that nobody can answer here, for the classes that asking takes."""
+def expect_failure(ask: Callable[[], object]) -> None:
+    """Send a request that must fail, to load the classes that it needs."""
     try:
         ask()
     except Py4JJavaError:
         return
-    raise AssertionError(f"{ask} was answered")
+    raise AssertionError(f"{ask} did not fail")
 
 
 def main() -> None:
@@ -117,9 +119,11 @@ def main() -> None:
     print(f"archiving the classes of a driver in {archive}", file=sys.stderr, flush=True)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:  # on one file system, so that it appears whole
+    with tempfile.TemporaryDirectory(
+        dir=archive.parent
+    ) as scratch:  # on the same file system, so that the rename is atomic
         make(archive, scratch)
-    assert fits(archive, class_path(folders)), f"Java does not take {archive}"
+    assert fits(archive, class_path(folders)), f"Java cannot use {archive}"
 
 
 if __name__ == "__main__":

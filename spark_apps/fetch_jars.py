@@ -3,12 +3,11 @@
 
     fetch_jars.py DEST [--scope image|test]
 
-Scope `image` (the default) is what the Spark image holds, `test` adds what only runs outside a cluster need, and what tests
-start beside Spark: jars of any other scope, such as `rest`, go into a folder of that name in DEST, off Spark's class path.
-A jar that is already there and has the right checksum is not fetched again. Other versions of a jar are removed from DEST,
-because Spark would load classes of both. MAVEN_REPO names another repository, for instance
-a mirror; the CA bundle of a TLS-inspecting proxy is taken from SSL_CERT_FILE. Only the standard library is used, because this
-also runs while the image is being built, before anything is installed.
+Scope `image` (the default) contains the jars of the Spark image. Scope `test` adds the jars of runs outside a cluster and of
+servers that tests start: jars of another scope, such as `rest`, go into a folder of that name in DEST, outside Spark's class
+path. A jar that exists with the right checksum is not fetched again. Other versions of a jar are removed from DEST, because
+Spark would load classes of both. MAVEN_REPO sets another repository, such as a mirror. SSL_CERT_FILE sets the CA bundle of a
+TLS-inspecting proxy. Uses only the standard library, because it also runs during the build of the image.
 """
 
 import argparse
@@ -26,7 +25,7 @@ ATTEMPTS = 4
 
 
 def read_list(path: pathlib.Path, scope: str) -> list[tuple[str, str, str]]:
-    """The (path in the repository, folder below DEST, SHA-256) triples of the wanted scope."""
+    """The jars of a scope: path in the repository, folder below DEST, SHA-256."""
     jars = []
     for line in path.read_text().splitlines():
         line = line.split("#")[0].strip()
@@ -47,7 +46,7 @@ def sha256_of(path: pathlib.Path) -> str:
 
 
 def download(url: str, target: pathlib.Path, sha256: str) -> None:
-    """Fetch to a name of its own beside the target and rename only what has the right checksum."""
+    """Fetch to a temporary name beside the target, and rename it only if it has the right checksum."""
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with urllib.request.urlopen(url, timeout=120) as answer, part.open("wb") as file:

@@ -1,12 +1,12 @@
-"""The entry point of all three applications: arguments -> run.json -> a job -> result and exit code.
+"""The entry point of all applications: arguments -> run.json -> a job -> result and exit code. I/O.
 
     python -m lethe_spark.apps.app [--run FILE …] [--conf k=v …]
 
-Exit codes: 0 done or nothing to do; 10 permanent, the user has to change something; 20 transient, try again. SIGTERM
-ends in 20. Stack traces go to the log on stderr, with the catalog's secrets blotted out; never into a result.
+Exit codes: 0 done, or nothing to do; 10 permanent error, the user has to change something; 20 transient error or SIGTERM, try
+again. Stack traces go to the log on stderr, with the catalog's secrets redacted; never into a result.
 
-Several runs are carried out one after the other in one session. Each tells its own result as soon as it has ended, whatever
-becomes of the others; the exit code is that of the worst.
+Several runs are carried out one after the other in one session. Each delivers its result when it ends, independent of the
+others. The exit code is the highest of the runs.
 """
 
 import gc
@@ -35,6 +35,7 @@ from lethe_spark.run.redact import RedactingFormatter, log_to_stderr, secrets_of
 
 log = logging.getLogger("lethe_spark")
 
+# The longest wait for Spark to stop.
 STOP_SECONDS: Final = 30
 
 
@@ -48,18 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     for invocation in given.runs:
         if codes:
             release()
-        codes.append(_one(invocation, given.confs, cancelled, formatter))
+        codes.append(_carry_out(invocation, given.confs, cancelled, formatter))
     return max(codes)
 
 
-def _one(
+def _carry_out(
     invocation: arguments.RunInvocation,
     confs: Mapping[str, str],
     cancelled: threading.Event,
     formatter: RedactingFormatter,
 ) -> int:
-    """Carry out one run and return its exit code. Its file is read when its turn comes: that of a Dataset which was deleted
-    meanwhile is gone."""
+    """Carry out one run and return its exit code. Its file is read now, not at the start: it is missing if the Dataset was
+    deleted in the meantime."""
     try:
         spec = arguments.load_run(invocation.run_file)
     except Exception as e:
@@ -87,24 +88,24 @@ def _one(
         error = Cancelled() if cancelled.is_set() else understood(e)
         log.error("%s", error, exc_info=e)
         done, code = result.failed(spec, error), error.exit_code
-    _tell(spec, done, reporter, invocation.environ, code)
+    _deliver(spec, done, reporter, invocation.environ, code)
     return code
 
 
 def release() -> None:
-    """Let go of what the run before has left in memory, in Python and in the JVM."""
-    gc.collect()  # Python's references keep the JVM's objects alive
+    """Free the memory of the previous run, in Python and in the JVM."""
+    gc.collect()  # references from Python keep objects of the JVM alive
     session = SparkSession.getActiveSession()
     if session is None:
         return
     try:
         session.catalog.clearCache()
-    except Exception as e:  # a JVM that is gone shows in the next run, which has a result to say so
+    except Exception as e:  # if the JVM has ended, the next run fails and reports it
         log.warning("clearing the session's caches: %s", type(e).__name__)
 
 
 def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
-    """The job that carries out a kind of run. Imported late: a vacuum need not load what a consolidation needs."""
+    """The job that carries out a kind of run. Imported on use, so that a vacuum does not load what a consolidation needs."""
     match kind:
         case RunKind.CONSOLIDATION:
             from lethe_spark.jobs.consolidation import job as consolidation
@@ -130,19 +131,21 @@ def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
             assert_never(kind)
 
 
-def _tell(spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int) -> None:
+def _deliver(
+    spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int
+) -> None:
     crash_point("before-result")
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
     result.deliver(done, environ, spec.table)
     if code == EXIT_INPUT:
-        log.error("run %s will not be tried again as it is: %s", spec.run_id, done.reason)
+        log.error("run %s is not retried until the user changes something: %s", spec.run_id, done.reason)
 
 
 def _cancel_on_sigterm(cancelled: threading.Event) -> None:
-    """Cancel from a thread: the main one may be in the middle of a call to the JVM, whose connection is then its own."""
+    """Cancel Spark's jobs from a second thread. The main thread may be in a call to the JVM, whose connection it occupies."""
 
     def cancel_jobs() -> None:
-        while True:  # also those that start before the run reaches its next step; ends with the process
+        while True:  # also jobs that start before the run reaches its next step; ends with the process
             context = SparkContext._active_spark_context
             if context is not None:
                 try:
@@ -160,7 +163,7 @@ def _cancel_on_sigterm(cancelled: threading.Event) -> None:
 
 
 def stop_spark() -> None:
-    """Stop the session, executors included; a JVM that hangs is left to die with this process."""
+    """Stop the session and its executors. A JVM that hangs ends with this process."""
     session = SparkSession.getActiveSession()
     if session is None:
         return
@@ -177,5 +180,5 @@ if __name__ == "__main__":
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    # Not sys.exit: a callback thread of py4j must not keep a finished run alive.
+    # sys.exit would wait for a callback thread of py4j.
     os._exit(exit_code)

@@ -1,13 +1,12 @@
-"""What a container of the Spark image does: `driver` runs one of Lethe's applications, `executor` serves a driver, `committer`
-carries out what needs no Spark, and anything else is run as it is. tini is process 1, so that SIGTERM reaches the program and no
-orphan is left unreaped.
+"""The entry point of containers of the Spark image: `driver` runs one of Lethe's applications, `executor` serves a driver,
+`committer` runs the committer, and any other command is run as given. tini is process 1: it forwards SIGTERM and reaps orphans.
 
-The image starts this with `python3 -I`, which hears of no variable, and not with a shell, which does. What it starts finds the
-paths that belong to the image, whatever the pod says of them, and none of the variables by which a loader, a shell, a JVM, Python
-or Spark's scripts run other code. The operator's list of allowed variables is the first line; this is the second. The dynamic
-loader reads its own variables (LD_…) before any program can drop them.
+The image starts this with `python3 -I`, which ignores environment variables, and not with a shell. The started program gets the
+image's own paths, whatever the pod sets, and none of the variables that make a loader, a shell, a JVM, Python or Spark's scripts
+run other code. The operator's list of allowed variables is the first line of defence, this is the second. It cannot drop the
+variables of the dynamic loader (LD_…) for itself, because the loader reads them first.
 
-Standard library only, and nothing of Lethe: it runs before any of that.
+Uses only the standard library, and nothing of Lethe.
 """
 
 import glob
@@ -20,7 +19,7 @@ TINI: Final = "/usr/bin/tini"
 JAVA: Final = "/usr/bin/java"
 PYTHON: Final = "/opt/lethe/bin/python"
 SPARK_HOME: Final = "/opt/lethe/spark"
-# What belongs to the image.
+# Variables that the image sets.
 OWN: Final = {
     "PATH": "/opt/lethe/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "PYTHONPATH": "/opt/lethe/app",
@@ -29,13 +28,13 @@ OWN: Final = {
     "HOME": "/tmp",
     "SPARK_HOME": SPARK_HOME,
 }
-# Beginnings of the names of variables by which other code is run, or another configuration read.
+# Prefixes of variables that make a program run other code, or read another configuration.
 DROPPED: Final = (
     "BASH", "SHELLOPTS", "PS4", "IFS", "CDPATH", "GLOBIGNORE",
     "LD_", "GCONV_PATH", "GLIBC_TUNABLES", "MALLOC_", "LOCPATH", "NLSPATH", "OPENSSL_", "SSLKEYLOGFILE",
     "PYTHON", "PYSPARK_", "JAVA_", "_JAVA_", "JDK_", "CLASSPATH", "HADOOP_", "YARN_", "HIVE_", "PYICEBERG_CATALOG__",
 )  # fmt: skip
-# Of Spark's own only what the operator and a driver set.
+# Spark's variables that the operator and drivers set. All others are dropped.
 OF_SPARK: Final = (
     "SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_USER", "SPARK_APPLICATION_ID", "SPARK_DRIVER_", "SPARK_EXECUTOR_",
     "SPARK_RESOURCE_PROFILE_ID", "SPARK_JAVA_OPT_",
@@ -51,11 +50,11 @@ def environment(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def command(arguments: Sequence[str], environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
-    """What process 1 runs. Pure.
+    """The command that process 1 runs. Pure.
 
     Args:
-        jars: Spark's, in any order.
-    Raises: KeyError, for an executor that its driver has not told something.
+        jars: Spark's jars, in any order.
+    Raises: KeyError, if the driver has not set a variable of an executor.
     """
     match arguments:
         case ["driver", *rest]:
@@ -68,20 +67,20 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], jars: Sequence
 
 
 def _executor(environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
-    told = {int(k.removeprefix(JAVA_OPTION)): v for k, v in environ.items() if k.startswith(JAVA_OPTION)}
+    options = {int(k.removeprefix(JAVA_OPTION)): v for k, v in environ.items() if k.startswith(JAVA_OPTION)}
     memory = environ["SPARK_EXECUTOR_MEMORY"]
-    # As lethe_spark.run.launching has them: an archive of classes is for the same jars in the same order.
+    # The same order as in lethe_spark.run.launching: an archive of classes requires the same jars in the same order.
     path = [*sorted(jars), "/opt/lethe/conf"]
     return [
         JAVA,
-        *(told[n] for n in sorted(told)),
+        *(options[n] for n in sorted(options)),
         f"-XX:SharedArchiveFile={SPARK_HOME}/jars/classes.jsa",
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
         f"-Xms{memory}",
         f"-Xmx{memory}",
-        # Spark reads a secret from a file only where it knows its master, and an executor learns that from its driver, which
-        # answers only those who know the secret.
+        # Spark reads a secret from a file only if it knows its master. An executor would learn the master from its driver, which
+        # requires the secret.
         "-Dspark.master=k8s://",
         "-cp",
         ":".join(path),

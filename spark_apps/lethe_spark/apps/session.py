@@ -1,8 +1,7 @@
-"""A SparkSession for one catalog: from configuration to a running JVM. I/O: it starts a process.
+"""Make a SparkSession for one catalog. I/O: starts a JVM.
 
-Invariant: a secret never reaches a command line or Spark's own configuration file. What the JVM must know at its start
-is passed at the start; everything about the catalog, credentials included, is set on the session afterwards, from where
-Iceberg hands it to executors inside its serialized tables.
+Invariant: no secret is part of a command line or of Spark's configuration file. The settings of the catalog, with its
+credentials, are set on the session after the JVM has started. Iceberg sends them to executors in its serialized tables.
 """
 
 import os
@@ -21,13 +20,16 @@ from lethe_spark.sql import folder_server
 
 
 def make_session(catalog: str, confs: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process, with `catalog` configured as in `.pyiceberg.yaml`.
+    """Make or get the session of this process, with `catalog` configured as in `.pyiceberg.yaml`.
+
+    Example: `spark = lethe_spark.make_session("main")`
 
     Args:
-        catalog: The catalog's name, the same for PyIceberg and Spark.
-        confs: Spark settings (`spark.master`, sizes…); they win over the defaults here.
-    Raises: InputError (`UnknownCatalog`, `UnsupportedCatalog`; `CatalogNotServed`, if there is a session already and its
-        catalog of that name, of type hadoop, is Spark's own).
+        catalog: The name of the catalog, for PyIceberg and for Spark.
+        confs: Spark settings (`spark.master`, sizes, …). They override the defaults. Ignored if the process has a session.
+    Returns: the session. A second call with another catalog adds the catalog to it.
+    Raises: InputError: `UnknownCatalog`, `UnsupportedCatalog`; `CatalogNotServed`, if the catalog has type hadoop and an existing
+        session has Spark's own catalog of that name.
     """
     properties = catalogs.properties(catalog)
     settings = {} if catalogs.is_folder(properties) else catalogs.spark_properties(catalog, properties)
@@ -50,7 +52,7 @@ def _start(confs: Mapping[str, str]) -> SparkContext:
     if confs["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Python workers import this package too, and do not inherit sys.path.
+    # Python workers import this package, and do not inherit sys.path.
     source = str(Path(__file__).resolve().parents[2])
     known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != source]
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *known])

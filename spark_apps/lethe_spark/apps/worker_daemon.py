@@ -1,9 +1,8 @@
-"""What Spark starts on an executor to make Python workers: `python -m lethe_spark.apps.worker_daemon pyspark.worker`.
+"""The daemon that forks Spark's Python workers: `python -m lethe_spark.apps.worker_daemon pyspark.worker`. I/O.
 
-Spark puts its own Python sources on the workers' path as archives, before the installed package, and each task looks through
-all archives again (`importlib.invalidate_caches`; Python 3.12 mended that): a quarter of a second, which is as long as it
-takes to read 150 small files. Here they leave the path, and what tasks import is imported once, before workers are forked.
-I/O: becomes Spark's daemon, which serves until it is told to stop.
+Spark puts its Python sources as archives on the path of workers, before the installed package. Before Python 3.12 each task
+searches all archives again (`importlib.invalidate_caches`), which takes a quarter of a second, as long as reading 150 small
+files. This daemon removes the archives from the path, and imports the modules that tasks need once, before it forks workers.
 """
 
 import gc
@@ -19,7 +18,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Serve Spark. Where its Python package is only there as an archive, the path stays as it is."""
+    """Run Spark's daemon. The path does not change if PySpark exists only as an archive."""
     given = list(sys.path)
     sys.path[:] = without_archives(given)
     if find_spec("pyspark") is None or find_spec("py4j") is None:
@@ -30,7 +29,7 @@ def main() -> None:
     import lethe_spark.ingest.buffer_files
     import lethe_spark.ingest.footers  # noqa: F401
 
-    gc.freeze()  # what is there now is never garbage; workers collect after each task
+    gc.freeze()  # excludes the current objects from the garbage collections after each task
     manager()
 
 

@@ -85,8 +85,8 @@ class CommitterProcess:
     def run(self) -> None:
         """Serve until SIGTERM, and then until the runs in progress have ended or their time is over."""
         # A pipe, because the handler may interrupt the main thread while it holds the lock of an Event.
-        asked, ask = os.pipe()
-        signal.signal(signal.SIGTERM, lambda *_: os.write(ask, b"."))
+        terminated, terminate = os.pipe()
+        signal.signal(signal.SIGTERM, lambda *_: os.write(terminate, b"."))
         threading.excepthook = _end_with_thread
         settings, tables = self.settings, OpenTables(self.jvm, self.formatter)
         reporting = Reporting()
@@ -99,10 +99,10 @@ class CommitterProcess:
         ]
         for thread in threads:
             thread.start()
-        Watching(settings.api, settings.name, lambda data: self._put(worker, data), self._heard).start()
+        Watching(settings.api, settings.name, lambda data: self._put(worker, data), self._mailbox_answered).start()
         Heartbeat(settings.api, settings.name, settings.holder, self.health, self.jvm.answers, _hung).start()
         log.info("serving the mailbox %s of namespace %s", settings.name, settings.api.namespace)
-        os.read(asked, 1)
+        os.read(terminated, 1)
         self._leave(threads)
 
     def _leave(self, threads: list[threading.Thread]) -> None:
@@ -118,7 +118,7 @@ class CommitterProcess:
         for thread in threads:
             thread.join(max(0.0, until - monotonic()))
 
-    def _heard(self) -> None:
+    def _mailbox_answered(self) -> None:
         self.health.mailbox_time = monotonic()
 
     def _put(self, worker: Worker, data: Mapping[str, str]) -> None:

@@ -118,7 +118,7 @@ class Worker:
             self.tables.learn_secrets()
             spec = _run_of(entry, documents["run.json"])
         except Exception as e:
-            result.put(config_map, {"result.json": result.failed(entry, _known(entry, e)).to_json()})
+            result.put(config_map, {"result.json": result.failed(entry, _logged_error(entry, e)).to_json()})
             return None
         if spec is None:
             log.info("run %s, attempt %d, was replaced by another one", entry.run_id, entry.attempt)
@@ -137,7 +137,7 @@ class Worker:
             except Exception as e:
                 if not self.tables.jvm.answers():
                     raise JvmGone from e
-                done = result.failed(spec, _known(spec, e))
+                done = result.failed(spec, _logged_error(spec, e))
             crash_point("before-result", spec.run_id)
             last = reports.ended(Phase.FAILED if done.outcome is RunOutcome.FAILED else Phase.SUCCEEDED, done.message)
             result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
@@ -172,12 +172,12 @@ class Worker:
         return Aftermath(Run(spec, LoggedPhases(), properties, self.leaving), table, done)
 
 
-def _known(asked: RunSpec | MailboxEntry, error: Exception) -> LetheError:
+def _logged_error(run: RunSpec | MailboxEntry, error: Exception) -> LetheError:
     """The error as a LetheError. Logs it."""
     known = understood(error)
     expected = isinstance(error, NeedsSpark)
     level = logging.INFO if expected else logging.ERROR
-    log.log(level, "run %s: %s", asked.run_id, known, exc_info=None if expected else error)
+    log.log(level, "run %s: %s", run.run_id, known, exc_info=None if expected else error)
     return known
 
 
@@ -199,11 +199,11 @@ def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
 def _begun_before(entry: MailboxEntry, documents: dict[str, str]) -> int:
     """How many processes began this attempt without reporting its end."""
     try:
-        told = Progress.model_validate_json(documents.get(PROGRESS, ""))
+        progress = Progress.model_validate_json(documents.get(PROGRESS, ""))
     except ValidationError:
         return 0
-    mine = (told.run_id, told.attempt) == (entry.run_id, entry.attempt)
-    return told.begun if mine and told.phase not in (Phase.SUCCEEDED, Phase.FAILED) else 0
+    mine = (progress.run_id, progress.attempt) == (entry.run_id, entry.attempt)
+    return progress.begun if mine and progress.phase not in (Phase.SUCCEEDED, Phase.FAILED) else 0
 
 
 def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:

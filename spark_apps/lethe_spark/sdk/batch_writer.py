@@ -237,7 +237,7 @@ class BatchWriter:
         """
         known = {o.lower(): o for o in OPTIONS}.get(key.lower())
         if known is None:
-            raise InputError("UnknownOption", f"there is no option {key!r}; the options are {', '.join(OPTIONS)}.")
+            raise InputError("UnknownOption", f"unknown option {key!r}; the options are {', '.join(OPTIONS)}.")
         self._options[known] = value
         return self
 

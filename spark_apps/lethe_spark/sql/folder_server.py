@@ -65,7 +65,7 @@ class FolderTables:
     def load(self, parts: tuple[str, ...]) -> Version:
         found = self._catalog.metadata_folder(parts).current()
         if found is None:
-            raise NoSuchResource("NoSuchTableException", f"there is no table in {self._catalog.location(parts)}")
+            raise NoSuchResource("NoSuchTableException", f"no table exists in {self._catalog.location(parts)}")
         return found
 
     def create(self, namespace: tuple[str, ...], request: str) -> Version:

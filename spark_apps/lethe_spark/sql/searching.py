@@ -46,13 +46,13 @@ class Searched:
     missing: frozenset[str] = frozenset()
 
 
-def search(context: SparkContext, asked: Search, files: Sequence[CandidateFile]) -> Searched:
+def search(context: SparkContext, request: Search, files: Sequence[CandidateFile]) -> Searched:
     """Find the positions of the wanted rows in each of the data files. Raises: Spark's errors."""
-    wanted = context.broadcast(dict(asked.wanted))
+    values = context.broadcast(dict(request.wanted))
     try:
-        return _run(context, files, _ValueWorker(wanted, dict(asked.io_properties), asked.names).search)
+        return _run(context, files, _ValueWorker(values, dict(request.io_properties), request.names).search)
     finally:
-        wanted.destroy()  # from the disks of the executors too
+        values.destroy()  # from the disks of the executors too
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class BatchSearch:
 
 
 def search_batches(
-    context: SparkContext, asked: BatchSearch, files: Sequence[CandidateFile], strict: bool = False
+    context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile], strict: bool = False
 ) -> Searched:
     """Find the positions of each batch's rows in each of the data files, by batch id.
 
@@ -82,8 +82,8 @@ def search_batches(
         strict: Report a missing file in `missing` instead of failing, and a file without the batch column in `unsure`.
     Raises: Spark's errors.
     """
-    ids = context.broadcast(sorted(asked.ids))
-    worker = _BatchWorker(ids, replace(asked, ids=frozenset()), strict)
+    ids = context.broadcast(sorted(request.ids))
+    worker = _BatchWorker(ids, replace(request, ids=frozenset()), strict)
     try:
         return _run(context, files, worker.search)
     finally:
@@ -142,21 +142,24 @@ class _BatchWorker:
     """Runs in a worker."""
 
     ids: "Broadcast[list[str]]"
-    asked: BatchSearch  # but for the ids
+    # Without its ids, which are broadcast.
+    request: BatchSearch
     strict: bool
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
         def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
-            asked = self.asked
-            searched = SearchedFile(load_file_io(dict(asked.io_properties), c.path), c.path, c.format_name, asked.names)
-            return find_batches(searched, asked.field_id, self._within(c), asked.absent.get(c.path), self.strict)
+            request = self.request
+            searched = SearchedFile(
+                load_file_io(dict(request.io_properties), c.path), c.path, c.format_name, request.names
+            )
+            return find_batches(searched, request.field_id, self._within(c), request.absent.get(c.path), self.strict)
 
         return (_result_of(c, one, self.strict) for c in files)
 
     def _within(self, file: CandidateFile) -> list[str]:
         """The ids that the file might hold."""
         ids = self.ids.value
-        lower, upper = self.asked.bounds.get(file.path, (None, None))
+        lower, upper = self.request.bounds.get(file.path, (None, None))
         start = 0 if lower is None else bisect_left(ids, lower)
         return ids[start:] if upper is None else ids[start : bisect_right(ids, upper)]
 
