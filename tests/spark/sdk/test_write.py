@@ -229,11 +229,11 @@ def test_columns_are_matched_by_name_and_what_does_not_fit_is_named(make_flights
 
     assert lethe.scan(flights.full_name).to_arrow().to_pylist() == [{"v": 7, "day": 1, "note": None, "batch_id": "A"}]
     wrong = {
-        "columns that the table has not: w": spark.createDataFrame([(1, 1)], "v bigint, w int"),
+        "columns that the table does not have: w": spark.createDataFrame([(1, 1)], "v bigint, w int"),
         "no column v": spark.createDataFrame([(1,)], "day int"),
-        "without v": spark.createDataFrame([(None,)], "v bigint"),
+        "a null in v": spark.createDataFrame([(None,)], "v bigint"),
         "does not fit": spark.createDataFrame([("x",)], "v string"),
-        "a column twice": spark.createDataFrame([(1, 2)], "v bigint, V bigint"),
+        "two columns of one name": spark.createDataFrame([(1, 2)], "v bigint, V bigint"),
     }
     for says, rows in wrong.items():
         with pytest.raises(InputError, match=says):
