@@ -1,7 +1,7 @@
 """As much of a Kubernetes API server as runs talk to: ConfigMaps, Leases and Secrets of one namespace, over TLS and with a token.
 
 Get, list and watch by a field selector, create, merge patches. Versions only ever grow, a patch that changes nothing makes none,
-and whoever asks for what came after a version that was forgotten is told 410.
+and answers 410 to a watch from a version that it has forgotten.
 """
 
 import json
@@ -101,7 +101,7 @@ class ApiServer:
             return dict(self.objects[f"{LEASES}/{name}"].get("spec") or {})
 
     def forget(self) -> None:
-        """Compact: what happened up to now is not told any more."""
+        """Forget all changes up to now."""
         with self.news:
             self.oldest, self.changes = self.version, []
 

@@ -1,4 +1,4 @@
-"""What lies in a buffer, whole, as small as tests make it."""
+"""The complete content of a small buffer."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

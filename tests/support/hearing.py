@@ -32,7 +32,7 @@ LABELS = {"namespace": "ns", "dataset": "flights"}
 
 @dataclass
 class Air:
-    """A Dataset with a buffer of its own in S3, a table on SQLite, and a queue; producers, S3 and runs are played."""
+    """A Dataset with a buffer in S3, a table on SQLite, and a queue. Producers, S3's messages and runs are simulated."""
 
     store: s3.S3
     queue: TestQueue
@@ -72,7 +72,7 @@ class Air:
         self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
 
     def entry(self, id: str, state: BatchState = BatchState.PROMOTED) -> BatchEntry:
-        """Of a batch as it lies in the buffer."""
+        """The objects of a batch in the buffer."""
         (found,) = (b for b in batches_in(self.uri, self.store.properties()) if b.id == id)
         return a_batch(id, state, time=datetime.now(UTC), objects=found.data_objects)
 

@@ -75,7 +75,7 @@ def undo(table: Table, *ids: str) -> int:
 
 
 def vacuum(table: Table, *ids: str, files_at_most: int = 1000, forget: bool = True) -> int:
-    """Files with rows of these batches written anew without them, as a vacuum does; `forget` their tombstones."""
+    """Rewrite files without the rows of these batches, as a vacuum does, and `forget` their tombstones."""
     found = [t for t in table.scan().plan_files() if set(ids) & set(batches_in(t.file.file_path))][:files_at_most]
     survivors: list[pa.Table] = []
     for task in found:

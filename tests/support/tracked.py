@@ -63,7 +63,7 @@ def paths(catalog: Catalog) -> set[str]:
 
 
 def stored_files(table: Table) -> set[str]:
-    """The data files that lie in its folder, whoever knows of them."""
+    """All data files in the table's folder, also those that no snapshot names."""
     return {f"file://{p}" for p in folder(table, "data").rglob("*.parquet")}
 
 

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, of_batches
-from tests.spark.support.work_process import Answer, Committer, Orders, committers
+from tests.spark.support.work_process import Answer, Orders, WorkProcess, work_processes
 from tests.support.lake import CATALOG, Lake
 
 PROCESSES = 4
@@ -25,8 +25,8 @@ PER_ROUND = 4  # batches that are buffered for a round; each process is told to 
 
 
 @pytest.fixture(scope="module")
-def processes(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Committer]]:
-    with committers(lake, tmp_path_factory.mktemp("committers"), PROCESSES) as started:
+def processes(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WorkProcess]]:
+    with work_processes(lake, tmp_path_factory.mktemp("work_processes"), PROCESSES) as started:
         yield started
 
 
@@ -73,7 +73,7 @@ class Stranger:
 def test_many_writers_on_one_table_lose_nothing_and_repeat_nothing(
     spark: SparkSession,
     lake: Lake,
-    processes: list[Committer],
+    processes: list[WorkProcess],
     request: pytest.FixtureRequest,
     record_property: Callable[[str, object], None],
     catalog: str,

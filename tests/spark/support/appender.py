@@ -1,4 +1,4 @@
-"""A process of its own that appends batches to a table: `python -m tests.spark.support.appender TABLE NAME COUNT`.
+"""A process that appends batches to a table: `python -m tests.spark.support.appender TABLE NAME COUNT`.
 
 It says READY when its session is up, starts when a line comes in, and repeats a write that Lethe says may be repeated.
 """

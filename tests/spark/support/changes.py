@@ -1,4 +1,4 @@
-"""Record-level change data for a Dataset whose rows have names, and the rows that are then there, as a dict would tell."""
+"""Record-level change data for a Dataset whose rows have names, and the rows that a dict holds after the changes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Change = tuple[str | None, Row]  # what becomes of it, and the row; its batch is
 
 
 def upsert(of: Row, day: int | None = None) -> Change:
-    """The row anew, perhaps on another day; its key is `v`."""
+    """Write the row again, by default on the same day. Its key is `v`."""
     return "U", (of[0], of[1], of[2] if day is None else day)
 
 

@@ -24,7 +24,7 @@ CONFS = (
 
 @dataclass(frozen=True)
 class Ended:
-    """A driver's end, with the results that it could tell, in their order."""
+    """The end of a driver, with the results that it delivered, in their order."""
 
     code: int
     results: tuple[RunResult, ...]
@@ -32,7 +32,7 @@ class Ended:
 
     @property
     def result(self) -> RunResult | None:
-        """Of a driver with one run; None when it died before it could tell."""
+        """The result of a driver with one run. None: it died before it delivered one."""
         return self.results[0] if self.results else None
 
 
@@ -44,7 +44,7 @@ class Driver:
     folder: Path
 
     def run(self, *specs: RunSpec, crash_at: str | None = None, within_seconds: int = 180) -> Ended:
-        """One attempt of each, to its end; with `crash_at` it dies at that step as if it had been killed."""
+        """Carry out one attempt of each run. With `crash_at` the driver dies at that step, as if it were killed."""
         process = self.start(*specs, environment={"LETHE_CRASH_AT": crash_at} if crash_at else {})
         return self.end(process, within_seconds)
 

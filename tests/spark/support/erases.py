@@ -1,4 +1,4 @@
-"""A Dataset whose rows name somebody, Erases of some of them, and a search for whatever still tells who that was."""
+"""A Dataset whose rows name people, Erases of some of them, and a search for all places that still contain an erased name."""
 
 import gzip
 import itertools
@@ -23,7 +23,7 @@ _NUMBERS = itertools.count(1)
 
 
 def name_of(v: int) -> str:
-    """Nobody else's; of a text that stands nowhere by chance."""
+    """A unique name, with a text that occurs nowhere by chance."""
     return f"passenger <{v}>"
 
 

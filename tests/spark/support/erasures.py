@@ -1,4 +1,4 @@
-"""Erasures as the ledger has them, looks at them, and their records, read with none of Lethe's code."""
+"""The erasures of a ledger, checks of them, and their records, read without Lethe's code."""
 
 import hashlib
 import io
@@ -54,7 +54,7 @@ def compact(story: Story) -> None:
 
 
 def a_look(story: Story, limits: SnapshotLimits | None = None, **changes: Any) -> RunSpec:
-    """A run that purges nothing and only looks at the erasures."""
+    """A run that purges nothing and only checks the erasures."""
     spec = story.vacuuming(limits, key=f"look {next(_NUMBERS)}")
     assert spec.vacuum is not None
     changes = {"erasures_only": True, **changes}
@@ -104,7 +104,7 @@ def check_closed(story: Story, result: RunResult) -> None:
 
 
 def leave(path: Path, hours: int, content: bytes = b"x") -> Path:
-    """A file that lies there since so many hours."""
+    """A file that was written this many hours ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     then = time.time() - hours * 3600

@@ -34,7 +34,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True)
 class Flights:
-    """One table of its own for one test, and what tests do to it."""
+    """A table for one test, and what tests do to it."""
 
     spark: SparkSession
     lake: Lake
@@ -73,11 +73,11 @@ class Flights:
         self.lake.catalog.load_table(self.name).append(pa.Table.from_pylist(values, schema=schema))
 
     def rows(self) -> int:
-        """As anybody but Lethe counts them."""
+        """The number of rows, as Spark counts them without Lethe."""
         return self.spark.table(self.full_name).count()
 
     def rows_per_batch(self) -> dict[str, int]:
-        """As anybody but Lethe counts them, by PyIceberg."""
+        """The number of rows of each batch, as PyIceberg counts them without Lethe."""
         scanned = self.lake.catalog.load_table(self.name).scan(selected_fields=("batch_id",)).to_arrow()
         return dict(Counter(scanned["batch_id"].to_pylist()))
 

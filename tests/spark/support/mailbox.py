@@ -1,4 +1,4 @@
-"""The committer as a process of its own, between an API server and a lake, and the operator's part of what they say."""
+"""The committer as a process, with an API server and a lake, and the operator's side of the mailbox."""
 
 import itertools
 import os
@@ -71,7 +71,7 @@ class Namespace:
         """Of this attempt, as soon as its key is taken out."""
         self.wait_until_done(spec, within_seconds=within_seconds)
         text = self.document(spec, "result.json")
-        assert text is not None, "no result was told"
+        assert text is not None, "no result was delivered"
         if '"uri"' in text and '"kind"' not in text:
             text = (run_documents.read(ResultPointer.model_validate_json(text)) or b"").decode()
         told = read_result(text)
@@ -125,7 +125,7 @@ class Process:
 
 @contextmanager
 def committer(server: ApiServer, lake: Lake, log_file: Path, crash_at: str = "") -> Iterator[Process]:
-    """A committer for as long as the block lasts; with `crash_at` it dies at that step as if it had been killed."""
+    """A committer for the duration of the block. With `crash_at` it dies at that step, as if it were killed."""
     with log_file.open("a") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "lethe_spark.committer"],

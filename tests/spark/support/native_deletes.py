@@ -27,7 +27,7 @@ class Native(Story):
         return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, version, deletes)
 
     def filled(self) -> "Native":
-        """Batches A, B and D are in the same files, E in files of its own."""
+        """Batches A, B and D are in the same files, E is in separate files."""
         self.put("A", "B", "D", "E")
         self.consolidate("A", "B", "D")
         self.consolidate("E")

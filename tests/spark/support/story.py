@@ -1,5 +1,4 @@
-"""What the tests of the jobs share: a Dataset's whole story in one process, and a reading of its table that uses none
-of Lethe's code, to compare with."""
+"""A Dataset from its first batch on, with all its runs in this process, and a reader of its table without Lethe's code."""
 
 import itertools
 import json
@@ -139,7 +138,7 @@ class Story:
         return self.carry_out(self.context(spec, **at))
 
     def carry_out(self, context: SteppedContext) -> RunResult:
-        """The same of a context whose steps are looked at afterwards."""
+        """As `run`, with a context whose steps the test checks afterwards."""
         try:
             return job_of(context.spec.kind)(context)
         finally:
@@ -284,11 +283,11 @@ class Story:
             assert of_spark(lethe_spark.read(self.spark, self.full_name, snapshot_id=i)) == self.rows_at(i)
 
     def ledger_files(self) -> dict[str, Path]:
-        """The files of ledgers by name, whether or not anybody needs them."""
+        """All files of ledgers by name, needed or not."""
         return {p.name: p for p in Path(local(self.table().location()), "_tombstones").iterdir()}
 
     def data_folder(self) -> set[str]:
-        """Every Parquet file below the table, whether or not anybody names it."""
+        """All Parquet files below the table, also those that no snapshot names."""
         root = Path(local(self.table().location()))
         return {str(p) for p in root.rglob("*.parquet")}
 
@@ -298,7 +297,7 @@ def _just_after(snapshot: Snapshot) -> datetime:
 
 
 def some_rows(batch_id: str, rows: int) -> list[dict[str, int]]:
-    """Rows that tell one batch from another, on days 1 and 2."""
+    """Rows that differ from those of other batches, on days 1 and 2."""
     start = sum(batch_id.encode()) * 1000
     return [{"v": start + n, "day": 1 + n % 2} for n in range(rows)]
 
@@ -337,5 +336,5 @@ def local(uri: str) -> str:
 
 
 def told(result: RunResult) -> dict[str, RequestResult]:
-    """What a run of requests in the namespace `ns` tells of each, by its name."""
+    """The results of the requests of a run, in the namespace `ns`, by name."""
     return {r.name.removeprefix("ns/"): r for r in result.requests}

@@ -1,4 +1,4 @@
-"""A process of its own that works on tables as told, one JSON document a line on stdin, its answer on stdout.
+"""A process that carries out runs: one JSON document per line on stdin, one answer per line on stdout.
 
 Each line is an `Orders`; the jobs are the product's own, in a Spark session that stays up between orders.
 """
@@ -97,10 +97,10 @@ def _carry_out(story: Story, orders: Orders) -> Answer:
     return answer
 
 
-# --- those who give orders -----------------------------------------------------------------------------------------------
+# --- the test's side -----------------------------------------------------------------------------------------------
 
 
-class Committer:
+class WorkProcess:
     """A running process that takes orders."""
 
     def __init__(self, lake: Lake, log: Path) -> None:
@@ -144,9 +144,9 @@ class Committer:
 
 
 @contextmanager
-def committers(lake: Lake, folder: Path, count: int) -> Iterator[list[Committer]]:
+def work_processes(lake: Lake, folder: Path, count: int) -> Iterator[list[WorkProcess]]:
     """That many processes, ready for orders."""
-    started = [Committer(lake, folder / f"committer-{n}.log") for n in range(count)]
+    started = [WorkProcess(lake, folder / f"committer-{n}.log") for n in range(count)]
     try:
         for c in started:
             c.receive()

@@ -20,7 +20,7 @@ class Postgres:
 
     @property
     def uri(self) -> str:
-        """As SQLAlchemy takes it. The cluster trusts whoever comes from this machine."""
+        """The URI for SQLAlchemy. The server trusts all connections from this machine."""
         return f"postgresql+psycopg2://{USER}@127.0.0.1:{self.port}/{DATABASE}"
 
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def programs() -> Path:
-    """Where `initdb` lies: Debian keeps it off the PATH."""
+    """The folder of `initdb`, which Debian does not put on the PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[4]))
     on_path = shutil.which("initdb")
     assert found or on_path, "no PostgreSQL here: run `dev/packages.sh postgres`"
@@ -41,9 +41,9 @@ def programs() -> Path:
 @contextmanager
 def running() -> Iterator[Postgres]:
     """A server with the database `lake` for as long as the block lasts."""
-    # Not below pytest's temporary folder: that one lets nobody else in.
+    # Not below pytest's temporary folder, which other users may not read.
     folder = Path(tempfile.mkdtemp(prefix="lethe-postgres-"))
-    # PostgreSQL refuses to run as root: somebody else owns the folder then.
+    # PostgreSQL refuses to run as root, so another user owns the folder.
     user = None
     if os.geteuid() == 0:
         user = "postgres" if subprocess.run(["id", "postgres"], capture_output=True).returncode == 0 else "nobody"

@@ -71,7 +71,7 @@ class TestQueue:
 
 
 def created(bucket: str, key: str, etag: str = "e", sequencer: str = "01", size: int = 1, **changes: Any) -> str:
-    """What S3 tells of an object that was written."""
+    """The message of S3 about a written object."""
     told = {"key": quote_plus(key, safe="/"), "size": size, "eTag": etag, "sequencer": sequencer}
     record = {
         "eventVersion": "2.1",
@@ -86,7 +86,7 @@ def created(bucket: str, key: str, etag: str = "e", sequencer: str = "01", size:
 
 @contextmanager
 def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
-    """A server for as long as the block lasts. With a port, one that takes the place of another that is gone."""
+    """A server for the duration of the block. With a port, it replaces a server that has ended."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     server = Sqs(f"http://127.0.0.1:{port}")
