@@ -17,7 +17,7 @@ from lethe.base import names
 from lethe.base.ids import batch_folder
 from lethe.contract.kind import RunFamily
 from lethe.contract.result import Phase
-from lethe.contract.run import BufferRef, ConsolidationSpec, CreateTable, RunSpec, TableRef
+from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, CreateTable, RunSpec, TableRef
 from lethe.iceberg import catalogs
 from lethe_spark.jobs.consolidation import job as consolidate
 from lethe_spark.run.context import RunContext
@@ -70,7 +70,7 @@ def register(lake: Lake, buffer: Path, batch_ids: Sequence[str]) -> dict[str, fl
         table=TableRef(catalog=CATALOG, name=TABLE, create=CreateTable(table_schema=SCHEMA, partition_by=("day",))),
         batch_column="batch_id",
         buffer=BufferRef(uri=f"file://{buffer}"),
-        consolidation=ConsolidationSpec(mode="Register", batch_ids=tuple(batch_ids)),
+        consolidation=ConsolidationSpec(mode=ConsolidationMode.REGISTER, batch_ids=tuple(batch_ids)),
     )
     reporter = Reporter(spec, ignore)
     context = Timed(spec, reporter, catalogs.properties(CATALOG), spark=lake.spark)

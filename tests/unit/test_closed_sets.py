@@ -10,7 +10,7 @@ import yaml
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
-from lethe.contract.run import AllowedOperation, parse_run
+from lethe.contract.run import AllowedOperation, ConsolidationMode, parse_run
 from lethe_operator.resources.observed import kind_of
 
 from tests.support.builders import a_run
@@ -102,3 +102,10 @@ def test_a_kind_survives_its_way_through_the_labels_and_annotations_of_a_job(kin
 
 def test_the_names_of_families_are_those_of_earlier_versions() -> None:
     assert [f.value for f in RunFamily] == ["Consolidation", "Restatement", "Vacuum"]
+
+
+def test_the_definition_of_datasets_has_every_mode_of_consolidation() -> None:
+    mode = spec_of("dataset.yaml")["properties"]["consolidation"]["properties"]["mode"]
+
+    assert mode["enum"] == [m.value for m in ConsolidationMode]
+    assert mode["default"] == ConsolidationMode.REWRITE.value

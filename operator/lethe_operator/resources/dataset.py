@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lethe.contract.run import Deletes, FileFormat, SchemaEvolution
+from lethe.contract.run import ConsolidationMode, Deletes, FileFormat, SchemaEvolution
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
@@ -52,7 +52,7 @@ class RestatementsSpec(Spec):
 
 
 class ConsolidationSpec(Spec):
-    mode: str = "Rewrite"
+    mode: ConsolidationMode = ConsolidationMode.REWRITE
     min_bytes: Bytes = 128 * MIB
     min_batches: int = 100
     max_age_seconds: int = 600

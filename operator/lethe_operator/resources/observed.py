@@ -104,7 +104,7 @@ class TableView:
         vacuum, which may commit in several steps, its last one."""
         if run.run_id in self.run_ids:
             return True
-        if run.kind.family is RunFamily.VACUUM:
+        if run.kind.commits_in_steps:
             return False
         if run.run_id == self.ledger.pending_run:
             return True

@@ -40,3 +40,14 @@ class RunKind(Enum):
                 return RunFamily.VACUUM
             case _:
                 assert_never(self)
+
+    @property
+    def commits_in_steps(self) -> bool:
+        """Whether a run that has committed may still have work to do."""
+        match self:
+            case RunKind.VACUUM | RunKind.ERASURE_CHECK:
+                return True
+            case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT:
+                return False
+            case _:
+                assert_never(self)

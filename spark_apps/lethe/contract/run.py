@@ -31,6 +31,11 @@ class Document(BaseModel):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
+class ConsolidationMode(StrEnum):
+    REWRITE = "Rewrite"  # read the files of batches, and write their rows sorted
+    REGISTER = "Register"  # make the files of batches part of the table as they are
+
+
 class AllowedOperation(StrEnum):
     """What the boundary of a namespace may allow or withhold."""
 
@@ -38,7 +43,7 @@ class AllowedOperation(StrEnum):
     REVERT = Operation.REVERT.value
     ERASE = Operation.ERASE.value
     UNDO = Operation.UNDO.value
-    REGISTER = "Register"  # spec.consolidation.mode
+    REGISTER = ConsolidationMode.REGISTER.value  # spec.consolidation.mode
     NATIVE_DELETES = "NativeDeletes"  # spec.deletes: DeletionVectors or EqualityDeletes
     CREATE_TABLE = "CreateTable"  # spec.table.create
     ADOPT_TABLE = "AdoptTable"  # spec.table.adopt
@@ -114,7 +119,7 @@ class SeenObject(Document):
 
 
 class ConsolidationSpec(Document):
-    mode: str = "Rewrite"
+    mode: ConsolidationMode = ConsolidationMode.REWRITE
     target_file_size_bytes: int = 512 * 1024 * 1024
     # The explicit list; folders follow from ids and the batch column. Empty: only stamp a head that another writer left
     # without a ledger, and keep the history short.

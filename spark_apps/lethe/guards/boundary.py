@@ -13,6 +13,7 @@ from lethe.base.names import DATA_PROPERTIES, METADATA_PROPERTY
 from lethe.base.patterns import matches_any
 from lethe.contract.run import (
     AllowedOperation,
+    ConsolidationMode,
     CreateTable,
     Deletes,
     RestatementRequest,
@@ -79,17 +80,26 @@ def outside_operation(boundary: RunBoundary, what: str, operation: AllowedOperat
 
 
 def outside_settings(
-    boundary: RunBoundary, mode: str, deletes: Deletes | None, adopt: bool, create: CreateTable | None
+    boundary: RunBoundary,
+    mode: ConsolidationMode | None,
+    deletes: Deletes | None,
+    adopt: bool,
+    create: CreateTable | None,
 ) -> Outside | None:
     """Of what a Dataset asks for besides Restatements and vacuums.
 
     Args:
-        mode: spec.consolidation.mode.
+        mode: spec.consolidation.mode; None: not asked here.
         deletes: spec.deletes; None: not asked here.
     """
     asked: list[tuple[str, AllowedOperation]] = []
-    if mode == "Register":
-        asked.append(("spec.consolidation.mode", AllowedOperation.REGISTER))
+    match mode:
+        case ConsolidationMode.REGISTER:
+            asked.append(("spec.consolidation.mode", AllowedOperation.REGISTER))
+        case ConsolidationMode.REWRITE | None:
+            pass
+        case _:
+            assert_never(mode)
     if deletes not in (None, "Ledger"):
         asked.append((f"spec.deletes {deletes}, which is", AllowedOperation.NATIVE_DELETES))
     if adopt:
@@ -132,7 +142,7 @@ def outside_run(spec: RunSpec) -> Outside | None:
         return None
     found = outside_names(boundary, spec.table.catalog, spec.table.name)
     found = found or outside_uri(boundary, "spec.buffer.uri", spec.buffer.uri)
-    mode = spec.consolidation.mode if spec.consolidation is not None else ""
+    mode = spec.consolidation.mode if spec.consolidation is not None else None
     deletes = spec.restatement.deletes if spec.restatement is not None else None
     found = found or outside_settings(boundary, mode, deletes, spec.table.adopt, spec.table.create)
     if found is None:

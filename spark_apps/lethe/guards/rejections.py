@@ -6,7 +6,7 @@ name URIs, declared names and names of files, and never what a file contains.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from lethe.base.errors import InputError
 from lethe.guards.claim import Claim, Holder, Owner, holder_of, rejected
@@ -108,7 +108,8 @@ def buffer_rejection(
         )
     if held is not None:
         return Rejection(BUFFER_HOLDS_TABLE, f"{held} Nothing in it was moved or deleted.")
-    match holder_of(around.claim, owner):
+    holder = holder_of(around.claim, owner)
+    match holder:
         case Holder.OTHERS:
             assert around.claim is not None
             return Rejection(BUFFER_CLAIMED, rejected(around.claim, uri))
@@ -120,8 +121,10 @@ def buffer_rejection(
                 "moved or deleted. Move them elsewhere, use another buffer, or set spec.buffer.adopt to true if they may lie "
                 "beside batches.",
             )
-        case _:
+        case Holder.NONE | Holder.OURS | Holder.TAKEN_OVER:
             return None
+        case _:
+            assert_never(holder)
 
 
 def _some(values: Sequence[str], total: int | None = None) -> str:

@@ -8,7 +8,7 @@ succeeded or may succeed later: its files must not be deleted.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError, UnknownCommitState
@@ -249,6 +249,8 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             update = target.newDelete().validateFilesExist()
             for file in files:
                 update = update.deleteFile(file.java)
+        case _:
+            assert_never(change)
     for key, value in summary.items():
         update = update.set(key, value)
     return update

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from lethe.buffer.digest import BufferDigest, WaitingBatch
-from lethe.contract.run import RunKind, RunSpec
+from lethe.contract.run import ConsolidationMode, RunKind, RunSpec
 from lethe.ledger.ledger import EMPTY, Ledger
 
 from lethe_operator.decide.actions import Decision, Launch
@@ -231,7 +231,7 @@ def _bytes_of(batch_ids: Collection[str], buffer: BufferDigest) -> int:
 
 def _read_bytes(run: RunSpec, waiting: int) -> int:
     """How much a run for `waiting` bytes reads, for its size. It does not read files that it registers."""
-    registers = run.consolidation is not None and run.consolidation.mode == "Register"
+    registers = run.consolidation is not None and run.consolidation.mode is ConsolidationMode.REGISTER
     return 0 if registers else waiting
 
 

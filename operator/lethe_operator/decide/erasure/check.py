@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import assert_never
 
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.ledger.erasure import BlockerKind, Erasure, ErasureBlocker
@@ -16,7 +17,7 @@ from lethe_operator.decide.actions import Launch, earliest
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.policy_match import match
 from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.runs.retry import Again, Ended, GivenUp, Going, Verdict, judge
+from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.resources.common import FOR_ERASURES
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Run, TableView, World
@@ -68,6 +69,10 @@ def decide_erasures(
             pause = (attempt.finished or attempt.created) + timedelta(seconds=settings.retry.max_seconds)
             if pause > now:
                 return ErasuresVerdict(None, earliest(pause, later), stands, same, abandoned)
+        case Fresh() | Again() | Going() | None:
+            pass
+        case _:
+            assert_never(stands)
     number = max((a.number for a in same.attempts), default=0) + 1 if same is not None else 1
     launch = Launch(
         run.model_copy(update={"attempt": number}),
@@ -102,7 +107,16 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
             return due or int(blocker.name) not in view.snapshot_ids
         case BlockerKind.STAGED_SNAPSHOT:
             return int(blocker.name) not in view.snapshot_ids
-    return False
+        case (
+            BlockerKind.OBJECT_LOCK
+            | BlockerKind.LEGAL_HOLD
+            | BlockerKind.OBJECT_VERSION
+            | BlockerKind.OBJECT
+            | BlockerKind.RUN
+        ):
+            return False  # only the storage can tell
+        case _:
+            assert_never(blocker.kind)
 
 
 def is_overdue(erasure: Erasure, now: datetime) -> bool:

@@ -6,7 +6,7 @@ from typing import Final, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.run import Deletes
+from lethe.contract.run import ConsolidationMode, Deletes
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.uri import overlap
 
@@ -118,7 +118,7 @@ def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | N
 def unsupported_field(dataset: Dataset) -> str | None:
     """A sentence about the first field whose value this version does not support; None: there is none."""
     spec = dataset.spec
-    if spec.consolidation.mode == "Register" and spec.buffer.format != "parquet":
+    if spec.consolidation.mode is ConsolidationMode.REGISTER and spec.buffer.format != "parquet":
         return (
             f"Dataset {dataset.meta.name}: spec.consolidation.mode Register needs spec.buffer.format parquet, found "
             f"{spec.buffer.format}. No run starts. Change one of the two fields."

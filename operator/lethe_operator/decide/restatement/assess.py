@@ -148,6 +148,8 @@ def _by_run(
         case Fresh():
             text = "It waits for its turn."
             return _queued(restatement, dataset, trial, restatement.created, undoes, Reason.QUEUED, text)
+        case _:
+            assert_never(trial.verdict)
 
 
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing:

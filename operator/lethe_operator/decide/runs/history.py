@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
-from lethe.contract.kind import RunFamily, RunKind
+from lethe.contract.kind import RunFamily
 from lethe.contract.result import (
     AnyRunResult,
     ConsolidationResult,
@@ -84,20 +84,18 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
                 document["message"] = progress.message or f"{progress.rows} rows"
         case AttemptState.SUCCEEDED:
             document.update(phase=Phase.SUCCEEDED.value, message=outcome(attempt.result))
-            if (
-                attempt.kind is RunKind.REANCHORING
-                and attempt.result is not None
-                and attempt.result.outcome != "NothingToDo"
-            ):
-                text = "The head, another writer's commit, has a ledger of its own again."
-                document.update(reason=Reason.HEAD_REANCHORED.value, message=text)
+            result = attempt.result
+            if isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO:
+                document["reason"] = Reason.HEAD_REANCHORED.value
         case AttemptState.FAILED if committed:
-            what = "Committed what it had finished" if attempt.kind.family is RunFamily.VACUUM else "Committed"
+            what = "Committed what it had finished" if attempt.kind.commits_in_steps else "Committed"
             text = f"{what}; its pod ended badly afterwards: {failure(attempt)[1]}"
             document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
         case AttemptState.FAILED:
             reason, message = failure(attempt)
             document.update(phase=Phase.FAILED.value, reason=str(reason), message=message[:MESSAGE_AT_MOST])
+        case _:
+            assert_never(attempt.state)
     if attempt.finished is not None:
         document["finishTime"] = timestamp(attempt.finished)
     return document

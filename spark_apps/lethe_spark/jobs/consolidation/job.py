@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError
@@ -25,6 +25,7 @@ from lethe.contract.result import (
     RefusedBatch,
     RunOutcome,
 )
+from lethe.contract.run import ConsolidationMode
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from pyiceberg.io import FileIO
@@ -74,8 +75,16 @@ def _promote(
     context: RunContext, table: SparkTable, wanted: tuple[str, ...]
 ) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """The result, and what is left waiting in the buffer, None if that was not listed."""
-    spec = context.spec.consolidation
-    write = register if spec is not None and spec.mode == "Register" else _write
+    assert context.spec.consolidation is not None
+    mode = context.spec.consolidation.mode
+    write: Write
+    match mode:
+        case ConsolidationMode.REGISTER:
+            write = register
+        case ConsolidationMode.REWRITE:
+            write = _write
+        case _:
+            assert_never(mode)
     with noted(context, table, wanted):
         return _promoted(context, table, wanted, write)
 
