@@ -54,7 +54,7 @@ class Stray:
 
 
 @dataclass(frozen=True)
-class Content:
+class StrayContent:
     """What the footer of a file says."""
 
     of_table: bool = False  # it was written for the table: it has the batch column, by field id
@@ -63,7 +63,7 @@ class Content:
     no_rows: bool = False  # it has no rows of the table: it is empty, or holds positions of deletes
 
 
-UNKNOWN: Final = Content()
+UNKNOWN: Final = StrayContent()
 
 
 def find_strays(
@@ -101,7 +101,7 @@ def find_strays(
     return found
 
 
-def may_hold(stray: Stray, content: Content, open_erasure: OpenErasure, writers: Sequence[Writer]) -> bool:
+def may_hold(stray: Stray, content: StrayContent, open_erasure: OpenErasure, writers: Sequence[Writer]) -> bool:
     """Whether a file may hold a row of the erasure.
 
     Args:
@@ -116,7 +116,7 @@ def may_hold(stray: Stray, content: Content, open_erasure: OpenErasure, writers:
     return purged is None or stray.modified <= purged + UNPUBLISHED_FOR
 
 
-def assess_stray(stray: Stray, content: Content, now: datetime) -> ErasureBlocker | None:
+def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureBlocker | None:
     """What blocks the removal of a file that may hold rows of an erasure; None: remove it."""
     young = stray.modified + UNPUBLISHED_FOR
     name = without_values(stray.path)

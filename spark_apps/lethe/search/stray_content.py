@@ -5,13 +5,13 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lethe.erasure.strays import UNKNOWN, Content
+from lethe.erasure.strays import UNKNOWN, StrayContent
 
 _POSITIONS: Final = ["file_path", "pos"]
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
-def content_of(stream: BinaryIO, path: str, field_id: int) -> Content:
+def content_of(stream: BinaryIO, path: str, field_id: int) -> StrayContent:
     """Args:
     field_id: Of the batch column.
     Returns: `UNKNOWN` for a file that is not Parquet, or is incomplete.
@@ -25,9 +25,9 @@ def content_of(stream: BinaryIO, path: str, field_id: int) -> Content:
         return UNKNOWN
 
 
-def _content(metadata: Any, schema: pa.Schema, field_id: int) -> Content:
+def _content(metadata: Any, schema: pa.Schema, field_id: int) -> StrayContent:
     if metadata.num_rows == 0 or schema.names == _POSITIONS:
-        return Content(no_rows=True)
+        return StrayContent(no_rows=True)
     wanted = str(field_id).encode()
     name = next((f.name for f in schema if (f.metadata or {}).get(_FIELD_ID) == wanted), None)
     if name is None:
@@ -40,10 +40,10 @@ def _content(metadata: Any, schema: pa.Schema, field_id: int) -> Content:
         if statistics is None or not statistics.has_min_max:
             if statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values:
                 continue  # no batch ids
-            return Content(of_table=True)
+            return StrayContent(of_table=True)
         if not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
-            return Content(of_table=True)
+            return StrayContent(of_table=True)
         bounds.append((statistics.min, statistics.max))
     if not bounds:
-        return Content(of_table=True, lower="", upper="")  # rows without a batch
-    return Content(True, min(b[0] for b in bounds), max(b[1] for b in bounds))
+        return StrayContent(of_table=True, lower="", upper="")  # rows without a batch
+    return StrayContent(True, min(b[0] for b in bounds), max(b[1] for b in bounds))

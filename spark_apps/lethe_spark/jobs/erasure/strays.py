@@ -10,9 +10,9 @@ from typing import Final
 
 from lethe.erasure.strays import (
     UNKNOWN,
-    Content,
     Locations,
     Stray,
+    StrayContent,
     assess_stray,
     assess_upload,
     find_strays,
@@ -150,8 +150,8 @@ def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping
     return tuple(found)
 
 
-def _contents(storage: Storage, files: list[Stray], field_id: int) -> dict[str, Content]:
-    def read(stray: Stray) -> tuple[str, Content]:
+def _contents(storage: Storage, files: list[Stray], field_id: int) -> dict[str, StrayContent]:
+    def read(stray: Stray) -> tuple[str, StrayContent]:
         try:
             stream = storage.open(stray.path)
             if stream is None:

@@ -7,9 +7,9 @@ import pytest
 from lethe.erasure.progress import OpenErasure, open_erasures_of
 from lethe.erasure.strays import (
     UNKNOWN,
-    Content,
     Locations,
     Stray,
+    StrayContent,
     Upload,
     assess_stray,
     assess_upload,
@@ -97,14 +97,14 @@ def test_what_is_listed_once_is_below_no_other() -> None:
 @pytest.mark.parametrize(
     ("content", "holds"),
     [
-        (Content(True, "A", "C"), True),
-        (Content(True, "X", "Z"), False),
-        (Content(True), True),
-        (Content(no_rows=True), False),
+        (StrayContent(True, "A", "C"), True),
+        (StrayContent(True, "X", "Z"), False),
+        (StrayContent(True), True),
+        (StrayContent(no_rows=True), False),
         (UNKNOWN, True),
     ],
 )
-def test_of_batches_the_footer_tells_whenever_the_file_was_written(content: Content, holds: bool) -> None:
+def test_of_batches_the_footer_tells_whenever_the_file_was_written(content: StrayContent, holds: bool) -> None:
     """A run that had read before the purge may write after it."""
     for hours in (-1, 0, 30):
         assert may_hold(Stray("f.parquet", ago(hours=-hours)), content, a_claim("B"), ()) is (
@@ -113,7 +113,7 @@ def test_of_batches_the_footer_tells_whenever_the_file_was_written(content: Cont
 
 
 def test_of_records_every_file_may_that_a_writer_from_before_the_purge_can_have_written() -> None:
-    claim, content = a_claim(records=True, purged_hours_ago=48), Content(True, "A", "C")
+    claim, content = a_claim(records=True, purged_hours_ago=48), StrayContent(True, "A", "C")
 
     assert may_hold(Stray("f", ago(hours=50)), content, claim, ())
     assert may_hold(Stray("f", ago(hours=25)), content, claim, ())
@@ -121,7 +121,7 @@ def test_of_records_every_file_may_that_a_writer_from_before_the_purge_can_have_
 
 
 def test_what_a_run_writes_that_began_after_the_purge_holds_none() -> None:
-    file, content = Stray("f", NOW, RUN), Content(True, "A", "C")
+    file, content = Stray("f", NOW, RUN), StrayContent(True, "A", "C")
     rewriting, early = a_writer(since=7), a_writer(since=6)
 
     assert not may_hold(file, content, a_claim("B"), [rewriting])
@@ -137,7 +137,7 @@ def test_what_a_run_writes_that_began_after_the_purge_holds_none() -> None:
 
 @pytest.mark.parametrize("run", [RUN, ""])
 def test_a_young_file_holds_the_erasure_until_its_writer_can_no_longer_commit_it(run: str) -> None:
-    blocker = assess_stray(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), Content(True), NOW)
+    blocker = assess_stray(Stray("s3://b/day=1/f.parquet", ago(hours=23), run), StrayContent(True), NOW)
 
     assert blocker is not None
     assert (blocker.name, blocker.until) == ("s3://b/day=*/f.parquet", NOW + timedelta(hours=1))
@@ -148,7 +148,7 @@ def test_an_old_file_of_a_run_is_removed() -> None:
 
 
 def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_this_table() -> None:
-    of_table = Content(True, "A", "A")
+    of_table = StrayContent(True, "A", "A")
     young, old, unknown = (
         assess_stray(Stray("f", ago(hours=h)), c, NOW) for h, c in ((48, of_table), (73, of_table), (999, UNKNOWN))
     )
