@@ -20,8 +20,8 @@ from lethe.contract.run import (
     CreateTable,
     DatasetRef,
     Deletes,
+    RestatementGroupSpec,
     RestatementRequest,
-    RestatementSpec,
     RunKind,
     RunSpec,
     TableRef,
@@ -109,7 +109,7 @@ class Lake:
             table=TableRef(catalog=CATALOG, name=table, adopt=True),
             batch_column=BATCH_COLUMN,
             buffer=BufferRef(uri=f"file://{self.home}/buffer"),
-            restatement=RestatementSpec(requests=tuple(requests), deletes=deletes) if requests else None,
+            restatement=RestatementGroupSpec(requests=tuple(requests), deletes=deletes) if requests else None,
             vacuum=vacuum,
         )
         reporter = Reporter(spec, ignore)

@@ -15,8 +15,8 @@ from lethe.contract.run import (
     CreateTable,
     DatasetRef,
     Replacement,
+    RestatementGroupSpec,
     RestatementRequest,
-    RestatementSpec,
     RunKind,
     RunSpec,
     SnapshotLimits,
@@ -237,7 +237,7 @@ def a_run(
         case RunKind.CONSOLIDATION | RunKind.REANCHORING:
             wanted["consolidation"] = ConsolidationSpec(batch_ids=tuple(batch_ids))
         case RunKind.RESTATEMENT:
-            wanted["restatement"] = RestatementSpec(requests=tuple(requests))
+            wanted["restatement"] = RestatementGroupSpec(requests=tuple(requests))
         case RunKind.VACUUM | RunKind.ERASURE_CHECK:
             checks = kind is RunKind.ERASURE_CHECK
             limits = limits or SnapshotLimits()

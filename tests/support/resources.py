@@ -14,7 +14,7 @@ from lethe.ledger.lineage import Snapshot
 from lethe_operator.build import names
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.settings import Settings
@@ -157,8 +157,8 @@ def an_attempt(
     return Attempt(**{**defaults, **changes})
 
 
-def a_run(spec: RunSpec, *attempts: Attempt, intent: bool = True) -> Run:
-    return Run(
+def a_run(spec: RunSpec, *attempts: Attempt, intent: bool = True) -> ObservedRun:
+    return ObservedRun(
         spec.run_id, spec.kind, spec if intent else None, attempts, (f"{names.key_prefix(spec.run_id)}.run.json",)
     )
 

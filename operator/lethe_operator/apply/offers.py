@@ -11,7 +11,7 @@ from datetime import datetime
 
 from lethe_operator.apply.launch import Prepared
 from lethe_operator.build.sharing import Company
-from lethe_operator.decide.runs.driver_sharing import Gathered, Waiting, gather
+from lethe_operator.decide.runs.driver_sharing import DriverGroups, WaitingRun, gather
 from lethe_operator.settings import SharedRuns
 
 
@@ -75,12 +75,12 @@ class Offers:
     @contextmanager
     def taken(
         self, namespace: str, now: datetime, limits: SharedRuns
-    ) -> Iterator[tuple[Gathered, Mapping[str, Offer]]]:
+    ) -> Iterator[tuple[DriverGroups, Mapping[str, Offer]]]:
         """Which runs start now, and their offers by Dataset. Until the context ends, these Datasets are not reconciled."""
         with self._changed:
             offers = {name: o for (n, name), o in self._offers.items() if n == namespace}
             busy = {name for n, name in self._busy if n == namespace}
-            gathered = gather([Waiting(o.dataset, o.company, o.since) for o in offers.values()], busy, now, limits)
+            gathered = gather([WaitingRun(o.dataset, o.company, o.since) for o in offers.values()], busy, now, limits)
             keys = [(namespace, name) for group in gathered.groups for name in group]
             self._busy.update(keys)
         try:

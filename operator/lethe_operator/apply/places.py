@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lethe_operator.kube import Kube
-from lethe_operator.resources.observed import Place, VacuumJob
+from lethe_operator.resources.observed import VacuumJob, VacuumLimit
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Places:
     _of: dict[str, threading.Lock] = field(default_factory=dict)
 
     @contextmanager
-    def taking(self, kube: Kube, namespace: str, place: Place | None, uid: str) -> Iterator[bool]:
+    def taking(self, kube: Kube, namespace: str, place: VacuumLimit | None, uid: str) -> Iterator[bool]:
         """Whether the Dataset with this UID may start its vacuum. Until the context ends, no other Dataset of the namespace
         starts a vacuum that needs a place. Raises: KubeError."""
         if place is None:

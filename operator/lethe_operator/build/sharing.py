@@ -10,7 +10,7 @@ from lethe.contract.run import RunSpec
 
 from lethe_operator.build.sizing import Size
 from lethe_operator.resources.dataset import RunTemplate
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.settings import SharedRuns
 
 
@@ -27,7 +27,7 @@ def company(
     run_bytes: int,
     size: Size,
     template: RunTemplate,
-    runs: Sequence[Run],
+    runs: Sequence[ObservedRun],
     limits: SharedRuns,
 ) -> Company | None:
     """Which driver a run may share; None: it gets its own.
@@ -57,7 +57,7 @@ def _may_share(kind: RunKind) -> bool:
             assert_never(kind)
 
 
-def _failed_last(runs: Sequence[Run]) -> bool:
+def _failed_last(runs: Sequence[ObservedRun]) -> bool:
     consolidations = [a for r in runs if r.kind.family is RunFamily.CONSOLIDATION for a in r.attempts]
     last = max(consolidations, key=lambda a: a.finished or a.created, default=None)
     return last is not None and last.state is AttemptState.FAILED

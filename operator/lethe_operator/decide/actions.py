@@ -10,7 +10,7 @@ from lethe.contract.run import RunSpec
 from lethe.guards.claim import Owner
 from lethe.ledger.ledger import BufferedObject
 
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, Place
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, Failures, VacuumLimit
 from lethe_operator.resources.restatement import SecretFile
 
 
@@ -43,7 +43,7 @@ class Launch:
     # Mounted into the pod.
     secrets: tuple[SecretFile, ...] = ()
     # The run starts only if one of these places is still free; None: it needs none.
-    place: Place | None = None
+    place: VacuumLimit | None = None
 
 
 @dataclass(frozen=True)

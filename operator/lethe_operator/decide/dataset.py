@@ -28,12 +28,12 @@ from lethe_operator.decide.guards import buffer as buffer_guard
 from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
 from lethe_operator.decide.restatement import cancellation as withdrawn
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assess import stand
-from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.assess import RestatementContext, assess
+from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.decide.restatement.launch import bytes_of, restatements_launch
 from lethe_operator.decide.restatement.order import in_order
 from lethe_operator.decide.restatement.outcome import finished_before
-from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS, Queue, Standings, queue, start
+from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS, RestatementQueue, Standings, queue, start
 from lethe_operator.decide.restatement.run_outcomes import Trials
 from lethe_operator.decide.restatement.ttl import expired
 from lethe_operator.decide.runs import committer
@@ -45,12 +45,12 @@ from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import ACCEPT_HEAD
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, LostLedger, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun, TableView, Unavailable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
 
-def is_committing(run: Run) -> bool:
+def is_committing(run: ObservedRun) -> bool:
     """Whether runs of its kind change what readers of the table see, and so take turns."""
     match run.kind:
         case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT:
@@ -76,7 +76,7 @@ class _Turns:
 class _Group:
     """A queue of Restatements."""
 
-    queue: Queue
+    queue: RestatementQueue
     # The run of its first group; None: none is ready.
     launch: Launch | None
 
@@ -104,12 +104,12 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
     held = blocked or paused
     trials = Trials(dataset, world.runs, settings)
     standings = [
-        (r, stand(r, dataset, world, held, trials.of(r), now, settings))
+        (r, assess(RestatementContext(r, dataset, world, held, trials.of(r), now, settings)))
         for r in in_order(r for r in world.restatements if not r.meta.deleting)
     ]
     with_committer = committer.may_ask(dataset, world)
     queued = queue(dataset, standings, lambda r: bytes_of(r, world), False if with_committer else None)
-    quick = queue(dataset, standings, lambda _: 0, True) if with_committer else Queue()
+    quick = queue(dataset, standings, lambda _: 0, True) if with_committer else RestatementQueue()
     standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
     consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
@@ -183,7 +183,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
 def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
     """The statuses of Restatements whose Dataset does not exist. They wait for it."""
     text = f"Waiting for Dataset {name}, which does not exist in this namespace. Create it, or correct spec.datasetRef.name."
-    waits = Standing("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+    waits = Assessment("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
     standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
     over = expired(standings, now)
@@ -196,7 +196,7 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     )
 
 
-def _in_queue(restatement: Restatement, standing: Standing, *queues: Queue) -> Standing:
+def _in_queue(restatement: Restatement, standing: Assessment, *queues: RestatementQueue) -> Assessment:
     """With its position in the queue, and the Restatement that it waits for."""
     name = restatement.meta.name
     for queued in queues:
@@ -363,7 +363,7 @@ def _needed(
     return frozenset(needed | vacuum.needed)
 
 
-def _started(run: Run) -> float:
+def _started(run: ObservedRun) -> float:
     return run.last.created.timestamp() if run.last else float("inf")
 
 

@@ -12,7 +12,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry
 from lethe.ledger.parts import get_many
 
-from lethe_operator.resources.observed import NotListed, Run, Unavailable
+from lethe_operator.resources.observed import NotListed, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
 E = TypeVar("E")
@@ -27,7 +27,7 @@ class LedgerKeys:
 
 
 def asked_by(
-    restatements: Collection[Restatement], runs: Collection[Run], buffer: BufferDigest | NotListed | Unavailable
+    restatements: Collection[Restatement], runs: Collection[ObservedRun], buffer: BufferDigest | NotListed | Unavailable
 ) -> LedgerKeys:
     """The keys that the decision may look up: batches that a run may take, that are deleted from the buffer, shown as refused,
     restated or promoted; and all requests."""

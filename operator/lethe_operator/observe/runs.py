@@ -29,7 +29,7 @@ from lethe_operator.resources.common import (
 )
 from lethe_operator.resources.dispatch import Dispatch
 from lethe_operator.resources.members import Member, members_of
-from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Failures, Run, kind_of
+from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Failures, ObservedRun, kind_of
 
 DRIVER_CONTAINER: Final = "spark"
 # Reasons of a waiting container that need attention.
@@ -55,7 +55,7 @@ def runs_of(
     data: Mapping[str, str],
     documents: Documents,
     committer: CommitterView | None = None,
-) -> tuple[Run, ...]:
+) -> tuple[ObservedRun, ...]:
     """Every run of a Dataset that has a Job, a part of a Job, a note for the committer or an intent, with its attempts.
 
     Args:
@@ -104,12 +104,12 @@ def runs_of(
         run_id = by_prefix.get(key.partition(".")[0])
         if run_id is not None:
             keys.setdefault(run_id, []).append(key)
-    found: list[Run] = []
+    found: list[ObservedRun] = []
     for run_id in sorted({*attempts, *intents}):
         mine = tuple(sorted(attempts.get(run_id, ()), key=lambda a: a.number))
         intent = intents.get(run_id)
         kind = intent.kind if intent is not None else mine[-1].kind
-        found.append(Run(run_id, kind, intent, mine, tuple(keys.get(run_id, ()))))
+        found.append(ObservedRun(run_id, kind, intent, mine, tuple(keys.get(run_id, ()))))
     return tuple(found)
 
 

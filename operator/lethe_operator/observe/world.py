@@ -51,7 +51,7 @@ from lethe_operator.resources.observed import (
     Invalid,
     NoTable,
     NotListed,
-    Run,
+    ObservedRun,
     TableView,
     Unavailable,
     VacuumJob,
@@ -107,7 +107,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime) -> Obser
     found = _runs(kube, tables, dataset, mailbox)
     if isinstance(found, Unavailable):
         table: Any = found
-        runs: tuple[Run, ...] = ()
+        runs: tuple[ObservedRun, ...] = ()
         world = World(restatements, policies, runs, table, committer=mailbox, next_expiry=known.next_expiry)
         return Observed(dataset, world, tuple(invalid))
     runs = found
@@ -216,7 +216,7 @@ def _policies(kube: Kube, namespace: str) -> tuple[tuple[VacuumPolicy, ...], lis
 
 def _runs(
     kube: Kube, tables: TableReader, dataset: Dataset, quick: CommitterView | None
-) -> tuple[Run, ...] | Unavailable:
+) -> tuple[ObservedRun, ...] | Unavailable:
     namespace, uid = dataset.meta.namespace, dataset.meta.uid
     selectors = (f"{LABEL_DATASET_UID}={uid}", member_label(uid))  # its own Jobs and those that it shares
     jobs = [job for s in selectors for job in kube.list(JOBS, namespace, s)]

@@ -51,7 +51,7 @@ class RestatementsSpec(Spec):
     max_per_commit: int = 5000
 
 
-class ConsolidationSpec(Spec):
+class ConsolidationSettings(Spec):
     mode: ConsolidationMode = ConsolidationMode.REWRITE
     min_bytes: Bytes = 128 * MIB
     min_batches: int = 100
@@ -97,7 +97,7 @@ class DatasetSpec(Spec):
     buffer: BufferSpec
     schema_evolution: SchemaEvolution = "Refuse"
     restatements: RestatementsSpec = RestatementsSpec()
-    consolidation: ConsolidationSpec = ConsolidationSpec()
+    consolidation: ConsolidationSettings = ConsolidationSettings()
     batch_tracking: BatchTrackingSpec = BatchTrackingSpec()
     deletes: Deletes = "Ledger"
     snapshots: SnapshotsSpec = SnapshotsSpec()

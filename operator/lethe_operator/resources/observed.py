@@ -99,7 +99,7 @@ class TableView:
         """URIs of folders outside of `location` that its writers use."""
         return tuple(self.write_paths.values())
 
-    def has_committed(self, run: "Run") -> bool:
+    def has_committed(self, run: "ObservedRun") -> bool:
         """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell. Of a
         vacuum, which may commit in several steps, its last one."""
         if run.run_id in self.run_ids:
@@ -235,7 +235,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Run:
+class ObservedRun:
     """One intent with its attempts, oldest first. `intent` is None when its document is gone or could not be read;
     `keys`: what the Dataset's ConfigMap holds of it."""
 
@@ -275,7 +275,7 @@ class VacuumJob:
 
 
 @dataclass(frozen=True)
-class Place:
+class VacuumLimit:
     """One of `at_most` places among the vacuums of the Datasets with these UIDs."""
 
     policy: str
@@ -294,7 +294,7 @@ class World:
 
     restatements: tuple[Restatement, ...] = ()  # those that something may be left to do or to say of
     policies: tuple[VacuumPolicy, ...] = ()
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ObservedRun, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
     neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace

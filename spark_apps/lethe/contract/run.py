@@ -205,7 +205,7 @@ class RestatementRequest(Document):
         return self.rows is not None or self.by_keys
 
 
-class RestatementSpec(Document):
+class RestatementGroupSpec(Document):
     """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none.
     `deletes`: what marks batches as deleted beside the ledger, for readers that know nothing of it. `listed_snapshot_id`:
     the head by which it was told which batches of the buffer are to come first; requests that search for rows wait for another
@@ -289,7 +289,7 @@ class RunSpec(Document):
     batch_tracking: bool = False
     boundary: RunBoundary | None = None
     consolidation: ConsolidationSpec | None = None
-    restatement: RestatementSpec | None = None
+    restatement: RestatementGroupSpec | None = None
     vacuum: VacuumSpec | None = None
 
     @property

@@ -1,7 +1,6 @@
 """What a request would touch if it were carried out now, by itself: the answer to a dry run. Pure."""
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Protocol
 
 from lethe.base.errors import InputError, LedgerError, TableError
@@ -10,7 +9,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds, split_by_bounds
 from lethe.ledger.ledger import Ledger
 from lethe.restatement.group import set_aside
-from lethe.restatement.plan import plan_restatement
+from lethe.restatement.plan import PlanScope, plan_restatement
 from lethe.restatement.record import recalled
 
 
@@ -21,27 +20,23 @@ class Sized(Protocol):
     def size(self) -> int: ...
 
 
-def outlook(
+def plan_dry_run(
     ledger: Ledger,
     request: RestatementRequest,
     files: Sequence[FileBounds],
-    in_files: Collection[str],
-    field_id: int,
-    run: str,
-    now: datetime,
+    scope: PlanScope,
     searched: Sequence[Sized] | None = None,
 ) -> RequestResult:
     """The result that the request would have on this ledger, with its plan and without a commit. O(files x log ids).
 
     Args:
         files: The live data files of the head.
-        in_files, field_id: As `plan_restatement`.
         searched: Of an Erase by records, the data files that may hold a value.
     Returns: A result that succeeded, with `plan`; or the reason for which the request would be refused.
     Raises: LedgerError, TableError: the request is not at fault.
     """
     try:
-        planned = plan_restatement(ledger, request, in_files, field_id, run, now)
+        planned = plan_restatement(ledger, request, scope)
     except (LedgerError, TableError):
         raise
     except InputError as e:

@@ -4,11 +4,8 @@ Invariant: the change is that of the requests carried out one after another, in 
 `lethe.restatement.order`. A request that is refused, or cannot be carried out now, leaves no trace in it and harms no other.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lethe.base.errors import InputError, LedgerError, LetheError, TableError
 from lethe.contract.result import RequestResult
@@ -16,13 +13,12 @@ from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import Delta, Ledger, RequestEntry
 from lethe.ledger.overlay import Folding
 from lethe.ledger.parts import get_many
-from lethe.restatement.order import Place, Thing, in_order, place_of
-from lethe.restatement.plan import ErasedRows, ReplacementRows, Restated, plan_restatement
+from lethe.restatement.order import Dependencies, Thing, in_order, place_of
+from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Restated, plan_restatement
 from lethe.restatement.record import name_of, recalled
 
 # Of a replacement whose rows are not written yet: that it comes is enough to plan what follows.
 _TO_COME = ReplacementRows(0, 0)
-NOTHING_ERASED: Final[Mapping[str, ErasedRows]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -44,33 +40,35 @@ class GroupPlan:
     erases: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class GroupFindings:
+    """What a run has found out about requests before it plans them; each by the key of the request."""
+
+    # Replacements whose rows are written. Others are planned as if they came.
+    written: Mapping[str, ReplacementRows] = field(default_factory=dict)
+    # Requests that cannot be carried out, or not now (`again`). Whatever needs one of the latter waits with it.
+    aside: Mapping[str, RequestResult] = field(default_factory=dict)
+    # Erases by records, and replacements with keys, whose rows are found.
+    erased: Mapping[str, ErasedRows] = field(default_factory=dict)
+
+
 def plan_group(
     ledger: Ledger,
     requests: Sequence[RestatementRequest],
-    in_files: Collection[str],
-    field_id: int,
-    run: str,
-    now: datetime,
-    written: Mapping[str, ReplacementRows],
-    aside: Mapping[str, RequestResult],
-    erased: Mapping[str, ErasedRows] = NOTHING_ERASED,
+    scope: PlanScope,
+    known: GroupFindings,
     masking: bool = False,
 ) -> GroupPlan:
     """Plan the requests on this ledger; on another ledger, plan again.
 
     Args:
         requests: In any order; one that is named twice counts once.
-        in_files, field_id: As `plan_restatement`, for all requests.
-        written: Of replacements whose rows are written, by the key of the request. Others are planned as if they came.
-        aside: Requests of which it is known that they cannot be carried out, or not now (`again`). Whatever needs one of the
-            latter waits with it.
-        erased: Of Erases by records, and of replacements with keys, whose rows are found, by the key of the request.
         masking: Native deletes are written with the commit, and cannot be of rows that come with it: who takes back a replacement
             of the same group waits.
     Raises: LedgerError, TableError: no request is at fault.
     """
-    _fetch(ledger, requests, field_id)
-    folding = Folding(ledger, run)
+    _fetch(ledger, requests, scope.field_id)
+    folding = Folding(ledger, scope.run)
     results: dict[str, RequestResult] = {}
     carried_out: list[str] = []
     adds: list[str] = []
@@ -82,14 +80,12 @@ def plan_group(
         place = place_of(request)
         out = None
         if request.key not in ledger.requests:
-            out = aside.get(request.key) or _waits(request, place, late | coming)
+            out = known.aside.get(request.key) or _waits(request, place, late | coming)
             out = out or (_waits_for_rows(request, adds, undos) if request.searches else None)
         if out is None:
-            rows = written.get(request.key, _TO_COME)
+            rows = known.written.get(request.key, _TO_COME)
             try:
-                planned = plan_restatement(
-                    folding.ledger, request, in_files, field_id, run, now, rows, erased.get(request.key)
-                )
+                planned = plan_restatement(folding.ledger, request, scope, rows, known.erased.get(request.key))
             except (LedgerError, TableError):
                 raise  # nothing can be said of any request until the ledger is mended, the table accepted
             except InputError as e:
@@ -128,7 +124,7 @@ def set_aside(request: RestatementRequest, error: LetheError, again: bool = Fals
     )
 
 
-def _waits(request: RestatementRequest, place: Place, late: Mapping[Thing, str]) -> RequestResult | None:
+def _waits(request: RestatementRequest, place: Dependencies, late: Mapping[Thing, str]) -> RequestResult | None:
     """Whether a request needs what one of the `late` ones (by what they bring, their names) would have brought."""
     other = next((late[thing] for thing in place.needs if thing in late), None)
     if other is None:

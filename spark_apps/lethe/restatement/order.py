@@ -18,7 +18,7 @@ Thing: TypeAlias = Hashable
 
 
 @dataclass(frozen=True)
-class Place:
+class Dependencies:
     """What decides where a request stands: its age, what it `brings` about and what it `needs` that others may bring."""
 
     created: datetime
@@ -29,7 +29,7 @@ class Place:
 
 def place(
     created: datetime, name: str, key: str, batch_ids: Iterable[str], replacement: str | None, undoes: str | None
-) -> Place:
+) -> Dependencies:
     """The place of a Restatement.
 
     Args:
@@ -42,15 +42,15 @@ def place(
     needs: set[Thing] = {("batch", i) for i in batch_ids}
     if undoes:
         needs.add(("request", undoes))
-    return Place(created, name, brings, needs)
+    return Dependencies(created, name, brings, needs)
 
 
-def place_of(request: RestatementRequest) -> Place:
+def place_of(request: RestatementRequest) -> Dependencies:
     made = request.replacement.batch_id if request.replacement else None
     return place(request.creation_time, request.name, request.key, request.batch_ids, made, request.undoes)
 
 
-def in_order(requests: Iterable[T], place: Callable[[T], Place]) -> tuple[T, ...]:
+def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple[T, ...]:
     """Whatever brings something before whatever needs it, then by creation, then by name. O(n log n).
 
     What several bring, such as two replacements of one id, is there once all of them went.

@@ -27,6 +27,18 @@ from lethe.restatement.values_digest import refuse_other_values
 
 
 @dataclass(frozen=True)
+class PlanScope:
+    """For whom and on which table requests are planned."""
+
+    run: str  # the id of the run
+    now: datetime
+    field_id: int  # Iceberg's, of the batch column
+    in_files: Collection[
+        str
+    ] = ()  # of the requests' batch ids, those that some data file might hold (rows older than the ledger)
+
+
+@dataclass(frozen=True)
 class ReplacementRows:
     """The rows of a replacement as they were written: not yet committed. `partitions` that they lie in; None: any."""
 
@@ -120,23 +132,19 @@ def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
 def plan_restatement(
     ledger: Ledger,
     request: RestatementRequest,
-    in_files: Collection[str],
-    field_id: int,
-    run: str,
-    now: datetime,
+    scope: PlanScope,
     replacement: ReplacementRows | None = None,
     erased: ErasedRows | None = None,
 ) -> AlreadyDone | Restated:
     """Plan one request on this ledger; on another ledger, plan again.
 
     Args:
-        in_files: Those of the request's ids that some data file might hold (rows older than the ledger).
-        field_id: The Iceberg field id of the batch column.
         replacement: What was written for a Replay; None when only asking what would be done.
         erased: What was found for an Erase by records, or by the keys of the replacement; None as above.
     Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`; of an Erase by
         records, see `refuse_other_values`.
     """
+    run, now, field_id = scope.run, scope.now, scope.field_id
     done = ledger.requests.get(request.key)
     if done is not None:
         refuse_other_values(request, recalled(done))
@@ -175,7 +183,7 @@ def plan_restatement(
         )
         for i in ids
     ]
-    unknown = tuple(i for i in ids if i not in known and i not in in_files)
+    unknown = tuple(i for i in ids if i not in known and i not in scope.in_files)
     tombstones = tuple(
         Tombstone(i, field_id, now, evict_by, _meta(known.get(i), (field_id, i) in active, request, run)) for i in ids
     )

@@ -16,12 +16,12 @@ from lethe.restatement.record import name_of, recalled, remembered, version_of
 
 
 @dataclass(frozen=True)
-class Undone:
+class PlannedUndo:
     delta: Delta
     result: RequestResult
 
 
-def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: str, now: datetime) -> Undone:
+def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: str, now: datetime) -> PlannedUndo:
     """Plan to take the restatement `request.undoes` back, whole or not at all.
 
     Batches that were promoted are promoted again. One that was reverted before it came is forgotten, and may come. Rows
@@ -65,7 +65,7 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
         set_requests=(undone, remembered(ledger, request, result, run, now)),
         close_erasures=frozenset(e.restatement for e in ledger.erasures if e.restatement == known.key),
     )
-    return Undone(delta, result)
+    return PlannedUndo(delta, result)
 
 
 def _check_undoable(where: str, known: RequestResult) -> None:

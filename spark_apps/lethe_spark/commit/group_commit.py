@@ -17,8 +17,8 @@ from lethe.files.native_deletes import LEDGER, with_purged
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import shown_again_since
 from lethe.ledger.parts import get_many
-from lethe.restatement.group import GroupPlan, plan_group, set_aside
-from lethe.restatement.plan import ErasedRows, ReplacementRows
+from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
+from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
 from lethe.restatement.record import recalled
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger
@@ -240,11 +240,9 @@ class GroupCommit:
         ids = {r.key: r.replacement.batch_id for r in self.requests if r.replacement}
         partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
         rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
-        now = datetime.now(UTC)
-        run, field_id = self.context.run_id, base.field_id
-        masking = self.masker.mode != LEDGER
-        aside = {**aside, **self._unlisted(base)}
-        return plan_group(base.ledger, self.requests, in_files, field_id, run, now, rows, aside, erased.rows, masking)
+        scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files)
+        found = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
+        return plan_group(base.ledger, self.requests, scope, found, masking=self.masker.mode != LEDGER)
 
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
         """Results of requests that search for rows, if an Undo after the last listing of the buffer may have admitted batches:

@@ -15,7 +15,7 @@ from lethe.buffer.promotion import Publish, WrittenBatch, plan_publication
 from lethe.contract.operation import Operation
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger
-from lethe.restatement.plan import ReplacementRows, Restated, plan_restatement
+from lethe.restatement.plan import PlanScope, ReplacementRows, Restated, plan_restatement
 from pyspark.sql import DataFrame
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
@@ -204,10 +204,7 @@ def _plan(
     restated = plan_restatement(
         base.ledger,
         wanted.request(now),
-        in_files,
-        base.field_id,
-        run,
-        now,
+        PlanScope(run, now, base.field_id, in_files),
         ReplacementRows(rows, size, partitions),
     )
     assert isinstance(restated, Restated)

@@ -11,7 +11,7 @@ from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest
 from lethe.files.native_deletes import LEDGER, plan_masking, refuse_masked
-from lethe.restatement.plan import AlreadyDone, check_request, plan_restatement
+from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger
@@ -122,7 +122,7 @@ def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch
     def plan(base: Base) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
         done = request.key in base.ledger.requests
         in_files = frozenset() if done else ids_in_files(base, request.batch_ids)
-        planned = plan_restatement(base.ledger, request, in_files, base.field_id, run, datetime.now(UTC))
+        planned = plan_restatement(base.ledger, request, PlanScope(run, datetime.now(UTC), base.field_id, in_files))
         if isinstance(planned, AlreadyDone):
             return NothingToCommit(planned.result)
         refuse_masked(request.name, plan_masking(base.ledger, planned.delta, base.field_id, LEDGER, all_masked=True))

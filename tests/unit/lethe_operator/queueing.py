@@ -6,7 +6,7 @@ from typing import Any
 
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, ago
@@ -25,7 +25,7 @@ from tests.support.resources import (
 R = [a_restatement(f"r{n}", batchIds=[f"b{n}"]) for n in range(8)]
 
 
-def decided(*restatements: Restatement, runs: tuple[Run, ...] = (), **spec: Any) -> Actions:
+def decided(*restatements: Restatement, runs: tuple[ObservedRun, ...] = (), **spec: Any) -> Actions:
     world = a_world(restatements=restatements, runs=runs, **spec.pop("world", {}))
     return decide(a_dataset(**spec), world, NOW, SETTINGS)
 
@@ -40,7 +40,9 @@ def came(name: str, seconds_ago: float, **changes: Any) -> Restatement:
     return a_restatement(name, meta={"creationTimestamp": ago(seconds=seconds_ago).isoformat()}, **changes)
 
 
-def ended(seconds: float, *of: Restatement, state: AttemptState = AttemptState.SUCCEEDED, **changes: Any) -> Run:
+def ended(
+    seconds: float, *of: Restatement, state: AttemptState = AttemptState.SUCCEEDED, **changes: Any
+) -> ObservedRun:
     """A run that ended so many seconds ago, of a consolidation unless Restatements are named."""
     spec = a_group(*of) if of else a_consolidation(a_buffered("Z"))
     uid = of[0].meta.uid if len(of) == 1 else ""

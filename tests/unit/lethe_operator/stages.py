@@ -12,7 +12,7 @@ from lethe.contract.result import Phase, Progress, RequestResult, RestatementPla
 from lethe_operator.decide.dataset import decide, without_dataset
 from lethe_operator.decide.vacuum.policy_status import own
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, Run, Unavailable
+from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, a_tombstone
@@ -65,7 +65,7 @@ def told(
     r: Restatement, *attempts: Attempt, others: Sequence[Restatement] = (), dataset: Dataset | None = None, **world: Any
 ) -> Mapping[str, Any]:
     """Its status, with these attempts of its run."""
-    runs: tuple[Run, ...] = (a_run(a_restatement_run(r), *attempts),) if attempts else ()
+    runs: tuple[ObservedRun, ...] = (a_run(a_restatement_run(r), *attempts),) if attempts else ()
     actions = decide(dataset or a_dataset(), a_world(restatements=(r, *others), runs=runs, **world), NOW, SETTINGS)
     return actions.restatement_statuses[r.meta.name]
 

@@ -12,7 +12,7 @@ from lethe_operator.decide.actions import Event
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.vacuum.decide import VacuumVerdict, decide_vacuum
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, VacuumJob
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 from tests.support.builders import NOW, a_ledger, a_run_result
@@ -40,7 +40,7 @@ class VacuumStory:
     name: str = "flights"
     head: int = 1
     status: dict[str, Any] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ObservedRun] = field(default_factory=list)
     committed: set[str] = field(default_factory=set)
     launched: list[RunSpec] = field(default_factory=list)
     events: Callable[[], tuple[Event, ...]] = tuple  # of the last decision
@@ -143,11 +143,11 @@ class VacuumStory:
             at = self.runs.index(known)
             self.runs[at] = replace(known, intent=run, attempts=(*known.attempts, attempt))
 
-    def _last(self) -> tuple[Run, Attempt]:
+    def _last(self) -> tuple[ObservedRun, Attempt]:
         run = next(r for r in self.runs if r.active)
         return run, run.attempts[-1]
 
-    def _end(self, run: Run, attempt: Attempt, state: AttemptState, **changes: Any) -> None:
+    def _end(self, run: ObservedRun, attempt: Attempt, state: AttemptState, **changes: Any) -> None:
         ended = replace(attempt, state=state, finished=self.now, **changes)
         # What a run was told is dropped once its end is shown, but the decision comes first.
         self.runs[self.runs.index(run)] = replace(run, attempts=(*run.attempts[:-1], ended))

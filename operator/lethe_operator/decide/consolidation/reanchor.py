@@ -14,7 +14,7 @@ from lethe_operator.decide.runs.committer import committer_failed, may_ask
 from lethe_operator.decide.runs.retry import Again, Fresh, Going, Verdict, judge
 from lethe_operator.resources.common import FOR_HEAD
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import LostLedger, Run, TableView, World
+from lethe_operator.resources.observed import LostLedger, ObservedRun, TableView, World
 from lethe_operator.settings import Settings
 
 # Another writer may commit several times in a row, and one commit of ours serves for all of them, so wait until the head is
@@ -64,7 +64,7 @@ def decide_reanchor(dataset: Dataset, world: World, now: datetime, settings: Set
 def _of_lost(
     dataset: Dataset,
     lost: LostLedger,
-    runs: Sequence[Run],
+    runs: Sequence[ObservedRun],
     verdict: Verdict | None,
     now: datetime,
     settings: Settings,

@@ -17,8 +17,8 @@ from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.failures import back_off_seconds
 from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
-from lethe_operator.resources.observed import NotListed, Run, TableView, Unavailable, World
+from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
+from lethe_operator.resources.observed import NotListed, ObservedRun, TableView, Unavailable, World
 from lethe_operator.resources.quantity import written
 from lethe_operator.settings import Settings
 
@@ -48,7 +48,7 @@ class ConsolidationVerdict:
     # The verdict on the newest run, for the Dataset's conditions; None: there is no run, or it is abandoned.
     latest: Verdict | None = None
     # The newest run; None: there is none, or it is abandoned.
-    latest_run: Run | None = None
+    latest_run: ObservedRun | None = None
     # None: no time at which the decision changes by itself.
     look_again: datetime | None = None
     # Ids of runs that are not continued.
@@ -61,7 +61,7 @@ def ledger_of(world: World) -> Ledger:
     return world.table.ledger if isinstance(world.table, TableView) else EMPTY
 
 
-def triggered(buffer: BufferDigest, spec: ConsolidationSpec, now: datetime) -> ConsolidationDecision:
+def triggered(buffer: BufferDigest, spec: ConsolidationSettings, now: datetime) -> ConsolidationDecision:
     """Whether a run is due, by number, bytes or age of the waiting batches."""
     count, size = buffer.batches, buffer.bytes
     if not count:
@@ -88,7 +88,7 @@ def triggered(buffer: BufferDigest, spec: ConsolidationSpec, now: datetime) -> C
     return ConsolidationDecision(Decision.LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
 
 
-def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSpec) -> tuple[WaitingBatch, ...]:
+def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSettings) -> tuple[WaitingBatch, ...]:
     """The oldest batches within the limits of one run, and at least one."""
     taken: list[WaitingBatch] = []
     size = 0
@@ -189,7 +189,12 @@ def _paused(latest_verdict: Verdict | None, not_before: datetime | None) -> Cons
 
 
 def _unfinished(
-    dataset: Dataset, buffer: BufferDigest, run: Run, latest_verdict: Fresh | Again, ledger: Ledger, now: datetime
+    dataset: Dataset,
+    buffer: BufferDigest,
+    run: ObservedRun,
+    latest_verdict: Fresh | Again,
+    ledger: Ledger,
+    now: datetime,
 ) -> ConsolidationVerdict | None:
     """Continue the run of the stored intent; None: all its batches are settled."""
     intent = run.intent
@@ -240,7 +245,9 @@ def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:
     return known is not None and (known.blocks_promotion or known.run == run_id)
 
 
-def pause(runs: Sequence[Run], run_id: str, latest_verdict: Verdict | None, settings: Settings) -> datetime | None:
+def pause(
+    runs: Sequence[ObservedRun], run_id: str, latest_verdict: Verdict | None, settings: Settings
+) -> datetime | None:
     """When a new intent may start: at once, unless a run of it failed permanently or ended without settling its batches.
 
     Returns: None, if it may not start before something changes.
@@ -258,6 +265,6 @@ def pause(runs: Sequence[Run], run_id: str, latest_verdict: Verdict | None, sett
     return _BEGINNING
 
 
-def age(run: Run) -> tuple[bool, datetime]:
+def age(run: ObservedRun) -> tuple[bool, datetime]:
     """The sort key of runs: the time of the last attempt. An intent without attempts is the newest."""
     return (run.last is None, run.last.created if run.last else _BEGINNING)

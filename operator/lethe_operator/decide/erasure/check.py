@@ -20,7 +20,7 @@ from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.decide.runs.retry import Again, Ended, Fresh, GivenUp, Going, Verdict, judge
 from lethe_operator.resources.common import FOR_ERASURES
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Run, TableView, World
+from lethe_operator.resources.observed import ObservedRun, TableView, World
 from lethe_operator.resources.vacuum_policy import VacuumPolicySpec
 from lethe_operator.settings import Settings
 
@@ -32,7 +32,7 @@ class ErasuresVerdict:
     launch: Launch | None = None
     look_again: datetime | None = None
     latest: Verdict | None = None
-    latest_run: Run | None = None
+    latest_run: ObservedRun | None = None
     abandoned: tuple[str, ...] = ()
 
 
@@ -142,5 +142,5 @@ def _changes(erasures: Iterable[Erasure], now: datetime, lead_seconds: int) -> l
     return found
 
 
-def _age(run: Run) -> tuple[bool, float]:
+def _age(run: ObservedRun) -> tuple[bool, float]:
     return (run.last is None, run.last.created.timestamp() if run.last else 0.0)

@@ -1,6 +1,6 @@
-"""How one Restatement stands. Pure."""
+"""The assessment of one Restatement. Pure."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
@@ -15,7 +15,7 @@ from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.guards.references import misplaced
 from lethe_operator.decide.restatement import id_list as id_lists
 from lethe_operator.decide.restatement import row_search_gate as erasure
-from lethe_operator.decide.restatement.assessment import Ready, Standing, stalled
+from lethe_operator.decide.restatement.assessment import Assessment, Ready, stalled
 from lethe_operator.decide.restatement.cancellation import withdrawn
 from lethe_operator.decide.restatement.id_list import without_list
 from lethe_operator.decide.restatement.outcome import finished_before, in_ledger, planned, rolled_back_since
@@ -34,18 +34,25 @@ from lethe_operator.settings import Settings
 SHOWN_ONE_BY_ONE: Final = 20
 
 
-def stand(
-    restatement: Restatement,
-    dataset: Dataset,
-    world: World,
-    blocker: RunBlocker | None,
-    trial: Trial,
-    now: datetime,
-    settings: Settings,
-) -> Standing:
-    """Say how a Restatement stands. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
+@dataclass(frozen=True)
+class RestatementContext:
+    """A Restatement with all that its assessment depends on."""
+
+    restatement: Restatement
+    dataset: Dataset
+    world: World
+    blocker: RunBlocker | None  # None: runs of the Dataset may start
+    trial: Trial  # what its runs have shown
+    now: datetime
+    settings: Settings
+
+
+def assess(context: RestatementContext) -> Assessment:
+    """Assess a Restatement. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
     or an earlier status said. Of a dry run it knows nothing, and the run is believed. A run is asked as well whether an Erase by
     records that was created again means the same values."""
+    restatement, dataset, world, trial = context.restatement, context.dataset, context.world, context.trial
+    now, settings = context.now, context.settings
     known = in_ledger(restatement, world, trial) or planned(restatement, trial)
     if known is not None:
         return replace(
@@ -54,9 +61,7 @@ def stand(
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
-    found = withdrawn(restatement, world, trial, now) or _wanted(
-        restatement, dataset, world, blocker, trial, now, settings
-    )
+    found = withdrawn(restatement, world, trial, now) or _wanted(context)
     found = replace(found, plan={**id_lists.seen(trial.told), **(found.plan or {})})
     if found.finished or found.stalled:
         found = replace(found, failures=trial.failures)
@@ -65,22 +70,16 @@ def stand(
     return replace(found, look_again=earliest(found.look_again, restatement.deadline))
 
 
-def _wanted(
-    restatement: Restatement,
-    dataset: Dataset,
-    world: World,
-    blocker: RunBlocker | None,
-    trial: Trial,
-    now: datetime,
-    settings: Settings,
-) -> Standing:
+def _wanted(context: RestatementContext) -> Assessment:
     """Of one that has not ended."""
+    restatement, dataset, world, trial = context.restatement, context.dataset, context.world, context.trial
+    blocker, now, settings = context.blocker, context.now, context.settings
     going = trial.going
     if going is None and restatement.spec.suspend:
-        return Standing("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
+        return Assessment("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
     if going is None and blocker is not None:
         message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
-        return Standing("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
+        return Assessment("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
     refused = None
     if going is None:
         refused = (
@@ -92,21 +91,21 @@ def _wanted(
     if refused is not None:
         return refused
     if restatement.spec.undoes is None:
-        return _by_run(restatement, dataset, trial, "", now, settings)
+        return _by_run(context, "")
     target = undone(restatement, world, trial.undoes)
     if target.key or going is not None:
-        return replace(_by_run(restatement, dataset, trial, target.key, now, settings), undoes=target.key)
+        return replace(_by_run(context, target.key), undoes=target.key)
     if target.waits:
-        return Standing("Queued", UNKNOWN, target.reason, target.message)
+        return Assessment("Queued", UNKNOWN, target.reason, target.message)
     return stalled(target.reason, target.message, target.final)
 
 
-def _outside(restatement: Restatement, settings: Settings) -> Standing | None:
+def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
     found = boundaries.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
     return stalled(Reason.OUTSIDE_BOUNDARY, found) if found else None
 
 
-def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standing | None:
+def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Assessment | None:
     replacement, name = restatement.spec.replacement, restatement.meta.name
     if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
         return stalled(
@@ -120,7 +119,7 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
     if found is not None:
         return stalled(*found)
     if isinstance(world.table, NoTable):
-        return Standing(
+        return Assessment(
             "Pending",
             UNKNOWN,
             Reason.TABLE_NOT_FOUND,
@@ -129,54 +128,45 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Standi
     return None
 
 
-def _by_run(
-    restatement: Restatement, dataset: Dataset, trial: Trial, undoes: str, now: datetime, settings: Settings
-) -> Standing:
+def _by_run(context: RestatementContext, undoes: str) -> Assessment:
+    restatement, trial = context.restatement, context.trial
     match trial.verdict:
         case Going(attempt, failures, _, before):
             held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
             return _running(attempt, trial.members, (before if failures.total else ""), held)
         case Ended(attempt):
-            return _ended(restatement, dataset, trial, attempt, undoes, now, settings)
+            return _ended(context, attempt, undoes)
         case GivenUp(_, reason, message, permanent):
             return stalled(reason, message, final=permanent)
         case Again(at, _, reason, message):
             again = f"{message} It is tried again at {at:%H:%M:%SZ}."
-            if at > now:
-                return Standing("Queued", UNKNOWN, reason, again, look_again=at)
-            return _queued(restatement, dataset, trial, at, undoes, reason, again)
+            if at > context.now:
+                return Assessment("Queued", UNKNOWN, reason, again, look_again=at)
+            return _queued(context, at, undoes, reason, again)
         case Fresh():
             text = "It waits for its turn."
-            return _queued(restatement, dataset, trial, restatement.created, undoes, Reason.QUEUED, text)
+            return _queued(context, restatement.created, undoes, Reason.QUEUED, text)
         case _:
             assert_never(trial.verdict)
 
 
-def _running(attempt: Attempt, members: int, before: str, held: str) -> Standing:
+def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
     if members > SHOWN_ONE_BY_ONE:
         text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is.{held}"
-        return Standing("Running", UNKNOWN, Reason.RUNNING, text)
+        return Assessment("Running", UNKNOWN, Reason.RUNNING, text)
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
     text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
     text += (f" Before that: {before}" if before else "") + held
-    return Standing("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
+    return Assessment("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
 
 
-def _ended(
-    restatement: Restatement,
-    dataset: Dataset,
-    trial: Trial,
-    attempt: Attempt,
-    undoes: str,
-    now: datetime,
-    settings: Settings,
-) -> Standing:
+def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
     """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
     odd."""
-    mine = trial.answer(restatement.key)
-    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(trial.tries, settings.retry))
+    mine, tries = context.trial.answer(context.restatement.key), context.trial.tries
+    at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(tries, context.settings.retry))
     outcome = mine.outcome if mine is not None else None
     match outcome:
         case RequestOutcome.REFUSED:
@@ -190,22 +180,15 @@ def _ended(
             message = f"{attempt.job} ended well, but the table does not know this request."
         case _:
             assert_never(outcome)
-    found = _queued(restatement, dataset, trial, at, undoes, reason, message)
-    if at > now:
-        found = Standing("Queued", UNKNOWN, reason, message, look_again=at)
+    found = _queued(context, at, undoes, reason, message)
+    if at > context.now:
+        found = Assessment("Queued", UNKNOWN, reason, message, look_again=at)
     return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
 
 
-def _queued(
-    restatement: Restatement,
-    dataset: Dataset,
-    trial: Trial,
-    since: datetime,
-    undoes: str,
-    reason: str,
-    message: str,
-) -> Standing:
+def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:
+    restatement, trial = context.restatement, context.trial
     after = trial.run.run_id if trial.run is not None else ""
-    quick = can_do(restatement, dataset, trial.run)
+    quick = can_do(restatement, context.dataset, trial.run)
     ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run, quick)
-    return Standing("Queued", UNKNOWN, reason, message, ready=ready)
+    return Assessment("Queued", UNKNOWN, reason, message, ready=ready)

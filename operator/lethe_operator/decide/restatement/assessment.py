@@ -30,7 +30,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Assessment:
     """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
     when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: the run to stop once none of its
     members is wanted; `waits`: others may depend on it and it will go on by itself; `undoes`: the key of the request that an
@@ -64,8 +64,8 @@ class Standing:
         return not self.finished and not self.stalled
 
 
-def stalled(reason: str, message: str, final: bool = False) -> Standing:
+def stalled(reason: str, message: str, final: bool = False) -> Assessment:
     """Somebody has to act; `final`: by another Restatement, since this one has failed for good."""
     if final:
-        return Standing("Failed", FALSE, reason, message, stalled=True)
-    return Standing("Pending", UNKNOWN, reason, message, stalled=True)
+        return Assessment("Failed", FALSE, reason, message, stalled=True)
+    return Assessment("Pending", UNKNOWN, reason, message, stalled=True)

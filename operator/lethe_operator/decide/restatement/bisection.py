@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from lethe_operator.decide.runs.failures import less_might_help
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 
 # A first one may be chance.
 FAILURES_BEFORE_HALVING: Final = 2
@@ -16,7 +16,7 @@ FAILURES_BEFORE_HALVING: Final = 2
 FAILURES_ALONE: Final = 5
 
 
-def at_most(runs: Iterable[Run], generation: int) -> int | None:
+def at_most(runs: Iterable[ObservedRun], generation: int) -> int | None:
     """How many members the next run may have; None: as many as there are.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lethe_operator.decide.conditions import FALSE, UNKNOWN, timestamp
-from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.decide.restatement.run_outcomes import Trial
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import Unavailable, World
@@ -26,7 +26,7 @@ class _Why:
     stalled: bool
 
 
-def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetime) -> Standing | None:
+def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetime) -> Assessment | None:
     """How it stands; None while it is wanted."""
     why = _why(restatement, now)
     if why is None:
@@ -34,7 +34,7 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
     going = trial.going
     if going is not None and going.by_committer:
         what = f"The committer is at it ({going.job}); when it has ended it is known whether this came too late."
-        return Standing("Running", UNKNOWN, why.under_way, f"{why.said} {what}")
+        return Assessment("Running", UNKNOWN, why.under_way, f"{why.said} {what}")
     if going is not None:
         what = f"The run {going.job} is being stopped."
         if trial.members > 1:
@@ -42,18 +42,18 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
                 f"The run {going.job} goes on if others of its group are still wanted; when it has ended it is known whether "
                 "this came too late."
             )
-        return Standing("Running", UNKNOWN, why.under_way, f"{why.said} {what}", cancel_job=going.job)
+        return Assessment("Running", UNKNOWN, why.under_way, f"{why.said} {what}", cancel_job=going.job)
     view = world.table
     # What keeps the table from being read may keep the runs from being known, too.
     if isinstance(view, Unavailable) and (view.transient or trial.run is not None):
         text = f"{why.said} Whether it was committed is known once the table can be read: {view.message}"
-        return Standing("Pending", UNKNOWN, why.under_way, text)
+        return Assessment("Pending", UNKNOWN, why.under_way, text)
     last = trial.run.last if trial.run is not None else None
     text = f"{why.said} It was not committed; nothing was changed."
     return _end(why, text + (f" Its last run was {last.job}." if last is not None else ""))
 
 
-def without_dataset(restatement: Restatement, dataset: str, now: datetime) -> Standing | None:
+def without_dataset(restatement: Restatement, dataset: str, now: datetime) -> Assessment | None:
     """The same of one whose Dataset is not there, so that no table can be asked."""
     why = _why(restatement, now)
     return None if why is None else _end(why, f"{why.said} There is no Dataset {dataset} that could carry it out.")
@@ -70,5 +70,5 @@ def _why(restatement: Restatement, now: datetime) -> _Why | None:
     return _Why(Reason.DEADLINE_EXCEEDED, Reason.DEADLINE_EXCEEDED, "Failed", said, stalled=True)
 
 
-def _end(why: _Why, message: str) -> Standing:
-    return Standing(why.phase, FALSE, why.ended, message, stalled=why.stalled)
+def _end(why: _Why, message: str) -> Assessment:
+    return Assessment(why.phase, FALSE, why.ended, message, stalled=why.stalled)

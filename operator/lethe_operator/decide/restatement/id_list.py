@@ -10,11 +10,11 @@ from lethe.contract.run import RestatementRequest
 from lethe.restatement.id_list import IdList, changed
 
 from lethe_operator.decide.conditions import UNKNOWN
-from lethe_operator.decide.restatement.assessment import Standing, stalled
+from lethe_operator.decide.restatement.assessment import Assessment, stalled
 from lethe_operator.resources.restatement import NoList, Restatement
 
 
-def without_list(restatement: Restatement, told: RestatementRequest | None, now: datetime) -> Standing | None:
+def without_list(restatement: Restatement, told: RestatementRequest | None, now: datetime) -> Assessment | None:
     """How one stands whose list is not there, is none, or is another one than before; None: nothing is wrong with it.
 
     Args:
@@ -25,7 +25,7 @@ def without_list(restatement: Restatement, told: RestatementRequest | None, now:
         if found.final:
             return stalled(found.reason, found.message, final=True)
         again = now + timedelta(seconds=found.again_seconds)
-        return Standing("Pending", UNKNOWN, found.reason, found.message, look_again=again)
+        return Assessment("Pending", UNKNOWN, found.reason, found.message, look_again=again)
     first = restatement.list_sha256 or (told.batch_ids_sha256 if told is not None else "")
     if found is None or not first or found.sha256 == first:
         return None

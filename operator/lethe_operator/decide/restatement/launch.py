@@ -2,14 +2,16 @@
 
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.restatement import row_search_gate as erasure
-from lethe_operator.decide.restatement.queue import Queue
+from lethe_operator.decide.restatement.queue import RestatementQueue
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 
-def restatements_launch(dataset: Dataset, world: World, queued: Queue, by_committer: bool = False) -> Launch | None:
+def restatements_launch(
+    dataset: Dataset, world: World, queued: RestatementQueue, by_committer: bool = False
+) -> Launch | None:
     """One run for all members of the group; None: there is none."""
     members = [r for r, _ in queued.group]
     if not members:

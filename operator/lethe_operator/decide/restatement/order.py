@@ -13,7 +13,7 @@ def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
     return order.in_order(restatements, _place)
 
 
-def _place(restatement: Restatement) -> order.Place:
+def _place(restatement: Restatement) -> order.Dependencies:
     spec, name = restatement.spec, restatement.meta.name
     undoes = spec.undoes.name if spec.undoes else None
     return order.place(restatement.created, name, name, restatement.batch_ids, restatement.brings, undoes)

@@ -15,7 +15,7 @@ from lethe_operator.decide.erasure.status import Told
 from lethe_operator.decide.guards.rollback import rolled_back
 from lethe_operator.decide.guards.table_identity import forgets_restatements
 from lethe_operator.decide.restatement import id_list as id_lists
-from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.decide.restatement.run_outcomes import Trial
 from lethe_operator.decide.runs.retry import Ended
 from lethe_operator.reasons import Reason
@@ -24,13 +24,13 @@ from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 
-def finished_before(restatement: Restatement) -> Standing | None:
+def finished_before(restatement: Restatement) -> Assessment | None:
     """What an earlier status says for good: a Restatement is a request, and it ends once."""
     condition = find(restatement.status, SUCCEEDED)
     if condition.get("status") not in (TRUE, FALSE):
         return None
     ready = find(restatement.status, "Ready")
-    return Standing(
+    return Assessment(
         phase=str(restatement.status.get("phase") or ("Succeeded" if condition["status"] == TRUE else "Failed")),
         succeeded=str(condition["status"]),
         reason=str(condition.get("reason", "")),
@@ -43,7 +43,7 @@ def finished_before(restatement: Restatement) -> Standing | None:
     )
 
 
-def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Standing | None:
+def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessment | None:
     """What the table remembers of it, if that is about the same values."""
     if not isinstance(world.table, TableView):
         return None
@@ -58,7 +58,7 @@ def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Standing 
         return None
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
-        return Standing("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
+        return Assessment("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
     found = succeeded(result, result.batch_ids_count or len(restatement.batch_ids), since)
     return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
 
@@ -85,7 +85,7 @@ def _too_late(restatement: Restatement, result: RequestResult) -> str:
     return f" It was committed at {timestamp(committed)}, after spec.deadlineSeconds was over and before its run was stopped."
 
 
-def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Standing:
+def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Assessment:
     """The standing of a committed request, in numbers."""
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
@@ -111,7 +111,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> St
         if result.unknown_batch_ids_count
         else ""
     )
-    return Standing(
+    return Assessment(
         "Succeeded",
         TRUE,
         Reason.SUCCEEDED,
@@ -146,7 +146,7 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
     }
 
 
-def planned(restatement: Restatement, trial: Trial) -> Standing | None:
+def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
     """A dry run whose run has told what would be done."""
     told = trial.answer(restatement.key) if restatement.spec.dry_run and isinstance(trial.verdict, Ended) else None
     if told is None or not told.succeeded or told.plan is None:
@@ -177,10 +177,10 @@ def planned(restatement: Restatement, trial: Trial) -> Standing | None:
         text += f" {told.unknown_batch_ids_count} batch ids are not known to the table."
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     batches = told.batch_ids_count or len(restatement.batch_ids)
-    return Standing("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
+    return Assessment("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
 
 
-def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, final: Standing) -> Standing | None:
+def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, final: Assessment) -> Assessment | None:
     """One that had succeeded and that the table does not know, while it is seen that the table was rolled back or is another
     one. A ledger never forgets a request otherwise."""
     view = world.table
@@ -189,7 +189,7 @@ def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, 
         return _of_another_table(restatement, dataset, final, snapshot)
     if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
         return None
-    return Standing(
+    return Assessment(
         "RolledBack",
         FALSE,
         Reason.ROLLED_BACK,
@@ -202,7 +202,7 @@ def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, 
     )
 
 
-def _of_another_table(restatement: Restatement, dataset: Dataset, final: Standing, snapshot: object) -> Standing:
+def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessment, snapshot: object) -> Assessment:
     """That a former table's storage holds none of its rows says nothing of this table."""
     name = dataset.spec.table.name
     text = (
@@ -212,7 +212,7 @@ def _of_another_table(restatement: Restatement, dataset: Dataset, final: Standin
     erased = None
     if find(restatement.status, ERASED):
         erased = Told(Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {})
-    return Standing(
+    return Assessment(
         "RolledBack",
         FALSE,
         Reason.ROLLED_BACK,

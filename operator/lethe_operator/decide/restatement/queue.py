@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe_operator.decide.restatement.assessment import Ready, Standing
+from lethe_operator.decide.restatement.assessment import Assessment, Ready
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
@@ -26,11 +26,11 @@ PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
 BATCH_IDS_AT_MOST: Final = 200_000
 RUN_JSON_BYTES_AT_MOST: Final = 32 * 1024 * 1024
 _BYTES_OF_A_REQUEST: Final = 512  # field names, key, name and times
-Standings = Sequence[tuple[Restatement, Standing]]
+Standings = Sequence[tuple[Restatement, Assessment]]
 
 
 @dataclass(frozen=True)
-class Queue:
+class RestatementQueue:
     """`group`: the next run's members; `is_full`: no other fits in, or none may join; `positions`: by name of each that waits
     for its turn, from 1; `waits_for`: by name of one that another has to go before, that other's name."""
 
@@ -42,7 +42,7 @@ class Queue:
 
 def queue(
     dataset: Dataset, standings: Standings, bytes_of: Callable[[Restatement], int], quick: bool | None = None
-) -> Queue:
+) -> RestatementQueue:
     """The group that goes next, and what is behind it. O(n) and the number of batch ids.
 
     Args:
@@ -73,10 +73,10 @@ def queue(
         if quick is not None and not mine and (ready is not None or standing.phase == "Running"):
             held |= dict.fromkeys(r.batch_ids, r.meta.name)
     is_full = room is not None and (room.is_full or bool(room.first.after))
-    return Queue(tuple(group), is_full, positions, waits_for)
+    return RestatementQueue(tuple(group), is_full, positions, waits_for)
 
 
-def start(found: Queue, dataset: Dataset, commit_ended: datetime | None, now: datetime) -> datetime | None:
+def start(found: RestatementQueue, dataset: Dataset, commit_ended: datetime | None, now: datetime) -> datetime | None:
     """When the group starts, `now` or later; None: there is none.
 
     The first one waits for nobody. What comes behind a commit that was just made is collected: for the window, counted from

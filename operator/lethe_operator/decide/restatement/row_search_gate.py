@@ -16,7 +16,7 @@ from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.ledger.lineage import shown_again_since
 
 from lethe_operator.decide.conditions import UNKNOWN
-from lethe_operator.decide.restatement.assessment import Standing, stalled
+from lethe_operator.decide.restatement.assessment import Assessment, stalled
 from lethe_operator.decide.restatement.outcome import finished_before
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -25,7 +25,7 @@ from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings, catalogs_secret_of
 
 
-def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Standing | None:
+def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Assessment | None:
     """Why it cannot start now; None when it can."""
     name, rows = restatement.meta.name, restatement.spec.rows
     secret = rows.secret.name if rows is not None else ""
@@ -40,7 +40,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
         return None
     if not _is_listed_since(world.buffer, world.table, restatement):
         text = "The next listing of the buffer shows which batches came before it."
-        return Standing("Queued", UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
+        return Assessment("Queued", UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
     before, hidden = _before(restatement, world.buffer), _may_hide(restatement, world.buffer)
     if not before and not hidden:
         return None
@@ -57,7 +57,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
             "false, or take them out of the buffer.",
         )
     text = f"{which}. They are promoted first, so that their rows are found."
-    return Standing("Queued", UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
+    return Assessment("Queued", UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
 
 
 def _searches(restatement: Restatement) -> bool:

@@ -11,7 +11,7 @@ from lethe_operator.decide.runs.failures import counted
 from lethe_operator.decide.runs.retry import Again, Fresh, GivenUp, Verdict, judge
 from lethe_operator.decide.runs.spec import restatement_run_id
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, Run
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -24,7 +24,7 @@ class Trial:
     if that was another object's of the name."""
 
     verdict: Verdict
-    run: Run | None = None
+    run: ObservedRun | None = None
     going: Attempt | None = None
     at_most: int | None = None
     tries: int = 0
@@ -49,11 +49,11 @@ NEVER_TRIED = Trial(Fresh(1))
 class Trials:
     """Each run is judged once, however many were its members."""
 
-    def __init__(self, dataset: Dataset, runs: Iterable[Run], settings: Settings) -> None:
+    def __init__(self, dataset: Dataset, runs: Iterable[ObservedRun], settings: Settings) -> None:
         self._dataset, self._settings = dataset, settings
-        self._by_key: dict[str, list[Run]] = {}
+        self._by_key: dict[str, list[ObservedRun]] = {}
         self._requests: dict[str, dict[str, RestatementRequest]] = {}
-        self._without_intent: dict[str, Run] = {}
+        self._without_intent: dict[str, ObservedRun] = {}
         self._judged: dict[tuple[str, str, bool], Trial] = {}
         for run in sorted((r for r in runs if r.kind is RunKind.RESTATEMENT), key=_age):
             self._requests[run.run_id] = {r.key: r for r in run.requests}
@@ -62,7 +62,7 @@ class Trials:
             if not run.requests:
                 self._without_intent[run.run_id] = run
 
-    def runs_of(self, restatement: Restatement) -> tuple[Run, ...]:
+    def runs_of(self, restatement: Restatement) -> tuple[ObservedRun, ...]:
         """Those that had it as a member, as far as they are remembered, oldest first."""
         found = tuple(self._by_key.get(restatement.key, ()))
         if self._without_intent:  # of these it is known only when it was alone
@@ -89,7 +89,7 @@ class Trials:
             trial, undoes=request.undoes, told=request if request.creation_time == restatement.created else None
         )
 
-    def _judge(self, latest: Run, runs: tuple[Run, ...], uid: str, same: bool) -> Trial:
+    def _judge(self, latest: ObservedRun, runs: tuple[ObservedRun, ...], uid: str, same: bool) -> Trial:
         generation = self._dataset.meta.generation
         going = next((a for a in latest.attempts if a.state is AttemptState.ACTIVE), None)
         if not same and going is None:
@@ -122,11 +122,11 @@ def _given_up(verdict: Again) -> GivenUp:
     return GivenUp(verdict.attempt, verdict.reason, text, permanent=False)
 
 
-def _failures(run: Run, generation: int, uid: str) -> Failures:
+def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
     """Of a run, whether it was of one alone or of a group."""
     return counted(run.attempts, generation, uid if len(run.requests) <= 1 else "")
 
 
-def _age(run: Run) -> float:
+def _age(run: ObservedRun) -> float:
     """An intent without a Job is the latest: it is stored when the ones before it have ended."""
     return run.last.created.timestamp() if run.last else float("inf")

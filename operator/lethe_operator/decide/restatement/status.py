@@ -9,7 +9,7 @@ from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import Event
 from lethe_operator.decide.conditions import Condition
 from lethe_operator.decide.restatement import id_list as id_lists
-from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
 
@@ -25,7 +25,7 @@ EVENTS_AT_ONCE: Final = 100  # of whatever happened to thousands in one moment, 
 
 
 @dataclass(frozen=True)
-class Changes:
+class StatusChanges:
     """Statuses to write, by name; `look_again`: when those are told that had to wait."""
 
     statuses: Mapping[str, dict[str, Any]]
@@ -33,7 +33,7 @@ class Changes:
     look_again: datetime | None = None
 
 
-def changes(standings: Iterable[tuple[Restatement, Standing]], now: datetime) -> Changes:
+def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
     """What is to be written of these, in their order, and the events of it."""
     statuses: dict[str, dict[str, Any]] = {}
     told: list[Event] = []
@@ -52,10 +52,10 @@ def changes(standings: Iterable[tuple[Restatement, Standing]], now: datetime) ->
                 continue
         statuses[restatement.meta.name] = new
         told += events(restatement.meta.name, old, new)
-    return Changes(statuses, tuple(told[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None)
+    return StatusChanges(statuses, tuple(told[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None)
 
 
-def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[str, Any]:
+def status(restatement: Restatement, standing: Assessment, now: datetime) -> dict[str, Any]:
     """The whole status."""
     old = restatement.status
     document: dict[str, Any] = {
@@ -83,14 +83,14 @@ def status(restatement: Restatement, standing: Standing, now: datetime) -> dict[
     return document
 
 
-def _plan(restatement: Restatement, standing: Standing) -> Mapping[str, Any]:
+def _plan(restatement: Restatement, standing: Assessment) -> Mapping[str, Any]:
     """What is known of it. Of a list by reference, how it was when it was first looked at."""
     old = restatement.status.get("plan") or {}
     first = {k: v for k, v in old.items() if k == "batchIds"}
     return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
 
 
-def _attempts(old: Mapping[str, Any], standing: Standing) -> Mapping[str, Any]:
+def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]:
     """How many failed, told at the end: at each failure of a large group thousands of statuses would have to be written. Once it
     is told, its runs may be forgotten."""
     ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
@@ -105,7 +105,7 @@ def _position(told: Any, position: int) -> int:
     return told if isinstance(told, int) and told / 2 < position <= told else position
 
 
-def _conditions(restatement: Restatement, standing: Standing) -> list[Condition]:
+def _conditions(restatement: Restatement, standing: Assessment) -> list[Condition]:
     reason, message = standing.reason, standing.message
     # A cancelled one is what its author wants: nobody has to act, and whoever deploys it is not held up.
     if standing.finished and not standing.stalled:

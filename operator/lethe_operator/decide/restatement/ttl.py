@@ -8,7 +8,7 @@ from typing import Final
 from lethe_operator.decide import conditions
 from lethe_operator.decide.actions import earliest
 from lethe_operator.decide.erasure.status import is_awaited
-from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.resources.restatement import Restatement
 
 # The time of thousands that were carried out together is over together. Each takes the API server some milliseconds, and nothing
@@ -25,7 +25,7 @@ class Expired:
     look_again: datetime | None = None
 
 
-def expired(standings: Iterable[tuple[Restatement, Standing]], now: datetime) -> Expired:
+def expired(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> Expired:
     """Those whose time is over, so many at a time, the first to end first."""
     times = [(at, r.meta.name) for r, s in standings if (at := expires(r, s, now)) is not None]
     over = sorted((at, name) for at, name in times if at <= now)
@@ -34,7 +34,7 @@ def expired(standings: Iterable[tuple[Restatement, Standing]], now: datetime) ->
     return Expired(tuple(name for _, name in over[:DELETED_AT_ONCE]), next_one)
 
 
-def expires(restatement: Restatement, standing: Standing, now: datetime) -> datetime | None:
+def expires(restatement: Restatement, standing: Assessment, now: datetime) -> datetime | None:
     """When a finished Restatement is to be deleted; None: never, or it has not finished, or its erasure has not: it says so."""
     ttl = restatement.spec.ttl_seconds_after_finished
     if ttl is None or not standing.finished or is_awaited(restatement.status):

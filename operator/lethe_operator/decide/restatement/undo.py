@@ -9,7 +9,7 @@ from lethe_operator.resources.restatement import Restatement
 
 
 @dataclass(frozen=True)
-class Undone:
+class UndoTarget:
     """`key` of the request to take back; without one, why there is none. `waits`: it will come by itself; `final`: it never
     will; neither: somebody may help."""
 
@@ -20,7 +20,7 @@ class Undone:
     final: bool = False
 
 
-def undone(restatement: Restatement, world: World, told: str = "") -> Undone:
+def undone(restatement: Restatement, world: World, told: str = "") -> UndoTarget:
     """What the named Restatement is to the table. One that was deleted after this Undo first met it is remembered.
 
     Args:
@@ -32,8 +32,8 @@ def undone(restatement: Restatement, world: World, told: str = "") -> Undone:
     if named is None or name == undo:
         met = str(restatement.status.get("undoesKey") or "") or told
         if met:
-            return Undone(met)
-        return Undone(
+            return UndoTarget(met)
+        return UndoTarget(
             reason=Reason.UNDONE_RESTATEMENT_NOT_FOUND,
             message=f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset_ref.name} has no "
             "Restatement of that name in this namespace. If it was deleted, create it again with the spec it had: the table "
@@ -41,12 +41,12 @@ def undone(restatement: Restatement, world: World, told: str = "") -> Undone:
         )
     entry = world.table.ledger.requests.get(named.key) if isinstance(world.table, TableView) else None
     if entry is not None and entry.result.get("succeeded", True):
-        return Undone(named.key)
+        return UndoTarget(named.key)
     ended = find(named.status, SUCCEEDED)
     if entry is None and ended.get("status") not in (FALSE, TRUE):
         text = f"It takes back Restatement {name}, which has not ended yet."
-        return Undone(reason=Reason.WAITING_FOR_RESTATEMENT, message=text, waits=True)
-    return Undone(
+        return UndoTarget(reason=Reason.WAITING_FOR_RESTATEMENT, message=text, waits=True)
+    return UndoTarget(
         reason=Reason.UNDONE_RESTATEMENT_NOT_COMMITTED,
         message=f"Restatement {undo}: spec.undoes names {name}, which is no part of the table's history "
         f"({ended.get('reason') or 'it failed'}), so there is nothing to take back.",

@@ -7,7 +7,7 @@ from lethe.contract.run import Deletes
 
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView, World
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
 # Values of spec.deletes. Iceberg's own deletes name rows of data files, which only Spark finds.
@@ -22,7 +22,7 @@ def may_ask(dataset: Dataset, world: World) -> bool:
     return view.claim == dataset.meta.full_name and view.prepared and view.format_version >= 2
 
 
-def can_do(restatement: Restatement, dataset: Dataset, run: Run | None) -> bool:
+def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) -> bool:
     """Whether it may carry this out: that changes metadata alone, and it has not failed at it. `run`: the latest one for it."""
     spec = restatement.spec
     if not spec.operation.is_metadata_only or dataset.spec.deletes not in WITHOUT_SPARK:
@@ -30,7 +30,7 @@ def can_do(restatement: Restatement, dataset: Dataset, run: Run | None) -> bool:
     return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
 
 
-def committer_failed(run: Run | None) -> bool:
+def committer_failed(run: ObservedRun | None) -> bool:
     """Whether it has tried this run last, and failed: then a Job tries."""
     last = run.last if run is not None else None
     return last is not None and last.by_committer and last.state is AttemptState.FAILED

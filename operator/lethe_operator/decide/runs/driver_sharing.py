@@ -15,7 +15,7 @@ SOON = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class Waiting(Generic[H]):
+class WaitingRun(Generic[H]):
     """A Dataset whose run waits `since` it was due. Only those of one `company` can share."""
 
     dataset: str
@@ -24,14 +24,16 @@ class Waiting(Generic[H]):
 
 
 @dataclass(frozen=True)
-class Gathered:
+class DriverGroups:
     """Names of Datasets that start now; a group of one gets a driver of its own."""
 
     groups: tuple[tuple[str, ...], ...] = ()
     look_again: datetime | None = None
 
 
-def gather(waiting: Collection[Waiting[H]], busy: Collection[str], now: datetime, limits: SharedRuns) -> Gathered:
+def gather(
+    waiting: Collection[WaitingRun[H]], busy: Collection[str], now: datetime, limits: SharedRuns
+) -> DriverGroups:
     """Say who goes now. A company goes when the first of it has waited long enough, or as many as one Job takes are there;
     the first to come are the first to go.
 
@@ -59,7 +61,7 @@ def gather(waiting: Collection[Waiting[H]], busy: Collection[str], now: datetime
             groups.append(tuple(goes))
             if len(goes) < len(rest):
                 again.append(now + SOON)
-    return Gathered(tuple(groups), earliest(*again))
+    return DriverGroups(tuple(groups), earliest(*again))
 
 
 def forgotten(jobs: Collection[SharedJob], uids: Collection[str]) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def forgotten(jobs: Collection[SharedJob], uids: Collection[str]) -> tuple[str, 
     return tuple(j.name for j in jobs if j.over and not j.needed_by & frozenset(uids))
 
 
-def _in_order(waiting: Collection[Waiting[H]]) -> Sequence[Waiting[H]]:
+def _in_order(waiting: Collection[WaitingRun[H]]) -> Sequence[WaitingRun[H]]:
     return sorted(waiting, key=lambda w: (w.since, w.dataset))
 
 

@@ -23,7 +23,7 @@ from lethe_operator.decide.conditions import timestamp
 from lethe_operator.decide.runs.failures import failure
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import EXECUTOR_KEY, RUN_KEY
-from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView
 
 KEPT_OF_A_KIND: Final = 3
 SHOWN_AT_MOST: Final = 30
@@ -34,7 +34,9 @@ ENDING: Final = "Ending"
 _ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 
 
-def entries(runs: Iterable[Run], view: TableView | None, old: Sequence[Mapping[str, Any]], now: datetime) -> list[Any]:
+def entries(
+    runs: Iterable[ObservedRun], view: TableView | None, old: Sequence[Mapping[str, Any]], now: datetime
+) -> list[Any]:
     """`status.runs`: the ones under way and the last few of each kind, the newest first.
 
     Args:
@@ -248,7 +250,7 @@ class Prunable:
     keys: tuple[str, ...] = ()
 
 
-def prunable(runs: Iterable[Run], mirrored: Sequence[Mapping[str, Any]], needed: frozenset[str]) -> Prunable:
+def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]], needed: frozenset[str]) -> Prunable:
     """Jobs beyond the last few of each kind, once the status shows their outcome.
 
     Args:
@@ -258,7 +260,7 @@ def prunable(runs: Iterable[Run], mirrored: Sequence[Mapping[str, Any]], needed:
     ended = {str(e.get("name")) for e in mirrored if e.get("phase") in _ENDS}
     jobs: list[str] = []
     keys: list[str] = []
-    by_family: dict[RunFamily, list[Run]] = {}
+    by_family: dict[RunFamily, list[ObservedRun]] = {}
     for run in runs:
         if run.attempts:
             by_family.setdefault(run.kind.family, []).append(run)

@@ -8,7 +8,7 @@ from lethe.base.errors import EXIT_INPUT
 
 from lethe_operator.decide.runs.failures import counted, failure, pause_seconds
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, Run
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.settings import Settings
 
 # A run that was killed for its memory is tried again twice: other pods' needs vary. Then somebody has to give it more.
@@ -66,7 +66,7 @@ class GivenUp:
 Verdict = Fresh | Going | Ended | Again | GivenUp
 
 
-def judge(run: Run, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
+def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
     """Say how a run stands.
 
     Args:

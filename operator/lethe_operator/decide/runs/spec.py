@@ -13,8 +13,8 @@ from lethe.contract.run import (
     CreateTable,
     DatasetRef,
     Replacement,
+    RestatementGroupSpec,
     RestatementRequest,
-    RestatementSpec,
     RowsRef,
     RunKind,
     RunSpec,
@@ -78,7 +78,7 @@ def restatements(
     requests = tuple(_request(r, undoes) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
     dry_run = any(r.spec.dry_run for r, _ in members)
-    spec = RestatementSpec(
+    spec = RestatementGroupSpec(
         requests=requests, dry_run=dry_run, deletes=dataset.spec.deletes, listed_snapshot_id=listed_snapshot_id
     )
     return run.model_copy(update={"restatement": spec})

@@ -13,7 +13,7 @@ from lethe_operator.decide.conditions import parsed_time
 from lethe_operator.decide.policy_match import match
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Place, World
+from lethe_operator.resources.observed import VacuumLimit, World
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 # A Dataset that could start and does not do so within this time no longer holds up the others.
@@ -34,17 +34,17 @@ class WaitingVacuum:
         return not self.urgent, self.since, self.dataset
 
 
-def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> Place | None:
+def place_of(dataset: Dataset, policy: VacuumPolicy | None, world: World) -> VacuumLimit | None:
     """The places of the policy; None: it does not limit the number of vacuums."""
     if policy is None or policy.spec.limits.concurrent_runs is None:
         return None
     others = [d for d in world.neighbours if _decides(policy, d, world)]
-    return Place(
+    return VacuumLimit(
         policy.meta.name, policy.spec.limits.concurrent_runs, frozenset(d.meta.uid for d in (dataset, *others))
     )
 
 
-def waiting_reason(place: Place, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> str:
+def waiting_reason(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, world: World, now: datetime) -> str:
     """Why the vacuum waits, as a sentence; "": it may start."""
     running = place.taken(world.vacuums, dataset.meta.uid)
     free = place.at_most - len(running)
@@ -63,7 +63,7 @@ def waiting_reason(place: Place, own: WaitingVacuum, dataset: Dataset, world: Wo
     return f"It waits because {_named(names)} may start first under VacuumPolicy {place.policy}."
 
 
-def _candidates(place: Place, world: World) -> list[WaitingVacuum]:
+def _candidates(place: VacuumLimit, world: World) -> list[WaitingVacuum]:
     found = []
     for other in world.neighbours:
         shown = other.status.get("vacuum") or {}

@@ -16,7 +16,7 @@ from lethe_operator.decide.vacuum.window import Hours, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Run, TableView
+from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView
 from lethe_operator.resources.vacuum_now import InvalidVacuumNow, VacuumNow, parse_vacuum_now
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, VacuumPolicySpec
 
@@ -66,7 +66,7 @@ class VacuumContext:
     policy: VacuumPolicy | None
     view: TableView
     # Known vacuums of the table, oldest first.
-    runs: tuple[Run, ...]
+    runs: tuple[ObservedRun, ...]
     history: VacuumHistory
     now: datetime
 
@@ -142,7 +142,7 @@ class VacuumContext:
             ids.append(self._run_id(key))
         return frozenset(ids)
 
-    def run_of(self, key: str) -> Run | None:
+    def run_of(self, key: str) -> ObservedRun | None:
         """The run of this key; None: it has no Job any more, or never had one."""
         return next((r for r in self.runs if r.run_id == self._run_id(key)), None)
 
@@ -244,7 +244,7 @@ def request_key(value: str) -> str:
     return f"{VACUUM_NOW}\n{value}"
 
 
-def is_cut_short(run: Run, view: TableView) -> bool:
+def is_cut_short(run: ObservedRun, view: TableView) -> bool:
     """Whether a run ended incomplete and is not retried: it had committed a part, or its plan differed from the approved one."""
     last = run.attempts[-1]
     if last.state is AttemptState.SUCCEEDED:

@@ -28,7 +28,7 @@ from lethe_operator.decide.vacuum.window import Unusable, hours
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import APPROVE, VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Run, TableView, World
+from lethe_operator.resources.observed import ObservedRun, TableView, World
 from lethe_operator.settings import Settings
 
 # Kubernetes stops a Job after the maximum duration of a run. A vacuum begins no step after this share of it.
@@ -96,7 +96,7 @@ class _Observed:
     matched: Match
     context: VacuumContext | None  # None: the table cannot be read
     history: VacuumHistory
-    runs: tuple[Run, ...]  # oldest first
+    runs: tuple[ObservedRun, ...]  # oldest first
     now: datetime
 
 
@@ -147,7 +147,7 @@ class _Decider:
         committed = run is not None and self.context.view.has_committed(run)
         return verdict.number if isinstance(verdict, Again) and not committed else None
 
-    def retry(self, run: Run, intent: RunSpec, verdict: Fresh | Again) -> VacuumDecision | None:
+    def retry(self, run: ObservedRun, intent: RunSpec, verdict: Fresh | Again) -> VacuumDecision | None:
         """Decide about a run that was started before, under the current policy. None: it is not continued, because it has
         committed something or is no longer wanted."""
         context, spec = self.context, intent.vacuum
@@ -163,7 +163,7 @@ class _Decider:
         renewed = run_specs.vacuum_of(context.dataset, context.spec(due, spec.plan_only, spec.approved_plan))
         return self._start(due, intent.model_copy(update={"attempt": verdict.number, "vacuum": renewed}))
 
-    def _is_wanted(self, run: Run, spec: VacuumSpec) -> bool:
+    def _is_wanted(self, run: ObservedRun, spec: VacuumSpec) -> bool:
         """Whether the run would also start under the current policy and approval."""
         if spec.approved_plan and spec.approved_plan != self.context.approved:
             return False
@@ -173,7 +173,7 @@ class _Decider:
             return True
         return self.context.policy is not None and self.context.has_work
 
-    def _was_requested(self, run: Run) -> bool:
+    def _was_requested(self, run: ObservedRun) -> bool:
         value = self.context.dataset.meta.annotations.get(VACUUM_NOW, "")
         return bool(value.strip()) and run.run_id in self.context.chain(request_key(value))
 
@@ -261,5 +261,5 @@ def _pause(given_up: GivenUp, settings: Settings) -> datetime:
     return ended + timedelta(seconds=settings.retry.max_seconds)
 
 
-def _age(run: Run) -> tuple[bool, float]:
+def _age(run: ObservedRun) -> tuple[bool, float]:
     return (run.last is None, run.last.created.timestamp() if run.last else 0.0)

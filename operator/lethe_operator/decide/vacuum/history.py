@@ -13,7 +13,7 @@ from lethe.ledger.ledger import Ledger
 from lethe_operator.decide.conditions import parsed_time, timestamp
 from lethe_operator.decide.runs.history import MESSAGE_AT_MOST, outcome
 from lethe_operator.decide.vacuum.deadline import UNMEASURED, Measured
-from lethe_operator.resources.observed import Attempt, AttemptState, Run, TableView
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView
 
 # The pause after a vacuum that purged nothing; it doubles with each further one. A trigger may keep firing although no vacuum
 # can do anything about it.
@@ -82,7 +82,7 @@ def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | N
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
-def history_of(status: Mapping[str, Any], runs: Iterable[Run], view: TableView | None) -> VacuumHistory:
+def history_of(status: Mapping[str, Any], runs: Iterable[ObservedRun], view: TableView | None) -> VacuumHistory:
     """The history of `status.vacuum`, including the run that has ended since. Without a table, that run is added later."""
     known = _of_status(status)
     ended = [(r, a) for r in runs for a in r.attempts if a.state is AttemptState.SUCCEEDED and a.finished is not None]
@@ -96,7 +96,7 @@ def history_of(status: Mapping[str, Any], runs: Iterable[Run], view: TableView |
     return _after(known, run, attempt, view)
 
 
-def _after(known: VacuumHistory, run: Run, attempt: Attempt, view: TableView) -> VacuumHistory:
+def _after(known: VacuumHistory, run: ObservedRun, attempt: Attempt, view: TableView) -> VacuumHistory:
     spec = run.intent.vacuum if run.intent else None
     result = attempt.result if isinstance(attempt.result, VacuumResult) else None
     assert attempt.finished is not None

@@ -17,7 +17,7 @@ from lethe_operator.decide.vacuum.history import VacuumHistory
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import VACUUM_NOW
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 VALUE_AT_MOST: Final = 200  # characters
@@ -61,7 +61,7 @@ def status(
     context: VacuumContext | None,
     history: VacuumHistory,
     decision: VacuumDecision,
-    runs: Sequence[Run],
+    runs: Sequence[ObservedRun],
 ) -> dict[str, Any]:
     """`status.vacuum` of a Dataset. It must not change while nothing else changes."""
     document: dict[str, Any] = {
@@ -89,7 +89,7 @@ def status(
     return document
 
 
-def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[Run]) -> dict[str, Any]:
+def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[ObservedRun]) -> dict[str, Any]:
     """The outcome of the vacuum that the annotation requests."""
     value = dataset.meta.annotations.get(VACUUM_NOW, "")
     if not value.strip():

@@ -28,7 +28,7 @@ NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenBatches:
     """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
     snapshot that keeps the files; `missing`: batches that could not be had, and why; nothing is remembered of them;
     `left`: other batches that were refused before, and of which there are still objects; `registers`: the files are
@@ -56,7 +56,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredBatches:
     """The batches that were wanted and are there, whole; `missing` as in `Written`; `mixed`: refused as they are; `found`: all
     that the listing told."""
 
@@ -66,7 +66,7 @@ class Gathered:
     found: Found
 
 
-def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> Gathered:
+def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> GatheredBatches:
     """List the buffer for these batches. Raises: as `list_buffer`."""
     context.reporter.phase(Phase.READING, "listing the buffer")
     wanted = frozenset(batch_ids)
@@ -77,7 +77,7 @@ def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> Gathere
     context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
     mixed = _mixed(context, whole, found.entries)
     context.step("after-list")
-    return Gathered({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
+    return GatheredBatches({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, found)
 
 
 def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:

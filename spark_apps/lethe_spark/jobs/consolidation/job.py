@@ -38,7 +38,7 @@ from lethe_spark.commit.writing import noted
 from lethe_spark.ingest.evolving import write_into
 from lethe_spark.ingest.ingest import BatchSource, check_some_were_read, why_unread
 from lethe_spark.jobs.consolidation.claiming import claim_buffer
-from lethe_spark.jobs.consolidation.gather import Written, gather
+from lethe_spark.jobs.consolidation.gather import WrittenBatches, gather
 from lethe_spark.jobs.consolidation.refuse import set_aside
 from lethe_spark.jobs.consolidation.register import is_outdated, register
 from lethe_spark.jobs.finish.clean_up import finished
@@ -51,7 +51,7 @@ from lethe_spark.run.context import RunContext
 log = logging.getLogger(__name__)
 # A run whose batches are promoted by somebody else each time it has written them gives up at some point.
 WRITES = 4
-Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], Written]
+Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], WrittenBatches]
 
 
 def run(context: RunContext) -> ConsolidationResult:
@@ -92,7 +92,7 @@ def _promote(
 def _promoted(
     context: RunContext, table: SparkTable, wanted: tuple[str, ...], write: Write
 ) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
-    staged: Written | None = _staged(context, table)
+    staged: WrittenBatches | None = _staged(context, table)
     waiting: tuple[BatchRow, ...] | None = None
     for _ in range(WRITES):
         base = observe_base(context, table)
@@ -116,10 +116,10 @@ def _promoted(
             return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message), waiting
         log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
         _drop(table, written, attempts)
-    return _result(context, Written((), {}, {}), None, 0, "its batches kept being promoted by others"), waiting
+    return _result(context, WrittenBatches((), {}, {}), None, 0, "its batches kept being promoted by others"), waiting
 
 
-def _drop(table: SparkTable, written: Written, attempts: Attempts) -> None:
+def _drop(table: SparkTable, written: WrittenBatches, attempts: Attempts) -> None:
     """Remove staged files that are not to be published: one of their batches may have been erased."""
     if written.staged is None or attempts.in_doubt:
         return
@@ -130,8 +130,8 @@ def _drop(table: SparkTable, written: Written, attempts: Attempts) -> None:
 
 
 def _publish(
-    context: RunContext, base: Base, written: Written
-) -> Intent[Written | None] | NothingToCommit[Written | None]:
+    context: RunContext, base: Base, written: WrittenBatches
+) -> Intent[WrittenBatches | None] | NothingToCommit[WrittenBatches | None]:
     published = _is_published(base, written)
     if written.staged is not None and written.staged not in base.facts.snapshots and not published:
         return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
@@ -151,7 +151,7 @@ def _publish(
     return Intent(planned.delta, written.change, written, publishes=staged_as, staged=written.staged)
 
 
-def _is_published(base: Base, written: Written) -> bool:
+def _is_published(base: Base, written: WrittenBatches) -> bool:
     """Whether another tool made the staged files part of the table."""
     return written.staged is not None and is_published(base.facts.snapshots, base.facts.head_id, written.staged)
 
@@ -167,7 +167,7 @@ def _missing(missing: Mapping[str, str]) -> str:
     return "; ".join(told[:LISTED_AT_MOST])
 
 
-def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> Written:
+def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
     """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
     spec = context.spec
     assert spec.consolidation is not None
@@ -187,7 +187,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
     missing |= {u.batch_id: why_unread(u) for u in done.unread}
     refused = {r.batch_id: JudgedBatch(r.refusal, found[r.batch_id].data_objects) for r in done.refused}
     context.step("after-write")
-    written = Written(
+    written = WrittenBatches(
         files,
         batches,
         {**refused, **gathered.mixed},
@@ -208,7 +208,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
         raise
 
 
-def _stage(context: RunContext, table: SparkTable, base: Base, written: Written) -> int:
+def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenBatches) -> int:
     """Returns the staged snapshot's id."""
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
@@ -235,7 +235,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: Written)
     return staged
 
 
-def _staged(context: RunContext, table: SparkTable) -> Written | None:
+def _staged(context: RunContext, table: SparkTable) -> WrittenBatches | None:
     """What an earlier attempt of this run staged before it died."""
     found = find_staged(table, context.spec.run_id)
     if found is None or names.STAGE not in found.summary:
@@ -250,7 +250,7 @@ def _staged(context: RunContext, table: SparkTable) -> Written | None:
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
     refused = {r["id"]: JudgedBatch(Refusal(r["reason"], r["message"]), objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return Written(found.files, batches, refused, found.snapshot_id, document["missing"])
+    return WrittenBatches(found.files, batches, refused, found.snapshot_id, document["missing"])
 
 
 def _nothing(context: RunContext, withheld: int) -> ConsolidationResult:
@@ -267,7 +267,7 @@ def _nothing(context: RunContext, withheld: int) -> ConsolidationResult:
 
 
 def _result(
-    context: RunContext, written: Written, snapshot_id: int | None, withheld: int, message: str = ""
+    context: RunContext, written: WrittenBatches, snapshot_id: int | None, withheld: int, message: str = ""
 ) -> ConsolidationResult:
     spec = context.spec
     return ConsolidationResult(

@@ -28,7 +28,7 @@ from lethe_spark.ingest.footers import Footer, FooterReader
 from lethe_spark.ingest.ingest import FILES_PER_GROUP, check_some_were_read, reading_failure, refusal_of, why_unread
 from lethe_spark.ingest.name_mapping import mapping_to_set
 from lethe_spark.ingest.registrable import Target
-from lethe_spark.jobs.consolidation.gather import Gathered, Written, gather
+from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, gather
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.registration import data_files
@@ -43,7 +43,7 @@ JUDGED: Final = (
 ADDED_BY_OTHERS: Final = "cannot be registered, and another writer has added files of theirs to the table already"
 
 
-def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> Written:
+def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
     """Read the footers of the batches' files and describe them to Iceberg, without adding them.
 
     Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, as reading a buffer does.
@@ -65,7 +65,7 @@ def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iter
     return _written(table, base, gathered, batches, judged, footers)
 
 
-def is_outdated(base: Base, written: Written) -> bool:
+def is_outdated(base: Base, written: WrittenBatches) -> bool:
     """Whether another writer has added one of the files since, or another run has refused one of the batches: then their
     footers are to be read again."""
     known = get_many(base.ledger.batches, written.batches)
@@ -111,11 +111,11 @@ def _footers(
 def _written(
     table: SparkTable,
     base: Base,
-    gathered: Gathered,
+    gathered: GatheredBatches,
     batches: Mapping[str, BufferedBatch],
     judged: set[str],
     footers: Mapping[str, Sequence[Footer]],
-) -> Written:
+) -> WrittenBatches:
     live = _live(base)
     missing = dict(gathered.missing) | dict.fromkeys(sorted(judged), JUDGED)
     refused: dict[str, JudgedBatch] = dict(gathered.mixed)
@@ -145,7 +145,7 @@ def _written(
         good[i] = WrittenBatch(i, rows, batch.bytes, batch.data_objects, registered=True)
     check_some_were_read(unread, len(batches))
     log.info("%d files of %d batches are to be registered", len(files), len(good))
-    return Written(
+    return WrittenBatches(
         tuple(files),
         good,
         refused,

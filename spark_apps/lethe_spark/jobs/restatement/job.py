@@ -9,8 +9,9 @@ from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, 
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import IdIndex
 from lethe.files.native_deletes import LEDGER
-from lethe.restatement.dry_run import outlook
+from lethe.restatement.dry_run import plan_dry_run
 from lethe.restatement.group import set_aside
+from lethe.restatement.plan import PlanScope
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted
 
@@ -85,18 +86,16 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     searched = {key: [c for c in held if key in c.keys] for key in wanted}
     strangers = unknown_ids_of(base.ledger, requests)
     in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
-    files, now = base.files(), datetime.now(UTC)
-    spec = context.spec
+    files, spec = base.files(), context.spec
+    scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files)
     return RestatementGroupResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
         outcome=RunOutcome.PLANNED,
-        finished_time=now,
+        finished_time=scope.now,
         requests=tuple(
-            aside.get(r.key)
-            or outlook(base.ledger, r, files, in_files, base.field_id, spec.run_id, now, searched.get(r.key))
-            for r in requests
+            aside.get(r.key) or plan_dry_run(base.ledger, r, files, scope, searched.get(r.key)) for r in requests
         ),
     )
 

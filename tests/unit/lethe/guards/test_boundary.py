@@ -10,7 +10,7 @@ from lethe.contract.run import (
     ConsolidationSpec,
     CreateTable,
     Replacement,
-    RestatementSpec,
+    RestatementGroupSpec,
     RunBoundary,
     RunKind,
     RunSpec,
@@ -145,7 +145,7 @@ def test_registering_files_is_an_operation_of_its_own() -> None:
 def test_native_deletes_are_an_operation_of_their_own() -> None:
     spec = a_spec(but(AllowedOperation.NATIVE_DELETES), **restating())
     assert spec.restatement is not None
-    native = RestatementSpec(requests=spec.restatement.requests, deletes="DeletionVectors")
+    native = RestatementGroupSpec(requests=spec.restatement.requests, deletes="DeletionVectors")
 
     assert outside_run(spec) is None
     found = outside_run(spec.model_copy(update={"restatement": native}))

@@ -16,7 +16,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds
 from lethe.files.rearm import AddedFiles, rearmed
 from lethe.ledger.ledger import Delta, Ledger, apply
-from lethe.restatement.plan import Restated, plan_restatement
+from lethe.restatement.plan import PlanScope, Restated, plan_restatement
 from lethe.vacuum.plan import Purge, VacuumPlan, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_request
@@ -113,7 +113,7 @@ class Interleavings(RuleBasedStateMachine):
         return None
 
     def _restate(self, request: RestatementRequest) -> None:
-        planned = plan_restatement(self.table.ledger, request, (), FIELD, RUN, NOW)
+        planned = plan_restatement(self.table.ledger, request, PlanScope(RUN, NOW, FIELD))
         assert isinstance(planned, Restated)
         self.table.commit(planned.delta)
 

@@ -7,8 +7,8 @@ from lethe.base.errors import TransientError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import Ledger
-from lethe.restatement.group import GroupPlan, plan_group, set_aside
-from lethe.restatement.plan import ReplacementRows
+from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
+from lethe.restatement.plan import PlanScope, ReplacementRows
 
 from tests.support.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_request
 
@@ -18,7 +18,7 @@ LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
 
 def plan(ledger: Ledger, *requests: RestatementRequest, aside: Mapping[str, RequestResult] | None = None) -> GroupPlan:
     written = {r.key: ROWS for r in requests if r.replacement}
-    return plan_group(ledger, requests, (), FIELD, RUN, NOW, written, aside or {})
+    return plan_group(ledger, requests, PlanScope(RUN, NOW, FIELD), GroupFindings(written, aside or {}))
 
 
 def states(ledger: Ledger) -> dict[str, str]:

@@ -6,8 +6,8 @@ from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe.ledger.tombstone import META_PURGED_BY
-from lethe.restatement.dry_run import outlook
-from lethe.restatement.plan import Restated, plan_restatement
+from lethe.restatement.dry_run import plan_dry_run
+from lethe.restatement.plan import PlanScope, Restated, plan_restatement
 
 from tests.support.builders import (
     FIELD,
@@ -27,7 +27,7 @@ FILES = (a_file("A", size=1), a_file("A", nulls=1, size=10), a_file("A", "C", si
 
 def told(request: RestatementRequest, ledger: Ledger | None = None, in_files: tuple[str, ...] = ()) -> RequestResult:
     known = a_ledger(batches=[a_batch(i) for i in "ABCD"]) if ledger is None else ledger
-    return outlook(known, request, FILES, in_files, FIELD, RUN, NOW)
+    return plan_dry_run(known, request, FILES, PlanScope(RUN, NOW, FIELD, in_files))
 
 
 def test_files_whose_bounds_can_hold_a_batch_are_counted_and_those_that_hold_nothing_else() -> None:
@@ -40,7 +40,7 @@ def test_files_whose_bounds_can_hold_a_batch_are_counted_and_those_that_hold_not
 def test_rows_tombstones_and_unknown_ids_are_those_that_the_request_would_tell_itself() -> None:
     request = a_request(batch_ids=["A", "B", "X", "Y"])
     ledger = a_ledger("B", batches=[a_batch("A"), a_batch("B", BatchState.REVERTED)])
-    real = plan_restatement(ledger, request, ("Y",), FIELD, RUN, NOW)
+    real = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD, ("Y",)))
     assert isinstance(real, Restated)
 
     found = told(request, ledger, ("Y",))

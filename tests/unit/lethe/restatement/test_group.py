@@ -11,9 +11,9 @@ from lethe.base.errors import InputError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger, apply
-from lethe.restatement.group import plan_group, set_aside
+from lethe.restatement.group import GroupFindings, plan_group, set_aside
 from lethe.restatement.order import in_order, place_of
-from lethe.restatement.plan import AlreadyDone, plan_restatement
+from lethe.restatement.plan import AlreadyDone, PlanScope, plan_restatement
 
 from tests.support.builders import (
     FIELD,
@@ -184,7 +184,7 @@ def test_where_native_deletes_are_written_who_takes_back_a_replacement_of_the_gr
     requests = (FIRST, SECOND, third, other)
     written = {r.key: ROWS for r in requests if r.replacement}
 
-    planned = plan_group(LEDGER, requests, (), FIELD, RUN, NOW, written, {}, masking=True)
+    planned = plan_group(LEDGER, requests, PlanScope(RUN, NOW, FIELD), GroupFindings(written), masking=True)
 
     waits = "WaitingForRestatement"
     assert reasons(planned) == {"first": "", "second": waits, "third": waits, "other": ""}
@@ -243,7 +243,7 @@ def one_by_one(ledger: Ledger, requests: Sequence[RestatementRequest]) -> tuple[
     results: dict[str, RequestResult] = {}
     for request in in_order(requests, place_of):
         try:
-            planned = plan_restatement(ledger, request, (), FIELD, RUN, NOW, ROWS)
+            planned = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD), ROWS)
         except InputError as e:
             results[request.key] = set_aside(request, e)
             continue

@@ -5,8 +5,8 @@ from typing import Any
 from lethe.base.errors import InputError
 from lethe.contract.run import RestatementRequest, RowsRef
 from lethe.ledger.ledger import apply
-from lethe.restatement.group import plan_group, set_aside
-from lethe.restatement.plan import ErasedRows
+from lethe.restatement.group import GroupFindings, plan_group, set_aside
+from lethe.restatement.plan import ErasedRows, PlanScope
 
 from tests.support.builders import FIELD, NOW, RUN, a_change, a_replay, a_request, ago
 from tests.unit.lethe.restatement.grouping import LEDGER, an_undo, plan, reasons, unread
@@ -21,7 +21,7 @@ def test_erases_by_records_are_part_of_the_change_and_each_tells_its_rows() -> N
     first, second, revert = an_erase("first"), an_erase("second"), a_request("revert")
     found = {first.key: ErasedRows(3, 4), second.key: ErasedRows(0, 5)}
 
-    planned = plan_group(LEDGER, [second, revert, first], (), FIELD, RUN, NOW, {}, {}, found)
+    planned = plan_group(LEDGER, [second, revert, first], PlanScope(RUN, NOW, FIELD), GroupFindings({}, {}, found))
 
     assert (planned.erases, planned.adds) == ((first.key, second.key), ())
     assert {r.name: (r.rows_erased, r.group_size) for r in planned.results.values()} == {

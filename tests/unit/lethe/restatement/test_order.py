@@ -5,7 +5,7 @@ from datetime import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.contract.run import RestatementRequest
-from lethe.restatement.order import Place, in_order, place_of
+from lethe.restatement.order import Dependencies, in_order, place_of
 
 from tests.support.builders import NOW, a_replay, a_request, ago
 
@@ -52,8 +52,8 @@ def test_what_needs_itself_does_not_wait_for_itself() -> None:
     assert named(a_replay("self", by="A"), other) == ["self", "other"]
 
 
-def a_place(n: int, created: int, brings: set[int], needs: set[int]) -> Place:
-    return Place(datetime.fromtimestamp(created, NOW.tzinfo), f"r{n}", brings, needs)
+def a_place(n: int, created: int, brings: set[int], needs: set[int]) -> Dependencies:
+    return Dependencies(datetime.fromtimestamp(created, NOW.tzinfo), f"r{n}", brings, needs)
 
 
 @given(
@@ -65,7 +65,7 @@ def a_place(n: int, created: int, brings: set[int], needs: set[int]) -> Place:
         ]
     )
 )
-def test_each_finds_what_it_needs_and_none_waits_without_need(places: list[Place]) -> None:
+def test_each_finds_what_it_needs_and_none_waits_without_need(places: list[Dependencies]) -> None:
     ordered = in_order(places, lambda p: p)
 
     assert sorted(p.name for p in ordered) == sorted(p.name for p in places)

@@ -10,7 +10,15 @@ from lethe.contract.operation import Operation
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import BatchState, Ledger, apply
-from lethe.restatement.plan import AlreadyDone, ErasedRows, ReplacementRows, Restated, check_request, plan_restatement
+from lethe.restatement.plan import (
+    AlreadyDone,
+    ErasedRows,
+    PlanScope,
+    ReplacementRows,
+    Restated,
+    check_request,
+    plan_restatement,
+)
 
 from tests.support.builders import (
     FIELD,
@@ -36,7 +44,7 @@ def _keyed(*columns: str, op: str = "") -> Replacement:
 
 def plan(ledger: Ledger, request: RestatementRequest, in_files: Collection[str] = ()) -> Restated:
     rows = ROWS if request.replacement else None
-    planned = plan_restatement(ledger, request, in_files, FIELD, RUN, NOW, rows)
+    planned = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD, in_files), rows)
     assert isinstance(planned, Restated)
     return planned
 
@@ -86,7 +94,7 @@ def test_a_request_carried_out_before_reports_its_first_result() -> None:
     """A Restatement that its TTL deleted is created again by GitOps: nothing happens twice."""
     ledger = after(a_ledger(batches=[a_batch("A")]), a_request())
 
-    again = plan_restatement(ledger, a_request(), (), FIELD, "another-run", NOW + timedelta(days=9))
+    again = plan_restatement(ledger, a_request(), PlanScope("another-run", NOW + timedelta(days=9), FIELD))
 
     assert isinstance(again, AlreadyDone)
     assert (again.result.snapshot_id, again.result.rows_deleted, again.result.committed_time) == (99, 3, NOW)
@@ -95,7 +103,7 @@ def test_a_request_carried_out_before_reports_its_first_result() -> None:
 def test_a_replay_of_a_request_carried_out_before_is_not_refused_for_what_it_did_itself() -> None:
     ledger = after(a_ledger(batches=[a_batch("A")]), a_replay())
 
-    assert isinstance(plan_restatement(ledger, a_replay(), (), FIELD, RUN, NOW), AlreadyDone)
+    assert isinstance(plan_restatement(ledger, a_replay(), PlanScope(RUN, NOW, FIELD)), AlreadyDone)
 
 
 def test_two_replays_of_one_batch_cannot_both_add_their_rows() -> None:
@@ -216,7 +224,9 @@ def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None
     request, owing = a_change(), a_change(batch_ids=("A",), evict_by_seconds=60)
     ledger = a_ledger(batches=[a_batch("A", rows=4), a_batch("B", rows=4)])
 
-    planned, owed = (plan_restatement(ledger, r, (), FIELD, RUN, NOW, ROWS, ErasedRows(7, 4)) for r in (request, owing))
+    planned, owed = (
+        plan_restatement(ledger, r, PlanScope(RUN, NOW, FIELD), ROWS, ErasedRows(7, 4)) for r in (request, owing)
+    )
 
     assert isinstance(planned, Restated)
     assert isinstance(owed, Restated)
@@ -326,7 +336,7 @@ def test_an_erase_by_records_changes_no_batch_and_remembers_how_many_rows_went()
     request = a_request("erase", "Erase", batch_ids=[], rows=ROWS_REF, evict_by_seconds=60)
     ledger = a_ledger("A", batches=[a_batch("A", BatchState.REVERTED), a_batch("B")])
 
-    planned = plan_restatement(ledger, request, (), FIELD, RUN, NOW, erased=ErasedRows(7, 4))
+    planned = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD), erased=ErasedRows(7, 4))
 
     assert isinstance(planned, Restated)
     assert (planned.erase_rows, planned.add_replacement, planned.result.rows_erased) == (True, False, 7)

@@ -12,7 +12,7 @@ from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest, RowsRef
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY
-from lethe.restatement.plan import AlreadyDone, ErasedRows, Restated, check_request, plan_restatement
+from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, Restated, check_request, plan_restatement
 from lethe.vacuum.plan import Purge, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
@@ -37,7 +37,7 @@ def reverted_later(ledger: Ledger, request: RestatementRequest) -> Ledger:
 
 
 def plan(ledger: Ledger, request: RestatementRequest, now: datetime = LATER) -> Restated:
-    planned = plan_restatement(ledger, request, (), FIELD, RUN, now, erased=ErasedRows(1, FIELD + 1))
+    planned = plan_restatement(ledger, request, PlanScope(RUN, now, FIELD), erased=ErasedRows(1, FIELD + 1))
     assert isinstance(planned, Restated)
     return planned
 
@@ -87,11 +87,11 @@ def test_the_request_that_was_undone_stays_remembered_and_is_not_carried_out_aga
     """GitOps applies Revert, Undo and Revert again in any order after a rebuild of the cluster."""
     ledger = after(REVERTED, an_undo())
 
-    again = plan_restatement(ledger, a_request(batch_ids=["A", "B"]), (), FIELD, "another-run", LATER)
+    again = plan_restatement(ledger, a_request(batch_ids=["A", "B"]), PlanScope("another-run", LATER, FIELD))
 
     assert isinstance(again, AlreadyDone)
     assert (again.result.snapshot_id, again.result.undone_by, again.result.batch_ids) == (99, "ns/undo/0", ())
-    assert isinstance(plan_restatement(ledger, an_undo(), (), FIELD, RUN, LATER), AlreadyDone)
+    assert isinstance(plan_restatement(ledger, an_undo(), PlanScope(RUN, LATER, FIELD)), AlreadyDone)
 
 
 def test_a_batch_may_be_reverted_and_undone_and_reverted_and_undone() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.run import RestatementRequest, RowsRef
-from lethe.restatement.plan import AlreadyDone, ErasedRows, Restated, plan_restatement
+from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, Restated, plan_restatement
 from lethe.restatement.values_digest import values_digest
 
 from tests.support.builders import NOW, RUN, a_ledger, a_request
@@ -21,9 +21,9 @@ def an_erase(values: bytes = b"N1\nN2\n", key: bytes = KEY, days: int = 0) -> Re
 
 def planned(first: RestatementRequest, second: RestatementRequest) -> AlreadyDone | Restated:
     """The second one, on the ledger that the first one leaves."""
-    done = plan_restatement(a_ledger(), first, (), 7, RUN, NOW, erased=ErasedRows(2, 8))
+    done = plan_restatement(a_ledger(), first, PlanScope(RUN, NOW, 7), erased=ErasedRows(2, 8))
     assert isinstance(done, Restated)
-    return plan_restatement(a_ledger(requests=done.delta.set_requests), second, (), 7, RUN, NOW)
+    return plan_restatement(a_ledger(requests=done.delta.set_requests), second, PlanScope(RUN, NOW, 7))
 
 
 def test_the_digest_is_of_the_set_of_lines_and_of_nothing_without_the_key() -> None:

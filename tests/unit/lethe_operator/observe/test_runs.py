@@ -11,7 +11,7 @@ from lethe_operator.build.sizing import size
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.resources.dataset import RunTemplate
-from lethe_operator.resources.observed import Attempt, AttemptState, Run
+from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
 from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, ago
@@ -134,7 +134,7 @@ def test_attempts_are_in_order_and_keys_belong_to_their_run() -> None:
 def test_an_intent_without_a_job_is_a_run() -> None:
     (run,) = runs_of(UID, [], [], {f"{PREFIX}.run.json": SPEC.to_json()}, never)
 
-    assert Run(SPEC.run_id, SPEC.kind, SPEC, (), (f"{PREFIX}.run.json",)) == run
+    assert ObservedRun(SPEC.run_id, SPEC.kind, SPEC, (), (f"{PREFIX}.run.json",)) == run
 
 
 def a_pointer(text: str, **changes: Any) -> Any:

@@ -1,7 +1,7 @@
 """What the committer can carry out, and what it leaves to a Job."""
 
 import pytest
-from lethe.contract.run import Replacement, RestatementSpec, RowsRef, RunKind, RunSpec
+from lethe.contract.run import Replacement, RestatementGroupSpec, RowsRef, RunKind, RunSpec
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
 from lethe_spark.jvm.standalone_jvm import with_timeouts
 
@@ -12,7 +12,7 @@ UNDO = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0")
 ERASE = a_request("erase", "Erase", batch_ids=["C"])
 RECORDS = a_request("records", "Erase", batch_ids=(), rows=RowsRef(column="tailnum", values_file="/values"))
 LISTED = a_request("listed", batch_ids=(), batch_ids_uri="s3://lake/ids.txt")
-DRY = a_run(RunKind.RESTATEMENT, restatement=RestatementSpec(requests=(REVERT,), dry_run=True))
+DRY = a_run(RunKind.RESTATEMENT, restatement=RestatementGroupSpec(requests=(REVERT,), dry_run=True))
 REPLAY = a_request("replay", "Replay", batch_ids=["B"], replacement=Replacement(batch_id="B2", uri="s3://x/B2"))
 
 

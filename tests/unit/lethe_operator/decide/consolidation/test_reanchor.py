@@ -10,7 +10,7 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, CommitterView, Run, TableView, Unavailable, World
+from lethe_operator.resources.observed import AttemptState, CommitterView, ObservedRun, TableView, Unavailable, World
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import (
@@ -43,7 +43,7 @@ def decided(table: TableView | None = None, dataset: Dataset = PATIENT, *buffere
     return decide(dataset, a_world(*buffered, **{"table": table or bare(), **world}), NOW, SETTINGS)
 
 
-def a_try(state: AttemptState, spec: RunSpec = REANCHORING, **changes: Any) -> Run:
+def a_try(state: AttemptState, spec: RunSpec = REANCHORING, **changes: Any) -> ObservedRun:
     return a_run(spec, an_attempt(spec, state, for_uid="head", **changes))
 
 

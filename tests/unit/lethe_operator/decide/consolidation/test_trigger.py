@@ -13,7 +13,7 @@ from lethe_operator.decide.consolidation.trigger import ConsolidationVerdict, ch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.runs.retry import GivenUp
-from lethe_operator.resources.dataset import ConsolidationSpec, Dataset
+from lethe_operator.resources.dataset import ConsolidationSettings, Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Unavailable, World
 
 from tests.support.builders import NOW, a_batch, a_ledger, ago
@@ -72,7 +72,7 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
     ],
 )
 def test_batches_bytes_or_age_make_a_run_due(limits: dict[str, Any], expected: str) -> None:
-    found = triggered(a_buffer(A, B, C), ConsolidationSpec.model_validate(limits), NOW)
+    found = triggered(a_buffer(A, B, C), ConsolidationSettings.model_validate(limits), NOW)
 
     assert expected == f"{found.decision} {found.reason} {found.message}"
 
@@ -94,7 +94,7 @@ def test_the_next_decision_is_due_when_the_oldest_batch_reaches_its_age() -> Non
     ],
 )
 def test_a_run_takes_the_oldest_within_its_limits(limits: dict[str, Any], expected: str) -> None:
-    taken = chosen(a_buffer(A, B, C).oldest, ConsolidationSpec.model_validate(limits))
+    taken = chosen(a_buffer(A, B, C).oldest, ConsolidationSettings.model_validate(limits))
 
     assert tuple(expected) == tuple(b.id for b in taken)
 
@@ -103,7 +103,7 @@ def test_batches_of_very_different_sizes_all_get_their_turn() -> None:
     """A large batch in the middle ends a run, is the next run alone, and delays no other batch longer."""
     sizes = {"A": 1, "B": 2, "C": 500, "D": 3, "E": 99, "F": 1}
     left = [a_buffered(i, size=n, age_seconds=100 - at) for at, (i, n) in enumerate(sizes.items())]
-    limits = ConsolidationSpec.model_validate({"maxBytesPerRun": 100})
+    limits = ConsolidationSettings.model_validate({"maxBytesPerRun": 100})
     runs: list[str] = []
     while left:
         taken = [b.id for b in chosen(a_buffer(*left).oldest, limits)]

@@ -14,7 +14,7 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs import spec as run_specs
 from lethe_operator.metrics import numbers_of
-from lethe_operator.resources.observed import AttemptState, Run, TableView, Unavailable
+from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import FIELD, NOW, a_ledger, a_request_entry, ago
@@ -70,7 +70,7 @@ def a_look(table: TableView) -> RunSpec:
     return run
 
 
-def a_try(run: RunSpec, state: AttemptState, **changes: Any) -> Run:
+def a_try(run: RunSpec, state: AttemptState, **changes: Any) -> ObservedRun:
     return a_run(run, an_attempt(run, state, for_uid="erasures", **changes), intent=False)
 
 

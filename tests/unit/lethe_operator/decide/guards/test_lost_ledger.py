@@ -5,7 +5,7 @@ from lethe.contract.run import AcceptedHead
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, LostLedger, Run
+from lethe_operator.resources.observed import AttemptState, LostLedger, ObservedRun
 
 from tests.support.builders import NOW, ago
 from tests.support.resources import (
@@ -32,7 +32,7 @@ def a_dataset_with(accept: str | None = None, **annotations: str) -> Dataset:
     return a_dataset(status=SEEN, meta={"annotations": found}, consolidation={"minBatches": 1, "suspend": True})
 
 
-def decided(dataset: Dataset, lost: LostLedger = LOST, *runs: Run) -> Actions:
+def decided(dataset: Dataset, lost: LostLedger = LOST, *runs: ObservedRun) -> Actions:
     asked = (a_restatement("new"),)
     return decide(dataset, a_world(a_buffered("A"), restatements=asked, table=lost, runs=runs), NOW, SETTINGS)
 

@@ -8,11 +8,11 @@ from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assess import stand
-from lethe_operator.decide.restatement.assessment import Standing
+from lethe_operator.decide.restatement.assess import RestatementContext, assess
+from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.decide.restatement.order import in_order
 from lethe_operator.decide.restatement.run_outcomes import Trials
-from lethe_operator.resources.observed import AttemptState, NoTable, Run, TableView, Unavailable
+from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
@@ -36,22 +36,22 @@ REVERT = a_restatement()
 
 def standing(
     r: Restatement = REVERT,
-    run: Run | None = None,
+    run: ObservedRun | None = None,
     table: TableView | NoTable | Unavailable | None = None,
     blocker: RunBlocker | None = None,
-) -> Standing:
+) -> Assessment:
     world = a_world(table=table or a_table(), restatements=(r,))
     trials = Trials(a_dataset(), [run] if run else [], SETTINGS)
-    return stand(r, a_dataset(), world, blocker, trials.of(r), NOW, SETTINGS)
+    return assess(RestatementContext(r, a_dataset(), world, blocker, trials.of(r), NOW, SETTINGS))
 
 
-def started(r: Restatement = REVERT, run: Run | None = None, table: TableView | None = None) -> Launch:
+def started(r: Restatement = REVERT, run: ObservedRun | None = None, table: TableView | None = None) -> Launch:
     world = a_world(table=table or a_table(), restatements=(r,), runs=(run,) if run else ())
     (launch,) = decide(a_dataset(), world, NOW, SETTINGS).launches
     return launch
 
 
-def of(r: Restatement, state: AttemptState = AttemptState.FAILED, **changes: Any) -> Run:
+def of(r: Restatement, state: AttemptState = AttemptState.FAILED, **changes: Any) -> ObservedRun:
     spec = a_restatement_run(r)
     defaults = {"exit_code": 20} if state is AttemptState.FAILED else {}
     return a_run(spec, an_attempt(spec, state, for_uid=r.meta.uid, **{**defaults, **changes}))
@@ -82,7 +82,7 @@ def test_one_that_is_new_waits_for_its_turn_with_a_run_of_its_own() -> None:
     ],
     ids=["no run", "failed for good", "killed", "still running", "ended"],
 )
-def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: Run | None) -> None:
+def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: ObservedRun | None) -> None:
     found = standing(run=run, table=committed(REVERT, snapshot_id=8642949070972100074, rows_deleted=3, group_size=1))
 
     assert (found.phase, found.succeeded, found.ready) == ("Succeeded", "True", None)
@@ -150,7 +150,7 @@ def test_it_waits_for_a_dataset_that_cannot_run_now() -> None:
     assert _told(standing(blocker=stuck)) == ("Pending", "TableClaimed", True)
 
 
-def _told(found: Standing) -> tuple[str, str, bool]:
+def _told(found: Assessment) -> tuple[str, str, bool]:
     return found.phase, found.reason, found.stalled
 
 

@@ -9,7 +9,7 @@ from lethe.contract.result import Phase, Progress
 from lethe_operator.decide.actions import Actions, Launch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry
@@ -42,7 +42,7 @@ class BisectionStory:
     fails: dict[str, Any] = field(default_factory=lambda: CRASHED)
     dataset: Dataset = field(default_factory=a_dataset)
     now: datetime = NOW
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, ObservedRun] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     groups: list[tuple[int, bool]] = field(default_factory=list)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lethe_operator.decide.dataset import without_dataset
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.resources.observed import AttemptState, Run, Unavailable
+from lethe_operator.resources.observed import AttemptState, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
@@ -43,7 +43,7 @@ def one(name: str = "r0", **how: Any) -> Restatement:
     return a_restatement(name, batchIds=[f"b{name[1:]}"], **how)
 
 
-def running(*members: Restatement) -> Run:
+def running(*members: Restatement) -> ObservedRun:
     spec = a_group(*members)
     return a_run(spec, an_attempt(spec, for_uid=members[0].meta.uid if len(members) == 1 else ""))
 
@@ -111,7 +111,7 @@ def test_nothing_is_said_for_good_while_the_table_cannot_be_asked(way: Way) -> N
     away = Unavailable("CatalogUnavailable", "The catalog is away.")
     unknown = Unavailable("UnknownCatalog", "There is none.", transient=False)
 
-    def told(table: Unavailable, *runs: Run) -> dict[str, Any]:
+    def told(table: Unavailable, *runs: ObservedRun) -> dict[str, Any]:
         return dict(decided(r, runs=runs, world={"table": table}).restatement_statuses["r0"])
 
     for unsure in (told(away, over), told(away), told(unknown, over)):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from lethe.contract.result import RequestResult, RestatementPlan
 from lethe_operator.decide.dataset import decide
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry
@@ -43,7 +43,7 @@ def planned(r: Restatement = DRY, **changes: Any) -> RequestResult:
     return RequestResult(key=r.key, name=r.meta.full_name, **{**wanted, **changes})
 
 
-def done(r: Restatement = DRY, *answers: RequestResult, **changes: Any) -> Run:
+def done(r: Restatement = DRY, *answers: RequestResult, **changes: Any) -> ObservedRun:
     spec = a_restatement_run(r)
     result = a_result(spec, "Planned", requests=answers or (planned(r),))
     return a_run(spec, an_attempt(spec, AttemptState.SUCCEEDED, for_uid=r.meta.uid, result=result, **changes))

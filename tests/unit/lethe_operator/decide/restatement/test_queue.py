@@ -8,7 +8,7 @@ import pytest
 from lethe.buffer.batch import BufferedBatch
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.restatement import queue as groups
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_batch, a_ledger
@@ -187,7 +187,7 @@ def test_restatements_that_never_end_go_before_the_same_batches_once() -> None:
     restatement = ended(6, a_restatement("other"), ago_seconds=60)
     consolidation = ended(6, ago_seconds=50)
 
-    def starts(batch: BufferedBatch, *runs: Run, came_seconds_ago: float = 40) -> list[str]:
+    def starts(batch: BufferedBatch, *runs: ObservedRun, came_seconds_ago: float = 40) -> list[str]:
         world = a_world(batch, restatements=(came("a", came_seconds_ago),), runs=runs, table=table)
         return [x.run.family for x in decide(a_dataset(consolidation={"minBatches": 1}), world, NOW, SETTINGS).launches]
 

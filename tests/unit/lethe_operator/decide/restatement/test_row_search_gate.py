@@ -15,7 +15,7 @@ from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.restatement.row_search_gate import wants_listing
 from lethe_operator.kube import CONFIG_MAPS, JOBS
-from lethe_operator.resources.observed import AttemptState, CommitterView, NotListed, Run
+from lethe_operator.resources.observed import AttemptState, CommitterView, NotListed, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
@@ -318,7 +318,7 @@ def again(
     """
     erase = replace(an_erase(), status=status or {})
     entry = a_request_entry(erase.key, operation="Erase", requested_time=created, values_digest="k:d")
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ObservedRun, ...] = ()
     if answer is not None:
         run = a_restatement_run(erase)
         result = a_result(run, requests=[RequestResult(key=erase.key, name="ns/erase", **answer)])

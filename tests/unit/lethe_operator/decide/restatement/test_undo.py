@@ -7,7 +7,7 @@ from lethe.ledger.ledger import Ledger
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import decide
 from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
@@ -30,7 +30,7 @@ def an_undo(of: str = "revert-a", name: str = "undo", **changes: Any) -> Restate
     return a_restatement(name, **{"operation": "Undo", "batchIds": (), "undoes": {"name": of}, **changes})
 
 
-def decided(*restatements: Restatement, ledger: Ledger | None = None, runs: tuple[Run, ...] = ()) -> Actions:
+def decided(*restatements: Restatement, ledger: Ledger | None = None, runs: tuple[ObservedRun, ...] = ()) -> Actions:
     table = a_table(a_ledger(requests=[a_request_entry(REVERT.key)]) if ledger is None else ledger)
     return decide(a_dataset(), a_world(restatements=restatements, table=table, runs=runs), NOW, SETTINGS)
 

@@ -11,7 +11,7 @@ from lethe_operator.build.sizing import size
 from lethe_operator.decide.runs.failures import Cause, cause, counted, failure, less_might_help, pause_seconds
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import attempt_of
-from lethe_operator.resources.observed import Attempt, AttemptState, Failures, Run
+from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
@@ -110,7 +110,7 @@ def test_a_job_remembers_how_often_its_run_had_failed() -> None:
     assert read({}) == read({"lethe.dev/failures-before": "many/some"}) == Failures()
 
 
-def tried(*attempts: Attempt, of: Restatement = R[0]) -> Run:
+def tried(*attempts: Attempt, of: Restatement = R[0]) -> ObservedRun:
     return a_run(a_group(of), *attempts)
 
 
@@ -123,7 +123,7 @@ def test_the_next_attempt_is_told_of_those_before_it() -> None:
 # --- alone, and failing by itself ----------------------------------------------------------------------------------------
 
 
-def five(**changes: Any) -> Run:
+def five(**changes: Any) -> ObservedRun:
     """Attempts, of which the last three are left."""
     last = {"finished_seconds": 1000, "ago_seconds": 2000, **changes}
     return tried(*(failed(n, failures_before=Failures(n - 1, 0), **last) for n in (3, 4, 5)))

@@ -14,7 +14,7 @@ from lethe_operator.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.observe.documents import Documents
 from lethe_operator.observe.runs import runs_of
 from lethe_operator.observe.world import committer
-from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, Run
+from lethe_operator.resources.observed import Attempt, AttemptState, CommitterView, ObservedRun
 from lethe_operator.settings import CommitterSettings, Settings
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
@@ -41,12 +41,12 @@ AWAY = CommitterView(alive=False)
 WITH_ONE = replace(SETTINGS, committer=CommitterSettings(enabled=True))
 
 
-def decided(*restatements: Any, runs: tuple[Run, ...] = (), **world: Any) -> Actions:
+def decided(*restatements: Any, runs: tuple[ObservedRun, ...] = (), **world: Any) -> Actions:
     found = a_world(restatements=restatements, runs=runs, **{"committer": ALIVE, **world})
     return decide(a_dataset(), found, NOW, SETTINGS)
 
 
-def asked(spec: RunSpec, state: AttemptState = AttemptState.ACTIVE, **changes: Any) -> Run:
+def asked(spec: RunSpec, state: AttemptState = AttemptState.ACTIVE, **changes: Any) -> ObservedRun:
     return a_run(spec, an_attempt(spec, state, by_committer=True, **changes))
 
 

@@ -7,10 +7,10 @@ import pytest
 from lethe_operator.build.sharing import Company, company
 from lethe_operator.build.sizing import merged, size
 from lethe_operator.decide.runs import spec as run_specs
-from lethe_operator.decide.runs.driver_sharing import Gathered, Waiting, forgotten, gather
+from lethe_operator.decide.runs.driver_sharing import DriverGroups, WaitingRun, forgotten, gather
 from lethe_operator.resources.dataset import MIB, Dataset, RunTemplate
 from lethe_operator.resources.members import SharedJob
-from lethe_operator.resources.observed import AttemptState, Run
+from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.settings import SharedRuns
 
 from tests.support.builders import NOW, ago
@@ -19,8 +19,8 @@ from tests.support.resources import a_buffered, a_consolidation, a_dataset, a_ru
 LIMITS = SharedRuns(enabled=True, gather_seconds=5, max_datasets=3, max_bytes_per_dataset=64 * MIB)
 
 
-def waiting(dataset: str, seconds: float, company: str = "main") -> Waiting[str]:
-    return Waiting(dataset, company, ago(seconds=seconds))
+def waiting(dataset: str, seconds: float, company: str = "main") -> WaitingRun[str]:
+    return WaitingRun(dataset, company, ago(seconds=seconds))
 
 
 def in_seconds(seconds: float) -> Any:
@@ -54,8 +54,8 @@ def in_seconds(seconds: float) -> Any:
         "each company has a window of its own",
     ],
 )
-def test_who_goes_now(there: list[Waiting[str]], groups: tuple[tuple[str, ...], ...], look_again: Any) -> None:
-    assert gather(there, (), NOW, LIMITS) == Gathered(groups, look_again)
+def test_who_goes_now(there: list[WaitingRun[str]], groups: tuple[tuple[str, ...], ...], look_again: Any) -> None:
+    assert gather(there, (), NOW, LIMITS) == DriverGroups(groups, look_again)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,17 @@ def test_who_goes_now(there: list[Waiting[str]], groups: tuple[tuple[str, ...], 
     ids=["it is waited for", "but not for long", "alone it goes when it can"],
 )
 def test_one_about_which_something_is_being_decided_cannot_go(
-    there: list[Waiting[str]], groups: tuple[tuple[str, ...], ...], look_again: Any
+    there: list[WaitingRun[str]], groups: tuple[tuple[str, ...], ...], look_again: Any
 ) -> None:
-    assert gather(there, {"b"}, NOW, LIMITS) == Gathered(groups, look_again)
+    assert gather(there, {"b"}, NOW, LIMITS) == DriverGroups(groups, look_again)
 
 
 def companies(
-    dataset: Dataset, run_bytes: int = 10, limits: SharedRuns = LIMITS, chart: Any = None, runs: Sequence[Run] = ()
+    dataset: Dataset,
+    run_bytes: int = 10,
+    limits: SharedRuns = LIMITS,
+    chart: Any = None,
+    runs: Sequence[ObservedRun] = (),
 ) -> Company | None:
     template = merged(RunTemplate.model_validate(chart or {}), dataset.spec.run_template)
     return company(a_consolidation(dataset=dataset), run_bytes, size(run_bytes, template), template, runs, limits)
