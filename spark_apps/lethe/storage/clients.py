@@ -6,6 +6,7 @@ boto3 finds, and the others what their platform provides. Credentials that a cat
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -71,8 +72,8 @@ def _vended(properties: Mapping[str, str]) -> _Current:
 
     def current() -> tuple[Mapping[str, str], datetime | None]:
         vended = vendor.now()
-        # The vendor knows when the credentials have to be renewed, and answers from memory until then.
-        return {**properties, **vended.config}, datetime.now(UTC) + _RENEWED_AFTER if vended.config else None
+        left = None if vended.due is None else timedelta(seconds=max(vended.due - time.monotonic(), 0.0))
+        return {**properties, **vended.config}, None if left is None else datetime.now(UTC) + left
 
     return current
 

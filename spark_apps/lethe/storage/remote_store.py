@@ -243,7 +243,8 @@ class RemoteStore:
     def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
         """List by keys in pages of `PAGE`, in the order of the keys."""
         client = self._client(bucket)
-        stream = client.list(prefix.rstrip("/") or None, offset=after or None, chunk_size=PAGE)
+        with _errors(uri):
+            stream = client.list(prefix.rstrip("/") or None, offset=after or None, chunk_size=PAGE)
         while True:
             with _errors(uri, missing=NO_BUCKET):
                 page = next(stream, None)

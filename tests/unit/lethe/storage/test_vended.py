@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from lethe.base.names import VENDED_FOR
+from lethe.storage import clients
 from lethe.storage.vended import Vended, Vendor, of_table
 
 NOW, STARTED = 1_000_000.0, 50.0  # seconds since 1970, and by the monotonic clock
@@ -85,3 +88,14 @@ def test_while_a_catalog_is_away_its_last_credentials_count_until_they_expire(mo
 
 def test_no_secret_is_in_a_text_of_them() -> None:
     assert "secret" not in repr(Vended.of({"s3.secret-access-key": "secret"}, NOW, STARTED))
+
+
+def test_a_client_keeps_vended_credentials_no_longer_than_until_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    vended = Vended({"s3.access-key-id": "k", "s3.secret-access-key": "s"}, due=time.monotonic() + 60)
+    monkeypatch.setattr("lethe.storage.vended.vendor_of", lambda _: SimpleNamespace(now=lambda: vended))
+
+    properties, expires = clients._vended({VENDED_FOR: "air.flights", "s3.region": "eu"})()
+
+    assert (properties["s3.access-key-id"], properties["s3.region"]) == ("k", "eu")
+    assert expires is not None
+    assert timedelta(seconds=30) < expires - datetime.now(UTC) <= timedelta(seconds=60)
