@@ -18,6 +18,7 @@ from lethe.contract.run import CreateTable, TableRef
 from lethe.hadoop.catalog import FolderCatalog
 from lethe.hadoop.metadata_folder import MetadataFolder
 from lethe.iceberg import catalogs
+from lethe.storage.local_store import LocalStore
 from lethe.storage.object_store import Folder
 from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.metadata import JvmMetadata
@@ -181,7 +182,7 @@ class Losing(Folder):
 
 class LosingCatalog(FolderCatalog):
     def metadata_folder(self, parts: tuple[str, ...]) -> MetadataFolder:
-        return MetadataFolder(Losing(f"{self.location(parts)}/metadata"))
+        return MetadataFolder(Losing(LocalStore(), f"{self.location(parts)}/metadata"))
 
 
 @pytest.fixture
