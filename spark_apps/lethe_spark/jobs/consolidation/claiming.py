@@ -1,4 +1,7 @@
-"""A run looks at its buffer for itself before it reads, moves or deletes anything there, whatever the operator found. I/O."""
+"""Checks and claims the buffer before a run reads, moves or deletes anything in it. I/O.
+
+The run repeats the operator's checks, because the buffer may have changed since.
+"""
 
 import logging
 
@@ -17,12 +20,12 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 
 log = logging.getLogger(__name__)
-NAMES_KEPT = 1000  # of objects that are no batches
+NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
 
 
 def claim_buffer(context: Run, table: IcebergTable) -> None:
-    """Make sure that the buffer is the Dataset's own. A buffer without a claim is listed as a whole and claimed, unless
-    something in it is no batch.
+    """Make sure that the buffer belongs to the Dataset. A buffer without a claim is listed completely and claimed, unless it
+    holds objects that are not batches and `spec.buffer.adopt` is false.
 
     Raises: InputError (BufferLocal, BufferHoldsTable, BufferHoldsOtherObjects, BufferClaimed, UnsupportedStorage);
         TransientError.
@@ -48,7 +51,7 @@ def claim_buffer(context: Run, table: IcebergTable) -> None:
 
 
 def require_claim(context: Run, table: IcebergTable) -> None:
-    """Right before something in the buffer is moved. Raises: InputError (BufferClaimed)."""
+    """Check the claim again, right before something in the buffer is moved. Raises: InputError (BufferClaimed)."""
     uri = context.spec.buffer.uri
     claim = read_claim(uri, context.catalog_properties)
     owner = Owner.of(context.spec.dataset, table.uuid)
@@ -61,7 +64,7 @@ def require_claim(context: Run, table: IcebergTable) -> None:
 
 
 def table_found(context: Run, found: NoBatch) -> InputError:
-    """What is said of a buffer in which a listing meets files of a table."""
+    """The error for a buffer in which a listing finds files of an Iceberg table."""
     return InputError(
         BUFFER_HOLDS_TABLE,
         f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({found.folder}). Nothing in it was moved or "

@@ -1,4 +1,4 @@
-"""What a consolidation finds of its batches in the buffer, and what it makes of them before it commits. I/O: lists."""
+"""Finds the batches of a consolidation in the buffer. I/O: lists the buffer."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,25 +29,28 @@ NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
 
 @dataclass(frozen=True)
 class WrittenBatches:
-    """Batches in files that are not yet part of the table, and the batches that were set aside on the way. `staged`: the
-    snapshot that keeps the files; `missing`: batches that could not be had, and why; nothing is remembered of them;
-    `left`: other batches that were refused before, and of which there are still objects; `registers`: the files are
-    the producers' own, as Iceberg's list of them; `refused_before`: what was known of their batches when they were read;
-    `waiting`: the others in the buffer, as it was listed for them."""
+    """Batches in files that are not yet part of the table, and the batches that were refused or could not be read."""
 
     files: tuple[DataFile, ...]
-    batches: Mapping[str, WrittenBatch]
-    refused: Mapping[str, JudgedBatch]
+    batches: Mapping[str, WrittenBatch]  # by batch id
+    refused: Mapping[str, JudgedBatch]  # by batch id
+    # The snapshot that keeps the files. None: the files are not staged.
     staged: int | None = None
+    # Why a batch could not be read, by batch id. The ledger records nothing about these batches.
     missing: Mapping[str, str] = field(default_factory=dict)
+    # Ids of refused batches of which the buffer still holds objects.
     left: tuple[str, ...] = ()
+    # Register mode: Iceberg's list of the producers' files. None: Lethe wrote the files.
     registers: Any = field(default=None, repr=False)
+    # Register mode: the ledger's entries when the files were read, by batch id.
     refused_before: Mapping[str, BatchEntry] = field(default_factory=dict)
+    # The batches that still wait in the buffer, as of its listing. None: the buffer was not listed.
     waiting: tuple[BatchRow, ...] | None = None
-    is_lost: bool = False  # batches were promoted or taken back meanwhile, and the files were thrown away
+    # Other runs promoted or reverted some of the batches in the meantime, and the files were deleted.
+    is_lost: bool = False
 
     def covers(self, batch_ids: Iterable[str]) -> bool:
-        """Whether it was decided here what becomes of each of these batches."""
+        """Whether each of these batches was written, refused or found missing."""
         return all(i in self.batches or i in self.refused or i in self.missing for i in batch_ids)
 
     @property
@@ -57,13 +60,12 @@ class WrittenBatches:
 
 @dataclass(frozen=True)
 class GatheredBatches:
-    """The batches that were wanted and are there, whole; `missing` as in `Written`; `mixed`: refused as they are; `found`: all
-    that the listing told."""
+    """The wanted batches, after the buffer was listed."""
 
-    batches: Mapping[str, BufferedBatch]
-    missing: Mapping[str, str]
-    mixed: Mapping[str, JudgedBatch]
-    found: Found
+    batches: Mapping[str, BufferedBatch]  # complete batches with data files, by batch id
+    missing: Mapping[str, str]  # as in `WrittenBatches`
+    mixed: Mapping[str, JudgedBatch]  # refused, because they contain refused objects and new ones; by batch id
+    found: Found  # the whole result of the listing
 
 
 def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> GatheredBatches:
@@ -81,7 +83,7 @@ def gather(context: RunContext, base: Base, batch_ids: Iterable[str]) -> Gathere
 
 
 def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
-    """The listing. Raises: InputError (BufferHoldsTable), as `list_buffer`."""
+    """List the buffer. Raises: InputError (BufferHoldsTable), if it holds files of an Iceberg table; as `list_buffer`."""
     for found in list_buffer(context):
         if isinstance(found, NoBatch) and found.table:
             raise table_found(context, found)
@@ -91,7 +93,7 @@ def _without_tables(context: RunContext) -> Iterator[BufferedBatch | NoBatch]:
 def _mixed(
     context: RunContext, wanted: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
 ) -> dict[str, JudgedBatch]:
-    """The wanted batches that mix objects refused before with new ones, though the old ones were on their way out."""
+    """The wanted batches that contain refused objects and new ones, after a run began to move the refused ones away."""
     doubtful = [e for i, e in entries.items() if i in wanted and is_mixed(wanted[i], e)]
     if not doubtful:
         return {}

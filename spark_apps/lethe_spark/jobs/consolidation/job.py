@@ -1,7 +1,8 @@
-"""Consolidation: buffered batches into few sorted files, each batch exactly once.
+"""Consolidation: moves buffered batches into few sorted files, each batch exactly once. I/O.
 
-I/O; what may be promoted is decided in `lethe.buffer.promotion`. The triple check by run id: what is in the ledger is
-done; what is staged is published; only the rest is written, or registered (`lethe_spark.jobs.consolidation.register`).
+`lethe.buffer.promotion` decides which batches may be promoted. A repeated run does three checks: batches that are in the ledger
+are done; files that an earlier attempt staged are published; only other batches are written, or registered
+(`lethe_spark.jobs.consolidation.register`).
 """
 
 import json
@@ -49,7 +50,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 log = logging.getLogger(__name__)
-# A run whose batches are promoted by somebody else each time it has written them gives up at some point.
+# How often a run writes its batches, if other runs promote or revert some of them before it commits.
 WRITES = 4
 Write: TypeAlias = Callable[[RunContext, SparkTable, Base, Iterable[str]], WrittenBatches]
 
@@ -65,7 +66,10 @@ def run(context: RunContext) -> ConsolidationResult:
 
 
 def run_reanchoring(context: RunContext) -> ReanchoringResult:
-    """Give a head of another writer a ledger, and keep the history short. Raises: InputError, TransientError, ConflictError."""
+    """Give a ledger to a head that another writer committed, and expire old snapshots.
+
+    Raises: InputError, TransientError, ConflictError.
+    """
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
     return finished(context, table, anchored(context, reanchor(context, table)))
@@ -74,7 +78,7 @@ def run_reanchoring(context: RunContext) -> ReanchoringResult:
 def _promote(
     context: RunContext, table: SparkTable, wanted: tuple[str, ...]
 ) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
-    """The result, and what is left waiting in the buffer, None if that was not listed."""
+    """Promote the batches. Returns: the result, and the batches that still wait in the buffer; None: it was not listed."""
     assert context.spec.consolidation is not None
     mode = context.spec.consolidation.mode
     write: Write
@@ -120,12 +124,12 @@ def _promoted(
 
 
 def _drop(table: SparkTable, written: WrittenBatches, attempts: Attempts) -> None:
-    """Remove staged files that are not to be published: one of their batches may have been erased."""
+    """Remove staged files that must not be published. They may contain rows of an erased batch."""
     if written.staged is None or attempts.in_doubt:
         return
     try:
         expire(table, [written.staged])
-    except LetheError as e:  # it goes with the ordinary expiry; until then it holds what is erased
+    except LetheError as e:  # the ordinary expiry removes it later; until then its files may contain erased rows
         log.warning("the staged snapshot %d stays: %s", written.staged, e)
 
 
@@ -134,7 +138,7 @@ def _publish(
 ) -> Intent[WrittenBatches | None] | NothingToCommit[WrittenBatches | None]:
     published = _is_published(base, written)
     if written.staged is not None and written.staged not in base.facts.snapshots and not published:
-        return NothingToCommit(None)  # its staged snapshot was expired, and the files with it
+        return NothingToCommit(None)  # the staged snapshot was expired together with its files
     if written.registers is not None and is_outdated(base, written):
         return NothingToCommit(None)
     partitions = base.partitions_of(written.files, written.batches)
@@ -157,7 +161,7 @@ def _is_published(base: Base, written: WrittenBatches) -> bool:
 
 
 def _missing(missing: Mapping[str, str]) -> str:
-    """Grouped by why, with the first ids of each."""
+    """The message about missing batches: one part for each cause, with the first ids."""
     told = []
     for why in dict.fromkeys(missing.values()):
         ids = [i for i, w in missing.items() if w == why]
@@ -168,7 +172,7 @@ def _missing(missing: Mapping[str, str]) -> str:
 
 
 def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
-    """Read the batches from the buffer, write them sorted, and stage the files so that a crash does not lose them."""
+    """Read the batches from the buffer, write sorted files, and stage them so that they survive a crash."""
     spec = context.spec
     assert spec.consolidation is not None
     gathered = gather(context, base, batch_ids)
@@ -198,7 +202,8 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
     if not files:
         return written
     if plan_promotion(observe_base(context, table).ledger, batches).promote != tuple(batches):
-        discard(table, files, Attempts())  # files are shared: nothing that was taken back is to be staged
+        # A file contains rows of several batches, and rows of a reverted or erased batch must not be staged.
+        discard(table, files, Attempts())
         return replace(written, files=(), batches={}, is_lost=True)
     context.reporter.phase(Phase.STAGING)
     try:
@@ -209,7 +214,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
 
 
 def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenBatches) -> int:
-    """Returns the staged snapshot's id."""
+    """Stage the files, with a document that describes their batches. Returns: the id of the staged snapshot."""
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
     document = {
@@ -236,7 +241,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
 
 
 def _staged(context: RunContext, table: SparkTable) -> WrittenBatches | None:
-    """What an earlier attempt of this run staged before it died."""
+    """The files that an earlier attempt of this run staged; None: there are none."""
     found = find_staged(table, context.spec.run_id)
     if found is None or names.STAGE not in found.summary:
         return None

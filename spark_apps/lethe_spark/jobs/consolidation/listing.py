@@ -1,4 +1,4 @@
-"""The buffer of a run, listed. I/O; what a store says of a place that is not there or not ours becomes words here."""
+"""Lists the buffer of a run, and explains why the store refuses to list it. I/O."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ _SAID = {
 
 
 def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
-    """The batches in the run's buffer, complete or not, one by one. A folder that is not there is an empty buffer.
+    """List the batches in the run's buffer, complete or not. A folder that does not exist is an empty buffer.
 
-    Raises: TransientError (BufferNotFound, AccessDenied), since both may be mended without a new run; what the store raises.
+    Raises: TransientError (BufferNotFound, AccessDenied), because users can fix both without a new run; what the store raises.
     """
     uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
     asked = context.spec.consolidation
@@ -35,7 +35,7 @@ def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
 
 @contextmanager
 def words_of(context: Run) -> Iterator[None]:
-    """What a store says of the run's buffer, in words. Raises: TransientError (BufferNotFound, AccessDenied)."""
+    """Turn known errors of the store into TransientError (BufferNotFound, AccessDenied) with an explanation."""
     try:
         yield
     except StoreError as e:
@@ -47,7 +47,7 @@ def words_of(context: Run) -> Iterator[None]:
 
 
 def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:
-    """With the sequencers of its objects, as far as they were told."""
+    """The batch, its objects with the sequencers from the run's notifications."""
     objects = tuple(
         with_sequencer(o, told.etag, told.sequencer) if (told := seen.get(o.key)) else o for o in batch.objects
     )

@@ -1,7 +1,4 @@
-"""Refused batches leave the buffer, after their refusal is committed. I/O.
-
-What leaves is decided in `lethe.buffer.refusals`.
-"""
+"""Moves refused batches out of the buffer, after the ledger records their refusal. I/O; `lethe.buffer.refusals` decides."""
 
 import logging
 from collections.abc import Iterable
@@ -21,12 +18,14 @@ log = logging.getLogger(__name__)
 
 
 def set_aside(context: RunContext, table: IcebergTable, judged: Iterable[str], left: Iterable[str]) -> None:
-    """Move batches to the buffer's area for refused ones, as far as the ledger says that they are refused.
+    """Move batches to the buffer's folder for refused batches, if the ledger says that they are refused.
+
+    A batch that cannot be moved stays, and the next run tries again.
 
     Args:
-        judged: Batches that this run has looked at and refused.
-        left: Batches that earlier runs refused, of which there are still objects.
-    What cannot be moved stays, and the next run tries again: only `Cancelled` is raised.
+        judged: Ids of batches that this run has refused.
+        left: Ids of batches that earlier runs have refused, and of which the buffer still holds objects.
+    Raises: Cancelled.
     """
     mine, others = dict.fromkeys(judged), dict.fromkeys(left)
     if not mine and not others:
@@ -45,13 +44,13 @@ def set_aside(context: RunContext, table: IcebergTable, judged: Iterable[str], l
 
 
 def set_one_aside(context: RunContext, store: ObjectStore, entry: BatchEntry, was_judged: bool) -> None:
-    """Move one batch, step by step; each step may have been done before."""
+    """Move one batch. Each step is safe to repeat."""
     if not entry.objects:
         return
     uri = context.spec.buffer.uri
     layout = layout_of(context.spec.buffer.layout, context.spec.batch_column)
     if not all(is_of_batch(o.key, uri, layout) for o in entry.objects):
-        return  # an earlier version took it for a batch
+        return  # only an earlier version of Lethe took these objects for a batch
     place = folder_of(uri, entry)
     listed = filter(None, [store.head(place)]) if is_file(uri, entry) else store.list(place)
     removal = plan_removal(uri, entry, listed, until=None if was_judged else entry.time)
@@ -59,7 +58,7 @@ def set_one_aside(context: RunContext, store: ObjectStore, entry: BatchEntry, wa
         return
     for source, target in removal.copies:
         if not store.copy(source, target):
-            return  # its producer is at it
+            return  # the producer has changed the object
     context.step("refused-copied")
     store.put(removal.reason_uri, removal.reason.encode())
     context.step("refused-told")

@@ -1,8 +1,8 @@
-"""Register mode: the producer's Parquet files become the table's files as they are; of each only the footer is read.
+"""Register mode: adds the producers' Parquet files to the table without rewriting them, and reads only their footers.
 
-I/O through executors. Nothing is written, so nothing is staged, and a lost race leaves nothing behind that could be deleted.
-Invariants: a batch goes in whole or not at all; a file that is in the table is not added again; a batch whose very objects
-were refused is never registered, since a refused batch's objects may be on their way out of the buffer.
+I/O through executors. A run writes no files, so it has nothing to stage, and nothing to delete after a conflict.
+Invariants: all files of a batch are added, or none; a file that is in the table is not added again; a batch whose objects were
+refused before is never registered, because another run may be moving these objects out of the buffer.
 """
 
 import logging
@@ -44,9 +44,9 @@ ADDED_BY_OTHERS: Final = "cannot be registered, and another writer has added fil
 
 
 def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
-    """Read the footers of the batches' files and describe them to Iceberg, without adding them.
+    """Read the footers of the batches' files and describe the files to Iceberg. Adds nothing to the table.
 
-    Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, as reading a buffer does.
+    Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer cannot be read.
     """
     spec = context.spec
     if spec.buffer.format != "parquet":
@@ -66,8 +66,8 @@ def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iter
 
 
 def is_outdated(base: Base, written: WrittenBatches) -> bool:
-    """Whether another writer has added one of the files since, or another run has refused one of the batches: then their
-    footers are to be read again."""
+    """Whether the footers must be read again, because another writer has added one of the files in the meantime, or another run
+    has refused one of the batches."""
     known = get_many(base.ledger.batches, written.batches)
     if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in known.items()):
         return True
@@ -131,7 +131,7 @@ def _written(
                 unread.append(refusal)
                 missing[i] = why_unread(refusal)
             elif any(place(f.uri) in live for f in footers[i]):
-                missing[i] = ADDED_BY_OTHERS  # refused objects are moved away, and these are the table's
+                missing[i] = ADDED_BY_OTHERS  # a refusal would move files of the table out of the buffer
             else:
                 refused[i] = JudgedBatch(refusal.refusal, batch.data_objects)
             continue
@@ -158,6 +158,6 @@ def _written(
 
 
 def _live(base: Base) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """The places of all files of the table, if there may be such as Lethe did not add: a path names its batch, so that of
-    its own files the ledger knows."""
+    """The places of all files of the table, if other writers may have added some; otherwise empty. For files that Lethe added
+    the ledger is enough: the path names the batch."""
     return frozenset(place(f.path) for f in base.files()) if base.has_foreign_files else frozenset()
