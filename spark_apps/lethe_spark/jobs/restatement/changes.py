@@ -1,4 +1,4 @@
-"""Replacements that are record-level change data: which columns are their keys, and which rows these mean. Pure."""
+"""Finds the key columns of replacements that are record-level change data, and the rows with their keys. Pure."""
 
 from collections.abc import Iterable
 
@@ -17,13 +17,13 @@ from lethe_spark.jobs.restatement.searchable import searchable_column
 
 
 def keyed_of(requests: Iterable[RestatementRequest]) -> dict[str, Keyed]:
-    """How the replacements that are change data are read, by their ids."""
+    """How to read the replacements that are change data, by batch id."""
     found = (r.replacement for r in requests if r.by_keys)
     return {r.batch_id: Keyed(r.key_columns, r.op_column) for r in found if r is not None}
 
 
 def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
-    """Results of the requests whose columns cannot be what they are to be."""
+    """Results of the requests whose key or operation columns cannot be used, by key."""
     aside: dict[str, RequestResult] = {}
     for request in requests:
         try:
@@ -34,7 +34,12 @@ def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[st
 
 
 def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) -> WantedKeys:
-    """The rows that the keys of a replacement mean; None: it has none. Raises: InputError, as the result of `unusable_keys`."""
+    """The rows with the keys of a replacement.
+
+    Args:
+        keys: None: the replacement has no keys, so no rows are wanted.
+    Raises: InputError, as `key_columns`.
+    """
     columns = key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
     return WantedKeys.of(columns, keys) if keys is not None else WantedKeys.none(columns)
 
@@ -42,7 +47,7 @@ def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) 
 def key_columns(
     request: RestatementRequest, schema: Schema, batch_field_id: int, table: str
 ) -> list[tuple[int, ValueKind]]:
-    """Iceberg field id and kind of each key column, by its name of today; none of a request without keys.
+    """Iceberg field id and kind of each key column, by its current name; empty for a request without keys.
 
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """

@@ -1,8 +1,7 @@
-"""Erases by records, and replacements with keys: the rows that they mean found in one pass, and written out of the data files.
-I/O.
+"""Finds the rows of Erases by records, and of replacements with keys, in one pass, and deletes them from data files. I/O.
 
-Invariants: every row of a data file counts, whether or not a tombstone or a native delete hides it. Values are in files that
-are mounted into this pod and in the memory of this run and its workers, in no plan, path, message or log.
+Invariants: every row of a data file counts, also rows that a tombstone or a native delete hides. Values are only in files that
+are mounted into this pod, and in the memory of this run and its workers. No plan, path, message or log contains them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,26 +40,26 @@ from lethe_spark.sql.searching import BatchSearch, Search, search, search_batche
 Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
 _NOTHING: Final = FrozenBitMap64()
 _FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
-# So many positions each executor may be handed whole.
+# Spark broadcasts up to this many row positions to each executor.
 BROADCAST_AT_MOST: Final = 5_000_000
 
 
 @dataclass
 class RowEraser:
-    """What was found in a file is remembered: no row of it can change, so that only files that came since are searched when
-    the table has moved."""
+    """Searches each data file once. Rows of a file never change, so after another commit only new files are searched."""
 
     context: RunContext
     table: SparkTable
-    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)  # by the keys of requests
-    _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)  # by path, then by key
+    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)  # by the key of the request
+    # Row positions, by the path of the file, then by the key of the request.
+    _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)
     _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
-        """Find the rows of all of them and write what takes them out; commit nothing.
+        """Find the rows of all requests and write the deletes or the files without these rows. Commits nothing.
 
         Args:
-            written: With the keys of those that are change data.
+            written: The replacements, with the keys of those that are change data.
         Raises: ConflictError, TransientError; what Spark raises.
         """
         aside = self._read_values(requests, base, written)
@@ -94,7 +93,7 @@ class RowEraser:
         return found
 
     def still_right(self, erased: Erased, base: Base) -> bool:
-        """Whether on this base the same rows lie in the same files, with the same deletes. Searches files that came since."""
+        """Whether the same files of this base hold wanted rows, with the same native deletes. Searches files that are new."""
         columns = (c for key in erased.rows for c in columns_of(self._wanted[key]))
         if any(base.iceberg.schema().find_column_name(c.field_id) is None for c in columns):
             return False
@@ -106,7 +105,7 @@ class RowEraser:
     def _read_values(
         self, requests: Iterable[RestatementRequest], base: Base, written: Replacements
     ) -> dict[str, RequestResult]:
-        """Results of those whose values cannot be had."""
+        """Read the values or keys of the requests. Returns: results of requests whose values cannot be read, by key."""
         aside: dict[str, RequestResult] = {}
         for request in requests:
             try:
@@ -121,14 +120,14 @@ class RowEraser:
                 aside[request.key] = set_aside(request, e, again=True)
             else:
                 if self._wanted.get(request.key) != wanted:
-                    # Not asked for before; or another column has this name by now, or the values were written anew.
+                    # The request is new, the values were changed, or another column has this name now.
                     self._wanted[request.key] = wanted
                     self._found.clear()
                     self._unsure.clear()
         return aside
 
     def _searched(self, base: Base, keys: Iterable[str]) -> list[CandidateFile]:
-        """The data files that might hold rows that are wanted, now that they have been looked into."""
+        """Search the data files that might hold wanted rows, if they were not searched before. Returns: all these files."""
         wanted = {key: self._wanted[key] for key in keys}
         files = candidates(base.iceberg, base.facts.head_id, wanted)
         new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
@@ -144,13 +143,13 @@ class RowEraser:
         return files
 
     def _hit(self, files: Iterable[CandidateFile], keys: Collection[str]) -> list[CandidateFile]:
-        """Those of the files that hold rows that are wanted."""
+        """The files that hold wanted rows."""
         return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
 
     def _unanswered(
         self, requests: Sequence[RestatementRequest], files: Iterable[CandidateFile]
     ) -> dict[str, RequestResult]:
-        """Results of those that might want rows of a file that cannot be searched."""
+        """Results of the requests whose rows might be in a file that cannot be searched, by key."""
         first: dict[str, str] = {}
         for c in files:
             for key in c.keys if c.path in self._unsure else ():
@@ -160,8 +159,8 @@ class RowEraser:
     def _fresh(
         self, keys: Sequence[str], deleted: Mapping[str, Deleted]
     ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
-        """The positions that are not deleted yet, by file, and how many rows each request takes. A row that several want is
-        counted for the first."""
+        """The wanted positions that are not deleted yet, by file, and the number of rows of each request. A row that several
+        requests want counts for the first one."""
         fresh: dict[str, FrozenBitMap64] = {}
         counts = dict.fromkeys(keys, 0)
         for path, before in deleted.items():
@@ -175,7 +174,7 @@ class RowEraser:
         return fresh, counts
 
     def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, Deleted]) -> frozenset[str]:
-        """The batches taken back of which deletion vectors hide a row that is wanted: an Undo would show it again."""
+        """The reverted batches with a wanted row that deletion vectors hide already. An Undo would show this row again."""
         wanted: dict[str, FrozenBitMap64] = {}
         for path, before in deleted.items():
             taken = FrozenBitMap64.union(_NOTHING, *(self._found[path].get(key, _NOTHING) for key in asked))
@@ -202,7 +201,7 @@ class RowEraser:
     def _survivors(
         self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
     ) -> tuple[DataFile, ...]:
-        """What is left of the files, written anew. Raises: RuntimeError, if that is not every other row."""
+        """Write the remaining rows of the files to new files. Raises: RuntimeError, if the number of rows is wrong."""
         left = {f.path: f.records - len(fresh[f.path]) - len(deleted[f.path].positions) for f in removed}
         paths = [path for path, rows in left.items() if rows]
         if not paths:
@@ -211,7 +210,7 @@ class RowEraser:
             frame = without_positions(scanned.frame, {path: fresh[path] for path in paths})
             survivors = write_uncommitted(self.table, frame, self.context.run_id)
         written = sum(f.records for f in survivors)
-        # Of rows that equality deletes hide, nobody has counted how many there are.
+        # The number of rows that equality deletes hide is unknown.
         if written != sum(left.values()) and not any(deleted[p].others for p in paths):
             raise RuntimeError(f"{sum(left.values())} rows were to be kept, {written} were written")
         return survivors
@@ -229,7 +228,7 @@ def _not_searchable(request: RestatementRequest, why: str) -> InputError:
 
 
 def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
-    """The rows that a request wants to be erased, by a column's name of today.
+    """The rows that a request erases. It names the column by its current name.
 
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues; TransientError (`SecretNotFound`).
     """
@@ -254,8 +253,11 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
 
 
 def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:
-    """The rows of data files, read as `scan_files` does, without those at the positions. Values play no part in it, nor does
-    what Spark makes of the columns' types."""
+    """The rows of data files without the rows at these positions. Does not compare values, so it works for all column types.
+
+    Args:
+        frame: As `scan_files` reads the files.
+    """
     spark, columns = frame.sparkSession, [named(c) for c in frame.columns]
     paths = list(positions)
     files = pa.table({_FILE: pa.array(paths, pa.string()), _NUMBER: pa.array(range(len(paths)), pa.int32())})

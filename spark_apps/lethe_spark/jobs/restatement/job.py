@@ -1,5 +1,5 @@
-"""Restatement: the requests of a group, all in one snapshot, with the new data of its Replays and without what it erases;
-or, of a dry run, what each of them would do. I/O."""
+"""Restatement: carries out a group of requests in one snapshot, including the new data of Replays and the deletes of Erases. A
+dry run only reports what each request would do. I/O."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -32,9 +32,9 @@ from lethe_spark.sql.frames import named, semi_join
 
 
 def run(context: RunContext) -> RestatementGroupResult:
-    """Carry out the requests of `run.json` in one commit. One that is refused does not hold back the others.
+    """Carry out the requests of `run.json` in one commit. A refused request does not affect the others.
 
-    Raises: InputError, ConflictError; TransientError, also if none of the requests can be carried out just now.
+    Raises: InputError, ConflictError; TransientError, also if none of the requests can be carried out now.
     """
     spec = context.spec
     assert spec.restatement is not None
@@ -69,7 +69,7 @@ def run(context: RunContext) -> RestatementGroupResult:
 
 
 def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> RestatementGroupResult:
-    """What each of the requests would do by itself. The table is left as it is."""
+    """The result of a dry run: what each request would do on its own. Changes nothing."""
     table = open_table(context, prepare=False)
     base = observe_base(context, table)
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
@@ -101,8 +101,8 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
 
 
 def _in_files(context: RunContext, table: SparkTable, base: Base, strangers: Sequence[str]) -> frozenset[str]:
-    """Those of the ids of which there are rows in the head. Files whose bounds allow one are read, in that one column:
-    bounds alone would call every id known that sorts between two others."""
+    """The ids that have rows in the head. Reads the batch column of each file whose bounds include one of the ids, because
+    bounds also include ids that the file does not contain."""
     index = IdIndex(strangers)
     paths = [f.path for f in base.files() if index.might_hold(f)]
     if not paths or base.facts.head_id is None:

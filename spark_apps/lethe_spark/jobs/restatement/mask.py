@@ -1,7 +1,6 @@
-"""Native deletes written for the tombstones of a commit, in `spec.deletes`' way. I/O; what they are is decided in
-`lethe.files.native_deletes`.
+"""Writes native deletes for the tombstones of a commit, of the kind in `spec.deletes`. I/O; `lethe.files.native_deletes` decides.
 
-What was found in a file is remembered: no row of it can change, so that after a lost race only files that came since are read.
+Each file is searched once. Rows of a file never change, so after a conflict only new files are read.
 """
 
 import logging
@@ -52,15 +51,18 @@ Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]  # positions by th
 
 @dataclass
 class SparkMasker:
-    """`mode` as `spec.deletes`."""
+    """Writes native deletes with Spark."""
 
     context: RunContext
     table: SparkTable
-    mode: Deletes
-    written: list[str] = field(default_factory=list)
-    _asked: dict[str, frozenset[str]] = field(default_factory=dict)  # by path, the batches that were looked for
+    mode: Deletes  # as `spec.deletes`
+    written: list[str] = field(default_factory=list)  # the paths of all files that it wrote
+    # The batch ids that a file was searched for, by its path.
+    _asked: dict[str, frozenset[str]] = field(default_factory=dict)
+    # Row positions, by the path of the file, then by batch id.
     _found: dict[str, dict[str, FrozenBitMap64]] = field(default_factory=dict)
-    _unsure: dict[str, str] = field(default_factory=dict)  # why a file cannot be searched, by its path
+    # Why a file cannot be searched, by its path.
+    _unsure: dict[str, str] = field(default_factory=dict)
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
         mode = self.mode if mask else LEDGER
@@ -79,7 +81,7 @@ class SparkMasker:
         vectors, beside = self._vectors(masking, mode, {p: tasks[p] for p in found.keys() & tasks.keys()}, found)
         deletes = vectors.along_with(self._equality(base, masking, mode, split.might, tasks))
         if mode == EQUALITY_DELETES:
-            # Nobody has looked for them; an Undo finds as many, or is refused.
+            # The files are not searched. An Undo is refused if it finds another number of rows.
             counted = Counter({i: b.rows or 0 for i, b in get_many(base.ledger.batches, masking.mask).items()})
         else:
             counted = counts(found)
@@ -102,8 +104,12 @@ class SparkMasker:
         )
 
     def _searched(self, base: Base, ids: frozenset[str], without: Collection[str]) -> tuple[Found, dict[str, str]]:
-        """Where the rows of the batches lie in the data files that might hold them, but for some; and why that cannot be said
-        of others, by batch id."""
+        """Search the data files that might hold rows of the batches. Returns: the positions of the rows; and by id of batches
+        that might have rows in a file that cannot be searched, why.
+
+        Args:
+            without: Paths of files that are not searched.
+        """
         if not ids:
             return {}, {}
         values = Values(ValueKind("string"), tuple(sorted(ids)))
@@ -132,7 +138,7 @@ class SparkMasker:
         return {path: by_id for path, by_id in found.items() if by_id}, unsure
 
     def _tasks(self, base: Base, masking: Masking, mode: str, found: Found, split: BoundsSplit) -> dict[str, Any]:
-        """The scan tasks of all files that something is to be written for, by path."""
+        """The scan tasks of all files that are dropped or get native deletes, by path."""
         assert base.facts.head_id is not None
         changing = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
         changing |= masking.mask.keys() if mode == DELETION_VECTORS else set()
@@ -146,7 +152,7 @@ class SparkMasker:
     def _vectors(
         self, masking: Masking, mode: str, tasks: Mapping[str, Any], found: Found
     ) -> tuple[DeleteChanges, frozenset[str]]:
-        """The new deletion vectors, and the masked batches of which rows had been deleted by others before."""
+        """The new deletion vectors, and the masked batches that had rows under native deletes of others before."""
         mask = masking.mask.keys() if mode == DELETION_VECTORS else frozenset[str]()
         lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
         before = {path: of.positions for path, of in deleted_of(self.table, tasks.values()).items()} if tasks else {}
@@ -173,8 +179,8 @@ class SparkMasker:
     def _equality(
         self, base: Base, masking: Masking, mode: str, might: Iterable[FileBounds], tasks: Mapping[str, Any]
     ) -> DeleteChanges:
-        """New equality deletes, one file for each partition that might hold one of the batches, in place of those that hide
-        what is shown again."""
+        """New equality deletes, one file for each partition that might hold one of the batches. They replace the equality deletes
+        of batches that are shown again."""
         assert base.facts.head_id is not None
         lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == EQUALITY_DELETES}
         io = base.iceberg.io
@@ -194,7 +200,7 @@ class SparkMasker:
 
 
 def require_format(table: SparkTable, mode: Deletes) -> None:
-    """Raises: InputError (`FormatVersionMismatch`), if a table of this format version cannot have such deletes."""
+    """Check that a table of this format version can have such deletes. Raises: InputError (`FormatVersionMismatch`)."""
     version = table.format_version
     wanted = {DELETION_VECTORS: version >= 3, EQUALITY_DELETES: version == 2}
     if not wanted.get(mode, True):
@@ -211,7 +217,7 @@ def require_format(table: SparkTable, mode: Deletes) -> None:
 
 
 def counts(found: Found) -> Counter[str]:
-    """How many rows each batch has."""
+    """The number of rows of each batch."""
     rows: Counter[str] = Counter()
     for by_id in found.values():
         rows.update({i: len(positions) for i, positions in by_id.items()})
@@ -219,7 +225,7 @@ def counts(found: Found) -> Counter[str]:
 
 
 def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
-    """Raises: CannotLift, for an Undo that would have to lift masks in the commit of an Erase by records."""
+    """Refuse Undos that would remove masks in the same commit as an Erase by records. Raises: CannotLift."""
     for undo, ids in lifts.values():
         if not masking.lift.keys().isdisjoint(ids):
             text = (
@@ -230,7 +236,7 @@ def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
 
 
 def check_lifts(masking: Masking, lifts: Lifts, found: Found, unsure: Mapping[str, str]) -> None:
-    """Raises: CannotLift, for the first Undo that would not be exact."""
+    """Check that each Undo shows exactly the rows of its batches again. Raises: CannotLift, for the first that does not."""
     rows = counts(found)
     for undo, ids in lifts.values():
         try:
@@ -240,8 +246,11 @@ def check_lifts(masking: Masking, lifts: Lifts, found: Found, unsure: Mapping[st
 
 
 def mask_rest(context: RunContext, table: SparkTable, masker: Masker) -> None:
-    """Mask the tombstones that no commit has masked yet: set by others, before the mode was what it is, or beside an Erase by
-    records. Raises: ConflictError, UnknownCommitState; what the storage raises."""
+    """Mask the tombstones that are not masked yet: those of other writers, those from before a change of `spec.deletes`, and
+    those committed together with an Erase by records.
+
+    Raises: ConflictError, UnknownCommitState; what the storage raises.
+    """
     attempts = Attempts()
     last: list[Masks] = []
 

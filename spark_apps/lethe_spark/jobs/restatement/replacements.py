@@ -1,6 +1,6 @@
-"""The replacements of a group of Replays: found, judged and written, all of them in one go. I/O.
+"""Finds, checks and writes the replacements of a group of Replays together. I/O.
 
-Invariant: of a replacement that cannot be used no row is written, and no request but its own is kept out for it.
+Invariant: no row of an unusable replacement is written, and it stops only its own request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 LISTED_AT_ONCE: Final = 8
-# What a store says of a place that may be mended without a new request.
+# Errors of a store that users can fix without a new request: the reason and the remedy.
 _SAID: Final = {
     NO_BUCKET: ("ReplacementNotFound", "there is no such bucket. Create it, or make a new Restatement"),
     DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
@@ -43,10 +43,10 @@ _SAID: Final = {
 def write_replacements(
     context: RunContext, table: SparkTable, requests: Sequence[RestatementRequest], base: Base
 ) -> Replacements:
-    """Read the replacements of these requests and write their rows as data files; commit nothing.
+    """Read the replacements of these requests and write their rows as data files. Commits nothing.
 
     Args:
-        requests: With replacements of distinct ids.
+        requests: Their replacements have distinct batch ids.
     Raises: as `write_into`; TransientError, if the store does not answer.
     """
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
@@ -63,7 +63,7 @@ def write_replacements(
         done = write_into(context, table, [s for _, s in sources], base.batch_column, keyed=keyed_of(requests))
     except (LedgerError, TableError):
         raise
-    except InputError as e:  # the table takes none of them; what writes no rows is none of its business
+    except InputError as e:  # the table accepts none of the rows; requests that write no rows go on
         return Replacements(aside=aside | {r.key: set_aside(r, e) for r, _ in sources})
     context.reporter.rows(done.rows, sum(bytes_of.values()))
     asked = {s.id: r for r, s in sources}
@@ -80,7 +80,7 @@ def write_replacements(
 def find_replacements(
     context: RunContext, requests: Iterable[RestatementRequest]
 ) -> list[tuple[RestatementRequest, BatchSource | RequestResult]]:
-    """Replays, each with what its batches are to be replaced by, or why that cannot be used."""
+    """Find the replacements of Replays. Returns: each request with its replacement, or with its result if that cannot be used."""
 
     @cache
     def around(folder: str) -> tuple[str, ...]:
@@ -112,7 +112,8 @@ def find_replacements(
 
 
 def _source(context: RunContext, request: RestatementRequest, store: ObjectStore) -> BatchSource:
-    """Raises: InputError (ReplacementInBuffer, ReplacementIncomplete, ReplacementEmpty)."""
+    """The replacement of a request. Raises: InputError (ReplacementInBuffer, PlaceInTable, ReplacementIncomplete,
+    ReplacementEmpty)."""
     assert request.replacement is not None
     uri, buffer = request.replacement.uri, context.spec.buffer.uri
     if overlap(buffer, uri):

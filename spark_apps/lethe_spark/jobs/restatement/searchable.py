@@ -1,4 +1,4 @@
-"""Which columns rows can be looked for by: such as equal values can be told of. Pure."""
+"""Checks that rows can be searched by a column: equality of its values must be well defined. Pure."""
 
 from lethe.base.errors import InputError
 from lethe.files.values import ValueKind
@@ -8,12 +8,13 @@ from pyiceberg.schema import Schema
 def searchable_column(
     schema: Schema, batch_field_id: int, name: str, where: str, table: str, rule: str, done: str
 ) -> tuple[int, ValueKind]:
-    """Iceberg field id and kind of a column, by its name of today.
+    """Iceberg field id and kind of a column, by its current name.
 
     Args:
-        where: The Restatement and its field that names the column, for messages; so are the rest.
-        rule: What may be named, such as "keys are columns".
-        done: What did not happen, such as "erased".
+        where: For messages: the Restatement, and its field that names the column.
+        table: For messages: the name of the table.
+        rule: For messages: which columns are allowed, such as "keys are columns".
+        done: For messages: what did not happen, such as "erased".
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
     column = next((f for f in schema.fields if f.name == name), None)
