@@ -1,4 +1,4 @@
-"""The records of erasures that are verified, and one commit that closes these and says what holds the others. I/O."""
+"""Writes the records of verified erasures, and commits once to close them and to list what blocks the others. I/O."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -26,28 +26,28 @@ from lethe_spark.run.context import Run, table_properties
 from lethe_spark.run.value_digests import batch_ids_digest
 
 RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
-LOOK_AGAIN_SECONDS: Final = 21_600  # where nobody says when that which holds the files lets go
+LOOK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports
 
 
 @dataclass
 class Seen:
-    """What one look has found. `blockers`: by erasure; `leftovers`: files of runs that were removed; `is_outdated`: a snapshot
-    was added since that nobody has looked at, so that nothing was closed."""
+    """What one check of the erasures has found."""
 
-    claims: Mapping[str, OpenErasure]
+    claims: Mapping[str, OpenErasure]  # the open erasures, by key
     history: History
-    files: Mapping[str, PurgedFile]
-    refs: tuple[str, ...]
-    head_id: int | None
-    blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)
-    leftovers: int = 0
+    files: Mapping[str, PurgedFile]  # the files that may hold rows of erasures, by path
+    refs: tuple[str, ...]  # the names of tags and branches
+    head_id: int | None  # None: the table is empty
+    blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)  # by key of the erasure
+    leftovers: int = 0  # the number of files that no snapshot names and that may be removed
+    # A commit added a snapshot that this check has not seen and that may hold rows, so nothing was closed.
     is_outdated: bool = False
-    locations: tuple[str, ...] = ()  # that were listed
-    not_covered: tuple[str, ...] = ()  # what nobody looked at
+    locations: tuple[str, ...] = ()  # the folders that were listed
+    not_covered: tuple[str, ...] = ()  # what this check could not see, as sentences
 
     @property
     def free(self) -> list[str]:
-        """The erasures whose rows have left the head, and that nothing is known to hold."""
+        """The keys of the erasures whose rows have left the head, and that no known blocker keeps open."""
         return [k for k, c in self.claims.items() if c.erasure.is_purged and not c.hidden and not self.blockers.get(k)]
 
     def block(self, keys: Iterable[str], blocker: ErasureBlocker) -> None:
@@ -74,8 +74,13 @@ def verification_of(context: Run, seen: Seen, storage: Storage) -> Verification:
 def close(
     context: Run, table: IcebergTable, seen: Seen, verification: Verification, expired: Collection[int]
 ) -> tuple[tuple[ErasureOutcome, ...], int | None]:
-    """Write the records of those that are verified, close them, and let the ledger say what holds the others. Returns: what
-    became of each, and the snapshot that says so."""
+    """Write the records of verified erasures, close these erasures, and record the blockers of the others in the ledger.
+
+    Args:
+        expired: Ids of the snapshots that this run has expired for due erasures.
+    Returns: the outcome of each open erasure; and the id of the new snapshot, None: nothing changed.
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; as `write_once`.
+    """
     own = for_erasures(context, "close")
     written: dict[str, ErasureOutcome] = {}
 
@@ -124,7 +129,6 @@ def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
 def _evidence(
     base: Base, seen: Seen, claim: OpenErasure, verification: Verification, expired: Collection[int]
 ) -> Record:
-    """The record of one erasure."""
     facts = base.facts
     table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
     files = [f for f in seen.files.values() if claim.key in f.restatements]
@@ -136,7 +140,7 @@ def _evidence(
 def _written(
     base: Base, made: Record, claim: OpenErasure, verification: Verification, properties: Mapping[str, str]
 ) -> ErasureOutcome:
-    """Write a record beside the table. Raises as `write_once` does."""
+    """Write a record to the table's folder of records. Raises: as `write_once`."""
     uri = f"{base.facts.location.rstrip('/')}/{names.ERASURES_FOLDER}/{made.name}"
     retention = parse_retention(os.environ.get(RETENTION_VARIABLE, ""))
     write_once(uri, made.content, base.iceberg.io, properties, retention)

@@ -1,9 +1,7 @@
-"""What a table's own metadata tells of erased rows goes. I/O.
+"""Removes values of erased rows from a table's metadata. I/O; `lethe.erasure.metadata` decides which metadata may contain some.
 
-Manifests with entries of files that held them are written anew. Delete files that delete nothing any more, and statistics, are
-dropped. Files of metadata that nobody needs are deleted.
-
-What may tell something is decided in `lethe.erasure.metadata`. Each step may be repeated.
+Rewrites manifests with entries of files that held erased rows, drops delete files that delete nothing any more, removes
+statistics, and deletes metadata files that the table does not use. Each step is safe to repeat.
 """
 
 import logging
@@ -50,9 +48,10 @@ _ANY: Final = 2**63  # more than any sequence number
 
 
 def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
-    """Drop the delete files of other writers that are older than an Erase of records and delete nothing any more: the values that
-    they delete by may be erased ones. Returns: the id of the snapshot, None if there were none.
+    """Drop delete files of other writers that are older than an Erase by records and delete nothing any more. The values by
+    which they delete may be erased values.
 
+    Returns: the id of the new snapshot; None: there were no such files.
     Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
     """
     own = for_erasures(context, "dangling")
@@ -73,9 +72,9 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
 
 
 def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
-    """Write the manifests of the head anew that have entries of removed files which may have held rows of an erasure.
+    """Rewrite the manifests of the head with entries of removed files that may have held rows of an erasure.
 
-    Returns: the id of the snapshot, None if there were none.
+    Returns: the id of the new snapshot; None: there were no such manifests.
     Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
     """
     own, attempts = for_erasures(context, "manifests"), Attempts()
@@ -97,7 +96,7 @@ def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Mani
         }
         deletes = without_removed(table, head, of_deletes) if of_deletes else DeleteManifests()
         written.append(deletes)
-        # Files that were in one manifest stay together.
+        # Files of one manifest stay in one manifest.
         manifest_of = {path: n for n, manifest in enumerate(data) for path in history.named[manifest]}
         return Intent(Delta(own.run_id), RewriteManifests(frozenset(data), manifest_of, deletes), None)
 
@@ -112,11 +111,11 @@ def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Mani
 
 
 def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Storage, due: set[str]) -> None:
-    """Of erasures that nothing is known to hold any more: drop the table's statistics, and delete the files of its metadata that
-    nobody needs. What cannot be deleted yet blocks them.
+    """For erasures that no known blocker keeps open, remove the table's statistics and delete metadata files that the table does
+    not use. Files that cannot be deleted yet become blockers. Does nothing if there are no such erasures.
 
     Args:
-        due: Erasures of which older versions of objects go as well.
+        due: The keys of erasures for which older object versions are deleted too.
     """
     free = set(seen.free)
     if not free:
@@ -127,7 +126,7 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
     except VersionsDenied as e:
         seen.block(free, _unseen(e))
         return
-    # Looked at after the listing: what was committed in between is then named.
+    # Read the table after the listing: then its metadata names the files of commits in between.
     base = observe_base(context, table)
     named = _named(base)
     files = {path: at for path, at in listed.items() if place(path) not in named}
@@ -162,19 +161,14 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
 
 @dataclass(frozen=True)
 class _Look:
-    """Files of metadata that nobody names.
-
-    Args:
-        modified: When each file was written, by its place.
-        states: What the table's states before say, by path; None: nobody can read it.
-        statistics: Paths of files that the table has just forgotten.
-    """
+    """Assesses metadata files that the table's current metadata does not name."""
 
     base: Base
     seen: Seen
-    modified: Mapping[Place, datetime]
+    modified: Mapping[Place, datetime]  # when each listed file was written
+    # The parsed metadata.json files among them, of this table or another one, by path. None: the file cannot be read.
     states: Mapping[str, Mapping[str, Any] | None]
-    statistics: frozenset[str]
+    statistics: frozenset[str]  # paths of the statistics files that were just removed from the table's metadata
 
     @cached_property
     def free(self) -> frozenset[str]:
@@ -182,22 +176,27 @@ class _Look:
 
     @cached_property
     def _before(self) -> frozenset[Place]:
-        """The table's states before, as far as it remembers them."""
+        """The earlier metadata files in the table's metadata log."""
         return frozenset(place(entry.metadata_file) for entry in self.base.iceberg.metadata.metadata_log)
 
     @cached_property
     def _shared(self) -> frozenset[str]:
-        """The folders in which another table's metadata lies."""
+        """The folders that also contain metadata of another table."""
         return frozenset(path.rpartition("/")[0] for path in self.states if self.is_of_another(path))
 
     def is_of_another(self, path: str) -> bool:
-        """Whether it is a state of another table, by its UUID."""
+        """Whether a file is the metadata of another table, by its UUID."""
         state = self.states.get(path)
         return state is not None and state.get("table-uuid") not in (None, self.base.facts.uuid)
 
     def told_by(self, path: str, modified: datetime, current: bool) -> set[str]:
-        """The erasures of whose rows a file may tell something. Of one that was deleted, and of which versions are left, nobody
-        knows when it was written: some stores count from its deletion."""
+        """The keys of the erasures of which a file may contain values.
+
+        Args:
+            modified: When it was written.
+            current: False: it was deleted and older versions are left. All erasures count then, because some stores report the
+                time of the deletion instead.
+        """
         if not current:
             return set(self.free)
         if path.endswith(TABLE_FILES):
@@ -207,15 +206,15 @@ class _Look:
         return {k for k in self.free if self._is_before(self.seen.claims[k], modified)}
 
     def _is_before(self, claim: OpenErasure, modified: datetime) -> bool:
-        """Whether a file was written before the first snapshot of which nothing tells of the rows: a writer that began after that
-        has seen nothing. Both moments are the storage's."""
+        """Whether a file was written before the first snapshot after the purge. A writer that started after that snapshot has
+        seen no erased rows. Both times are by the storage's clock."""
         first = clean_from(claim, self.seen.history)
         snapshot = self.base.iceberg.metadata.snapshot_by_id(first) if first is not None else None
         at = self.modified.get(place(snapshot.manifest_list)) if snapshot is not None else None
         return at is None or modified <= at
 
     def kept(self, path: str, modified: datetime, current: bool) -> ErasureBlocker | None:
-        """What keeps it from being deleted now."""
+        """What blocks deleting a file now; None: nothing."""
         if self.base.facts.properties.get(KEPT_BY_PROPERTY) == "false":
             return ErasureBlocker(
                 BlockerKind.OBJECT, without_values(path), None, f"the table property {KEPT_BY_PROPERTY} is false"
@@ -229,7 +228,7 @@ class _Look:
 
 
 def _listed(table: IcebergTable, storage: Storage) -> Iterable[tuple[str, datetime]]:
-    """What Iceberg's writers have put into the table's folders of metadata, and when."""
+    """The files that Iceberg's writers have written to the table's metadata folders, and when they were written."""
     folders = {
         f"{table.location}/metadata",
         (table.properties.get(METADATA_PATH) or f"{table.location}/metadata").rstrip("/"),
@@ -243,7 +242,7 @@ def _listed(table: IcebergTable, storage: Storage) -> Iterable[tuple[str, dateti
 
 
 def _named(base: Base) -> set[Place]:
-    """The places of all files of metadata that the table's state of now leads to, but for states before it."""
+    """The places of all metadata files that the table's current state names, except earlier metadata.json files."""
     metadata, io = base.iceberg.metadata, base.iceberg.io
     found = {place(base.iceberg.metadata_location)}
     found |= {place(s.statistics_path) for s in (*metadata.statistics, *metadata.partition_statistics)}

@@ -1,5 +1,5 @@
-"""What lies on the storage and no snapshot names: files and unfinished uploads that may hold rows of an erasure, and the notes of
-runs that may write such. I/O; what becomes of each is decided in `lethe.erasure.strays`."""
+"""Finds files and unfinished uploads that no snapshot names and that may hold rows of an erasure, and the notes of runs that may
+still write such files. I/O; `lethe.erasure.strays` decides what to remove."""
 
 import logging
 from collections.abc import Mapping
@@ -38,17 +38,19 @@ READ_AT_ONCE: Final = 8
 
 @dataclass(frozen=True)
 class Listing:
-    """What the storage had, and who noted that they write, before the table's metadata was read again."""
+    """The storage's files and the notes of runs, read before the table's metadata is read again."""
 
     known: KnownLocations
+    # The path of each file, and when it was written.
     files: list[tuple[str, datetime]] = field(default_factory=list)
+    # The runs with a note, the time of the note, and its path.
     writers: list[tuple[Writer, datetime, str]] = field(default_factory=list)
-    # Roots that could not be listed, and why.
+    # Why a root could not be listed, by root.
     unlisted: Mapping[str, str] = field(default_factory=dict)
 
 
 def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing:
-    """The notes first: a run that ends in between has left all that it leaves before the files are listed.
+    """Read the notes of runs, then list the files. In this order the listing contains all files of a run that ends in between.
 
     Raises: VersionsDenied; TransientError; what the storage raises.
     """
@@ -69,7 +71,7 @@ def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Listing
 
 
 def block_by_writers(seen: Seen, listing: Listing) -> None:
-    """Keep the erasures open whose rows some run may still write."""
+    """Block the erasures whose rows a run may still write."""
     now, noted = datetime.now(UTC), [(w, at) for w, at, _ in listing.writers]
     for key in seen.free:
         for blocker in writer_blockers(noted, seen.claims[key], now):
@@ -77,9 +79,10 @@ def block_by_writers(seen: Seen, listing: Listing) -> None:
 
 
 def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: Listing) -> dict[str, set[str]]:
-    """The files that no snapshot names, may hold rows of erasures, and may go. What may not blocks these erasures.
+    """Find the files that no snapshot names and that may hold rows of erasures. Files that must not be removed yet block these
+    erasures.
 
-    Returns: by path, the erasures that it may be of.
+    Returns: the files to remove: by path, the keys of the erasures whose rows they may hold.
     """
     locations = listing.known.locations
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files}
@@ -103,8 +106,10 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
 
 
 def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str]:
-    """Abort uploads that were begun long ago and never finished; the others block. Returns: roots whose uploads cannot be listed,
-    and why."""
+    """Abort old unfinished uploads. Recent ones, and those that cannot be aborted, block erasures.
+
+    Returns: why the uploads of a root cannot be listed, by root.
+    """
     locations, unlisted = listing.known.locations, dict[str, str]()
     writers, now = [w for w, _, _ in listing.writers], datetime.now(UTC)
     for root in locations.roots:
@@ -133,7 +138,7 @@ def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str
 
 
 def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping[str, str]) -> tuple[str, ...]:
-    """What this look could not see, for the records."""
+    """What this check could not see, as sentences for the erasure records."""
     found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
     found += [
         f"files that no snapshot names below {without_values(uri)}, which other tables may share, unless a run of Lethe is "

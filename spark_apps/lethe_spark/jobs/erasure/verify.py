@@ -1,8 +1,8 @@
-"""How far the open erasures have come: snapshots that hold files of due ones are expired, the storage is asked for every file
-that may have held a row, and an erasure that nothing holds any more is recorded and closed. I/O.
+"""Checks the open erasures: expires snapshots that name files of due ones, searches the storage for every file that may have held
+a row, and records and closes the erasures that nothing blocks any more. I/O; `lethe.erasure` decides.
 
-What is decided is decided in `lethe.erasure.progress`. Each step may be repeated, by this run or the next: the ledger alone says
-what is done, and closes an erasure only once its record is written.
+Each step is safe to repeat, by this run or the next. Only the ledger says which erasures are closed. An erasure is closed after
+its record is written.
 """
 
 import logging
@@ -41,11 +41,11 @@ from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
 V = TypeVar("V", VacuumResult, ErasureCheckResult)
-LOOKS: Final = 3  # while others add snapshots that no look has seen
+LOOKS: Final = 3  # how often a run checks, if others add snapshots in the meantime
 
 
 def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> ErasureCheckResult:
-    """A run that does nothing else: what limits let go is expired first, if the policy wants that. Raises as `settle` does."""
+    """Carry out a run that only checks erasures. Expires old snapshots first, if the policy enables it. Raises: as `settle`."""
     spec = context.spec.vacuum
     assert spec is not None
     if spec.expire_snapshots:
@@ -54,8 +54,10 @@ def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> Erasur
 
 
 def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumResult:
-    """The result of a vacuum that has done its own work, after the erasures were looked at. Never raises: what was committed
-    stays committed, and the next look finds what this one has left."""
+    """Check the erasures at the end of a vacuum. Never raises: the vacuum's commits stay, and the next check continues.
+
+    Returns: the vacuum's result with the erasures.
+    """
     spec = context.spec.vacuum
     if spec is not None and spec.plan_only:
         return result
@@ -67,7 +69,11 @@ def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumRe
 
 
 def settle(context: Run, table: IcebergTable, result: V) -> V:
-    """As `settled`. Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; what the storage raises."""
+    """Check the erasures and close those that are verified.
+
+    Returns: the run's result with the erasures.
+    Raises: ConflictError, UnknownCommitState, TransientError, LedgerError; what the storage raises.
+    """
     ledger = observe_base(context, table).ledger
     count = len(ledger.open_erasures)
     if not count and not len(ledger.purged_files):
@@ -77,7 +83,7 @@ def settle(context: Run, table: IcebergTable, result: V) -> V:
     committed: list[int | None] = []
     due: tuple[int, ...] = ()
     for _ in range(LOOKS):
-        anchor_head(context, table)  # the rows of what another writer has added are told by the next ledger
+        anchor_head(context, table)  # the new ledger accounts for rows that another writer has added
         committed.append(drop_dangling_deletes(context, table))
         committed.append(note_purged(context, table, manifests))
         context.step("after-purged-noted")
@@ -112,13 +118,14 @@ def settle(context: Run, table: IcebergTable, result: V) -> V:
 
 
 def _due_by(context: Run) -> datetime:
-    """What must be gone by then is expired whatever the limits: there must be time left to see that it is gone."""
+    """The end of the lead time. Snapshots with files that must be deleted by then are expired whatever the limits, so that time
+    is left to verify the deletion."""
     lead = context.spec.vacuum.evict_by_lead_seconds if context.spec.vacuum is not None else 0
     return datetime.now(UTC) + timedelta(seconds=lead)
 
 
 def _due(context: Run, seen: Seen) -> set[str]:
-    """The erasures of which older versions of objects go as well."""
+    """The keys of the erasures for which older object versions are deleted too."""
     return {k for k in seen.free if seen.claims[k].erasure.is_due(_due_by(context))}
 
 
@@ -143,12 +150,12 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
             raise ConflictError(
                 "HeadMoved", f"{table.full_name}: snapshots without a ledger keep coming; it is tried later."
             )
-        # Any commit of a ledger names the carriers of all snapshots that have none of their own.
+        # Every ledger commit names the carriers of all snapshots without their own ledger.
         commit_on_ledger(own, table, lambda _: Intent(Delta(own.run_id), LedgerOnly(), None))
     context.step("before-erasure-expiry")
     try:
         expire(table, ids)
-    except ConflictError as e:  # a tag or branch has just been made: it is named as what holds them
+    except ConflictError as e:  # a tag or branch was just created; the check reports it as a blocker
         log.info("%s: %s", table.full_name, e)
         return ()
     context.step("after-erasure-expiry")
@@ -156,7 +163,7 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
 
 
 def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
-    """What snapshots, tags and branches hold now."""
+    """Check which erasures snapshots, tags and branches block now."""
     base = observe_base(context, table)
     history = manifests.history(base.iceberg, base.facts, base.field_id)
     files = dict(base.ledger.purged_files)
@@ -173,8 +180,8 @@ def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
 
 
 def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
-    """What runs under way, the storage and snapshots hold. In this order nothing slips through. What lies about of erasures that
-    nothing holds is removed."""
+    """Check which erasures running writers, snapshots and the storage block, and remove the files of the others. Lists the
+    storage before it reads the snapshots, so that no file of a commit in between is missed."""
     try:
         listing = list_storage(context, table, storage)
     except VersionsDenied as e:
