@@ -1,7 +1,7 @@
-"""What every run does at its end: a head without a ledger is re-anchored, a history that is too long cut, what the snapshots
-that went had of ledger files is removed, and the table of batches brought up to date.
+"""Cleans up at the end of every run: gives a ledger to a head without one, expires snapshots if there are too many, removes the
+ledger files of expired snapshots, and updates the table of batches. I/O.
 
-I/O; which snapshots go is decided in `lethe.vacuum.expiry`, which files in `lethe.vacuum.ledger_files`.
+`lethe.vacuum.expiry` decides which snapshots expire, `lethe.vacuum.ledger_files` which files are removed.
 """
 
 import logging
@@ -43,19 +43,19 @@ V = TypeVar("V", VacuumResult, ErasureCheckResult)
 
 @dataclass(frozen=True)
 class Tidied:
-    """`anchored`: the snapshot that gave the head a ledger; `expired` snapshots, `removed` files of ledgers."""
+    """What was cleaned up."""
 
-    anchored: int | None = None
-    expired: int = 0
-    removed: int = 0
+    anchored: int | None = None  # the snapshot that gave the head a ledger; None: none was needed
+    expired: int = 0  # the number of expired snapshots
+    removed: int = 0  # the number of removed ledger files
 
 
 def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[BatchRow] | None = None) -> R:
-    """The result of a run whose own work is done, after tidying up. Never raises: what was committed stays committed,
-    and the next run tidies up as well.
+    """Clean up at the end of a run. Never raises: the run's commits stay, and the next run cleans up again.
 
     Args:
-        waiting: What the run has left in the buffer; None when it did not look.
+        waiting: The batches that still wait in the buffer; None: the run did not list it.
+    Returns: the run's result with what was cleaned up.
     """
     tidied = Tidied()
     try:
@@ -73,7 +73,7 @@ def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[Bat
 
 
 def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
-    """Re-anchor a bare head if this run has committed nothing, and cut a history that has grown too long.
+    """Give a ledger to a head without one, if this run has committed nothing, and expire snapshots if there are too many.
 
     Raises: ConflictError, TransientError, UnknownCommitState, LedgerError.
     """
@@ -81,7 +81,7 @@ def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
     table.refresh()
     long = too_many(table.snapshot_count, limits)
     if committed and not long:
-        return Tidied()  # its commit has stamped the head
+        return Tidied()  # the run's commit gave the head a ledger
     anchored = anchor_head(context, table)
     if not long:
         return Tidied(anchored)
@@ -90,20 +90,25 @@ def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
 
 
 def anchor_head(context: Run, table: IcebergTable) -> int | None:
-    """Give a bare head a ledger. Returns: the snapshot that carries it; None: the head had one. Raises: as `reanchor`."""
+    """Give a ledger to a head without one. Returns: the id of the new snapshot; None: the head has one. Raises: as `reanchor`."""
     base = observe_base(context, table)
     return reanchor(beside(context, base.facts.head_id), table) if base.loaded.resolution.bare else None
 
 
 def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_age: bool) -> int:
-    """Expire what the limits allow to go, with its files. A bare head is re-anchored first, and what was in the files is noted as
-    long as an erasure is open. Returns: how many went."""
+    """Expire the snapshots that the limits do not keep, and delete their files. Before that, a head without a ledger gets one,
+    and while an erasure is open, the ledger lists the files that may hold its rows.
+
+    Args:
+        by_age: Whether snapshots also expire because of their age.
+    Returns: the number of expired snapshots.
+    """
     context.reporter.phase(Phase.EXPIRING)
     anchor_head(context, table)
     if observe_base(context, table).ledger.open_erasures:
         manifests = Manifests()
         note_purged(context, table, manifests)
-        # Before the expiry, so that it lets go of the manifests that these replace.
+        # Before the expiry, so that it also deletes the replaced manifests.
         rewrite_telling_manifests(context, table, manifests)
     base = observe_base(context, table)
     facts = base.facts
@@ -113,7 +118,10 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
 
 
 def expired(context: Run, table: IcebergTable, result: V, limits: SnapshotLimits) -> V:
-    """The result of a run that was asked to expire what the limits let go, by their age as well, after it has."""
+    """Expire the snapshots that the limits do not keep, also because of their age, and remove their ledger files.
+
+    Returns: the run's result with what was removed.
+    """
     began = time.monotonic()
     count = expire_down(context, table, limits, by_age=True)
     removed = clean_up(context, table)
@@ -126,9 +134,9 @@ def expired(context: Run, table: IcebergTable, result: V, limits: SnapshotLimits
 
 
 def clean_up(context: Run, table: IcebergTable) -> int:
-    """Remove the ledger files that nobody needs. Returns: how many. Never raises: the next clean-up finds them as well.
+    """Remove the ledger files that no snapshot needs. Returns: their number. Never raises: the next clean-up finds them again.
 
-    A table of whose history a part cannot be read keeps everything: what nobody can read, somebody may have to mend.
+    If a part of the history cannot be read, nothing is removed, because a repair may need the files.
     """
     try:
         return _clean_up(context, table)
@@ -139,7 +147,7 @@ def clean_up(context: Run, table: IcebergTable) -> int:
 
 def _clean_up(context: Run, table: IcebergTable) -> int:
     listed = _listed(context, observe_base(context, table))
-    # Looked at after the listing: what was published before it is seen, what came later is young.
+    # Read the table after the listing: its metadata names all files that were published before, and later files are too young.
     base = observe_base(context, table)
     now = datetime.now(UTC)
     needed = named_files(base.facts.snapshots.values()) | _needed(base)
@@ -164,7 +172,7 @@ def _listed(context: Run, base: Base) -> list[ListedObject]:
 
 
 def _needed(base: Base) -> frozenset[str]:
-    """The names of the files that retained snapshots lead to. Raises: LedgerError, if one of them cannot be read."""
+    """The names of the ledger files of retained snapshots. Raises: LedgerError, if one of the roots cannot be read."""
     facts = base.facts
     own = {s.ledger: s.id for s in facts.snapshots.values() if s.ledger is not None}
     roots = _roots(base, own, must=True)
@@ -175,7 +183,12 @@ def _needed(base: Base) -> frozenset[str]:
 
 
 def _roots(base: Base, uris: Iterable[str], must: bool) -> dict[str, Root | None]:
-    """Roots by their URIs. Raises: LedgerError, if one that `must` be read cannot be."""
+    """Read roots, by URI.
+
+    Args:
+        must: False: a root that cannot be read is None.
+    Raises: LedgerError, if a root cannot be read and `must` is true.
+    """
 
     def read(uri: str) -> tuple[str, Root | None]:
         try:
@@ -183,7 +196,7 @@ def _roots(base: Base, uris: Iterable[str], must: bool) -> dict[str, Root | None
         except LedgerError:
             if must:
                 raise
-            return uri, None  # never finished, or removed by somebody else: no reader can be at it
+            return uri, None  # it was never finished or is already removed, so no reader uses it
 
     with ThreadPoolExecutor(max_workers=READ_AT_ONCE) as pool:
         return dict(pool.map(read, uris))

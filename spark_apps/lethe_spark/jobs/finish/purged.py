@@ -1,7 +1,7 @@
-"""Before snapshots go, while an erasure is open: the ledger is told which of their files may hold its rows. I/O.
+"""Lists in the ledger the files that may hold rows of open erasures, before the snapshots that name these files expire. I/O.
 
-Nobody could say afterwards which files have to be gone from the storage. It is a commit of its own, which may be made anew on
-whatever head there is: who dies before it has lost nothing, since the snapshots are still there.
+After the expiry these files could not be found any more. This is a commit of its own, planned on the current head. After a crash
+before it nothing is lost, because the snapshots are still there.
 """
 
 from dataclasses import replace
@@ -21,9 +21,9 @@ from lethe_spark.run.context import Run
 
 
 def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
-    """Note which erasures have no row left in the head, and which files of older snapshots may hold some.
+    """Record in the ledger which erasures have no rows in the head any more, and which files of older snapshots may hold some.
 
-    Returns: the id of the snapshot that says so, None if nothing was new.
+    Returns: the id of the new snapshot; None: nothing changed.
     Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
     """
     own = for_erasures(context, "note")
@@ -48,7 +48,7 @@ def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int 
 
 
 def for_erasures(context: Run, step: str) -> Run:
-    """The context for a commit beside a run's own work, which must not pass for the run's."""
+    """The context for an additional commit of a run, with its own run id: it must not count as the run's own commit."""
     spec = context.spec
     own = run_id(spec.dataset.uid, RunFamily.VACUUM, [f"erasures\n{step}\n{spec.run_id}\n{spec.attempt}"])
     return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.VACUUM}))

@@ -1,7 +1,7 @@
-"""Re-anchoring: a head that another writer left without a ledger gets one of its own, before an expiry could lose it.
+"""Re-anchoring: gives a ledger to a head that another writer committed without one, before an expiry can lose the ledger. I/O.
 
-I/O. A ledger commit like any other, with nothing to change: it copies what the ledger holds, names no vacuum's file, and
-arms what the other writer's files make necessary.
+An ordinary ledger commit with an empty delta: it copies the ledger, names no `tombstone.vacuum.file`, and restores the tombstones
+that the other writer's files require (`lethe.files.rearm`).
 """
 
 from dataclasses import replace
@@ -20,8 +20,9 @@ from lethe_spark.run.context import Run
 
 
 def reanchor(context: Run, table: IcebergTable) -> int | None:
-    """Stamp a bare head. Returns: the new snapshot's id, None when the head has a ledger of its own or there is no head.
+    """Give a ledger to a head without one.
 
+    Returns: the id of the new snapshot; None: the head has a ledger, or the table is empty.
     Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
     """
 
@@ -34,7 +35,7 @@ def reanchor(context: Run, table: IcebergTable) -> int | None:
 
 
 def anchored(context: Run, snapshot_id: int | None) -> ReanchoringResult:
-    """The result of a run that does nothing else. Pure but for the time.
+    """The result of a re-anchoring run. Pure, except that it reads the clock.
 
     Args:
         snapshot_id: As `reanchor` returns it.
@@ -51,8 +52,8 @@ def anchored(context: Run, snapshot_id: int | None) -> ReanchoringResult:
 
 
 def beside(context: Run, head_id: int | None) -> Run:
-    """The context for stamping a head beside a run's own work. Its commit must not pass for the run's: who looks for the
-    run in the history would take that for done which was refused. The name is that of a run for this head alone."""
+    """The context for re-anchoring a head at the end of another run. It has its own run id, for this head: otherwise the commit
+    would count as the run's, and a refused run would be found in the history as done."""
     spec = context.spec
     own = run_id(spec.dataset.uid, RunFamily.CONSOLIDATION, [f"head\n{head_id}"])
     return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.CONSOLIDATION}))
