@@ -1,4 +1,4 @@
-"""Merging small data files in sort order, as a step of a vacuum run. I/O; which files is decided in `lethe.vacuum.compaction`."""
+"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.compaction` decides which files."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -22,30 +22,29 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import Cancelled, RunContext
 
 log = logging.getLogger(__name__)
-# Files that vanish under it again and again are being compacted by somebody else.
+# How often a run plans, if other writers replace the planned files. Then another tool probably compacts the table.
 PLANS: Final = 3
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """`merged` files became others; `stopped`: time was over before all that was worth it was done, or, `why`, something else
-    came in between."""
+    """What was compacted."""
 
-    merged: int = 0
-    snapshot_id: int | None = None
-    stopped: bool = False
-    why: str = ""
+    merged: int = 0  # the number of files that were merged into others
+    snapshot_id: int | None = None  # of the last commit; None: nothing was committed
+    stopped: bool = False  # the time was up before all planned files were merged
+    why: str = ""  # why not all planned files were merged, other than time; empty: they were
 
 
 def compact_small_files(
     context: RunContext, table: SparkTable, max_bytes: int | None, out_of_time: Callable[[], str]
 ) -> Compacted:
-    """Merge small files, in commits of about `step_bytes` each. Files that go under a step are planned anew.
+    """Merge small files, in commits of about `step_bytes` each. Plans again if files of a step were replaced in the meantime.
 
     Args:
-        max_bytes: Of files to rewrite; None: all that are worth it.
-        out_of_time: Asked before each step; what was committed by then stays.
-    Raises: Cancelled; InputError, LedgerError or TransientError of the look at the table.
+        max_bytes: Limit for the total size of files to rewrite; None: no limit.
+        out_of_time: Returns why no step may start any more; empty: one may. Called before each step.
+    Raises: Cancelled; InputError, LedgerError or TransientError, if the table cannot be read.
     """
     spec = context.spec.vacuum
     assert spec is not None
@@ -77,7 +76,7 @@ def compact_small_files(
 
 
 def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> tuple[CompactionPlan, int]:
-    """With the size of a file to write."""
+    """Plan the files to merge. Returns: the plan, and the target size of a file in bytes."""
     spec = context.spec.vacuum
     assert spec is not None
     base = observe_base(context, table)
@@ -92,7 +91,7 @@ def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> tupl
 def _step(
     context: RunContext, table: SparkTable, snapshot_id: int, bins: Sequence[Bin], target_bytes: int
 ) -> int | None:
-    """The id of the snapshot that it made. None: the table moved under the files."""
+    """Merge and commit these files. Returns: the id of the new snapshot; None: other writers replaced some of the files."""
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     attempts = Attempts()
@@ -102,7 +101,7 @@ def _step(
                 added += write_uncommitted(table, scanned.frame, context.run_id, target_bytes, one_pass=True)
                 removed += scanned.files
         if sum(f.records for f in removed) != sum(f.records for f in added):
-            # Somebody's deletes, of a kind that manifests do not tell of. What they hide is the purge's to write anew.
+            # Deletes that manifests do not show hide rows. The purge rewrites such files, so they are not merged here.
             raise ConflictError(
                 "RowsDiffer", f"{table.full_name}: small files hold other rows than their metadata says."
             )

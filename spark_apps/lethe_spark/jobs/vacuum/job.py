@@ -1,6 +1,6 @@
-"""Vacuum: SCAN, PURGE DATA, PURGE METADATA, COMMIT, and the expiry of old snapshots.
+"""Vacuum: SCAN, PURGE DATA, PURGE METADATA, COMMIT, and the expiry of old snapshots. I/O.
 
-I/O; which files and which tombstones is decided in `lethe.vacuum.plan`, which snapshots in `lethe.vacuum.expiry`.
+`lethe.vacuum.plan` decides which files and tombstones to purge, `lethe.vacuum.expiry` which snapshots to expire.
 """
 
 import time
@@ -25,7 +25,8 @@ from lethe_spark.run.context import RunContext
 
 
 def run(context: RunContext) -> VacuumResult:
-    """Purge rows that are tombstoned now: all, or as many as was asked for; or only say what that would be.
+    """Purge the rows that are tombstoned now, within the limits of the run. A run that only plans changes nothing and returns the
+    plan.
 
     Raises: InputError, ConflictError (`DataMoved`), TransientError.
     """
@@ -43,14 +44,14 @@ def run(context: RunContext) -> VacuumResult:
     if isinstance(result, NotApproved):
         return maintenance.planned(context, table, result.told, time_is_up)
     if spec.expire_snapshots:
-        # Purged files leave the storage only with the last snapshot that names them.
+        # Purged files are deleted from the storage when the last snapshot that names them expires.
         result = expired(context, table, result, spec.snapshots)
     result = maintenance.after_expiry(context, table, result, time_is_up)
     return finished(context, table, erasure.settled(context, table, result))
 
 
 def run_erasure_check(context: RunContext) -> ErasureCheckResult:
-    """See how far the erasures have come. Raises: InputError, ConflictError, TransientError."""
+    """Check the open erasures. Raises: InputError, ConflictError, TransientError."""
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
     nothing = ErasureCheckResult(
@@ -65,15 +66,15 @@ def run_erasure_check(context: RunContext) -> ErasureCheckResult:
 
 @dataclass(frozen=True)
 class NotApproved:
-    """The plan is another one than was approved; `told`: the result that says so."""
+    """The plan is not the approved one."""
 
-    told: VacuumResult
+    told: VacuumResult  # says so, with the new plan
 
 
 def _purged(
     context: RunContext, table: SparkTable, spec: VacuumSpec, time_is_up: Callable[[], str]
 ) -> VacuumResult | NotApproved:
-    """What was purged, and compacted: all that writes rows of the table anew."""
+    """Purge, then do the maintenance steps that commit."""
     for _ in range(PLANS):
         context.reporter.phase(Phase.SCAN)
         found = survey(observe_base(context, table), spec)
@@ -88,13 +89,13 @@ def _purged(
 
 
 def _limited(spec: VacuumSpec) -> Callable[[], str]:
-    """Asks whether the time of a run that begins now is up, and why."""
+    """Returns a function that says why the time of the run is up; empty: it is not. The time starts now."""
     began = time.monotonic()
     return lambda: out_of_time(spec, timedelta(seconds=time.monotonic() - began), datetime.now(UTC))
 
 
 def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
-    """Nothing is changed, not even the history that the end of any other run looks after."""
+    """The result of a run that only plans, or whose plan is not the approved one. It changes nothing and expires no snapshots."""
     spec = context.spec
     assert spec.vacuum is not None
     other = "" if spec.vacuum.plan_only else f"the plan is not the approved {spec.vacuum.approved_plan} any more"

@@ -1,6 +1,6 @@
-"""What a vacuum run does besides purging, as `spec.maintenance` asks for it: its order, its time, and what is safe_text of it.
+"""Carries out the maintenance steps of a vacuum run that `spec.maintenance` enables, in order and within its time. I/O.
 
-What was purged by then stays purged: a step that fails is left to the next run, and the result says so.
+The commits of the purge stay. A step that fails is left to the next run, and the result's message says so.
 """
 
 import logging
@@ -23,11 +23,12 @@ log = logging.getLogger(__name__)
 def before_expiry(
     context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
 ) -> VacuumResult:
-    """The result after the steps that commit. They come before old snapshots expire, so that what they replace can go with these.
+    """Carry out the steps that commit. They come before the expiry, so that it can delete the files that they replace.
 
     Args:
-        result: Of the purge. Its snapshot stays the run's, if it made one.
-        time_is_up: Why no step may begin now; "": one may.
+        result: The result of the purge. If it has a snapshot, this stays the run's snapshot.
+        time_is_up: Returns why no step may start any more; empty: one may.
+    Returns: the result with what these steps did.
     Raises: Cancelled.
     """
     spec = _spec(context)
@@ -47,14 +48,14 @@ def before_expiry(
 def planned(
     context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
 ) -> VacuumResult:
-    """The result of a run that only plans, with the orphan files that another one would remove. Raises: Cancelled."""
+    """The result of a run that only plans, with the orphan files that another run would remove. Raises: Cancelled."""
     return after_expiry(context, table, result, time_is_up) if _spec(context).plan_only else result
 
 
 def after_expiry(
     context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
 ) -> VacuumResult:
-    """The result after orphan files were removed, those that the expiry itself left behind included. Raises: Cancelled."""
+    """Remove orphan files, also those that the expiry left behind. Returns: the result with their number. Raises: Cancelled."""
     spec = _spec(context)
     if not spec.maintenance.remove_orphan_files:
         return result
@@ -64,7 +65,7 @@ def after_expiry(
 def _step(
     what: str, result: VacuumResult, time_is_up: Callable[[], str], act: Callable[[VacuumResult], VacuumResult]
 ) -> VacuumResult:
-    """The result after a step or, if there was no time for it or it failed, with that."""
+    """Carry out one step. If there is no time for it or it fails, the result says so."""
     if why := time_is_up():
         return result.model_copy(update={"stopped": result.stopped or why})
     try:

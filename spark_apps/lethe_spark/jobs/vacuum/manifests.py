@@ -1,4 +1,4 @@
-"""Rewriting manifests, as a step of a vacuum run. I/O; which of them, if any, is decided in `lethe.vacuum.manifests`."""
+"""Rewrites manifests, as a step of a vacuum run. I/O; `lethe.vacuum.manifests` decides which."""
 
 from typing import Final
 
@@ -13,13 +13,14 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 TARGET: Final = "commit.manifest.target-size-bytes"
-TARGET_DEFAULT: Final = 8 * 1024 * 1024  # Iceberg's
+TARGET_DEFAULT: Final = 8 * 1024 * 1024  # Iceberg's default
 
 
 def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
-    """List the data files of the head in fewer manifests, or better ordered ones, where that helps. The outcome is how many
-    manifests were replaced. Each attempt to commit is planned anew: a commit in between brings manifests of its own.
+    """List the data files of the head in fewer or better ordered manifests, if that helps readers. Plans again before each
+    attempt to commit, because other commits add manifests.
 
+    Returns: the commit; its outcome is the number of replaced manifests.
     Raises: ConflictError, UnknownCommitState, TransientError, LedgerError.
     """
 

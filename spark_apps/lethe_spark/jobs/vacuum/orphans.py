@@ -1,4 +1,4 @@
-"""Removing files that nobody needs, as a step of a vacuum run. I/O; which files is decided in `lethe.vacuum.orphans`."""
+"""Removes orphan files, as a step of a vacuum run. I/O; `lethe.vacuum.orphans` decides which files."""
 
 import logging
 from collections.abc import Callable
@@ -21,31 +21,32 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_properties
 
 log = logging.getLogger(__name__)
-AT_ONCE: Final = 1000  # as many as S3 deletes in one request
+AT_ONCE: Final = 1000  # how many files S3 deletes in one request
 
 
 @dataclass(frozen=True)
 class Swept:
-    """`found`: how many orphans, of so many `bytes`; `removed` of them; `listing`: the first, for people; `stopped`: time was
-    over before all were removed; `why`: the storage did not answer."""
+    """The orphan files that were found and removed."""
 
-    found: int = 0
-    bytes: int = 0
-    removed: int = 0
-    listing: tuple[str, ...] = ()
-    stopped: bool = False
-    why: str = ""
+    found: int = 0  # the number of orphan files
+    bytes: int = 0  # their total size
+    removed: int = 0  # how many were removed
+    listing: tuple[str, ...] = ()  # the first of them, for users
+    stopped: bool = False  # the time was up before all were removed
+    why: str = ""  # why not all were removed, other than time; empty: no such cause
 
 
 def remove_orphan_files(
     context: RunContext, table: SparkTable, older_than: timedelta, dry: bool, out_of_time: Callable[[], str]
 ) -> Swept:
-    """Find the orphans of a table and, unless `dry`, remove them. Nothing is removed if anything that the table's metadata leads
-    to cannot be read, or if it says that nobody may (`gc.enabled`).
+    """Find the orphan files of a table and remove them. Removes nothing if a part of the table's metadata cannot be read, or if
+    the table property `gc.enabled` is false.
 
     Args:
-        out_of_time: Asked before each thousand.
-    Raises: InputError, TableError, LedgerError, TransientError; whatever a damaged manifest does.
+        older_than: The minimum age of files to remove.
+        dry: Only find them.
+        out_of_time: Returns why no more files may be removed; empty: they may. Called before each thousand.
+    Raises: InputError, TableError, LedgerError, TransientError; what reading a damaged manifest raises.
     """
     table.refresh()
     if table.properties.get("gc.enabled", "true").lower() == "false":
@@ -57,7 +58,7 @@ def remove_orphan_files(
     context.reporter.phase(Phase.EXPIRING, "listing what lies below the table")
     listed = _listed(context, folders)
     context.step("after-listing")
-    # Looked at after the listing: whatever was committed before now is seen, and what came since is not in the listing.
+    # Read the table after the listing: its metadata names all files of earlier commits, and later files are not in the listing.
     base = observe_base(context, table)
     needed = reachable(base.iceberg)
     if (other := other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid)) is not None:

@@ -1,8 +1,8 @@
-"""PURGE of one vacuum run, in steps, each of which is a commit. I/O.
+"""Purges the rows of one vacuum run, in steps. Each step is a commit. I/O.
 
-What a run is about is settled before its first step: the tombstones of that moment. One that comes later is the next vacuum's.
-Between two steps others may commit what they like; each step looks at what has become of the head. What the run has learnt of a
-file stays true, since files never change: it holds no row of those tombstones, having been looked into, or written by the run.
+The run purges the tombstones that are active before its first step. The next vacuum purges later ones. Other writers may commit
+between two steps, so each step reads the head again. What a search found in a file stays true, because files never change: files
+without rows of these tombstones, and files that the run wrote, are not searched again.
 """
 
 import logging
@@ -33,58 +33,58 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
 log = logging.getLogger(__name__)
-# A vacuum whose files keep being rewritten by others under it gives way after so many plans of one step.
+# How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later.
 PLANS: Final = 3
 
 
 @dataclass
 class Tally:
-    """What the steps of a run have done so far. `files_in_vain`: rewritten, although none of their rows went."""
+    """What the steps of a run have done so far."""
 
-    snapshot_id: int | None = None
-    steps: int = 0
-    tombstones: int = 0
-    rows: int = 0
+    snapshot_id: int | None = None  # of the last commit; None: nothing was committed
+    steps: int = 0  # the number of steps with a commit
+    tombstones: int = 0  # the number of tombstones that were removed
+    rows: int = 0  # the number of rows that were purged
     files_rewritten: int = 0
-    files_deleted: int = 0
+    files_deleted: int = 0  # files that were deleted whole
     files_added: int = 0
     bytes_rewritten: int = 0
-    files_in_vain: int = 0
-    seconds: float = 0.0
+    files_in_vain: int = 0  # files that were rewritten and held no rows to purge
+    seconds: float = 0.0  # of planning, writing and committing
 
 
 @dataclass
 class Purging:
-    """A run that purges what was surveyed.
-
-    Args:
-        time_is_up: Why no step may begin now; "": one may.
-        cleared: Paths of files that hold no row of the tombstones, having been looked into, or written by this run.
-        stopped: Why it left something although the budget would have allowed it; "": it did not.
-        left: What it left, of which it is not known that it holds nothing.
-    """
+    """Purges the tombstones of a survey."""
 
     context: RunContext
     table: SparkTable
     spec: VacuumSpec
     survey: Survey
+    # Returns why no step may start any more; empty: one may.
     time_is_up: Callable[[], str]
+    # Paths of files that hold no rows of the tombstones: they were searched, or written by this run.
     cleared: set[str] = field(default_factory=set)
     tally: Tally = field(default_factory=Tally)
+    # Why the run stopped although the budget allowed more; empty: it did not.
     stopped: str = ""
 
     def __post_init__(self) -> None:
+        # The files that the run did not rewrite and that might hold rows to purge.
         self.left = (*self.survey.plan.rewrite, *self.survey.plan.postponed)
         self.live = self.survey.live
         self.looked = Looked(frozenset(t.id for t in self.survey.tombstones))
+        # Paths of the files of the approved plan. None: the run needs no approval.
         self.approved = self.survey.plan.touched if self.spec.approved_plan else None
 
     def work(self) -> bool:
-        """Step by step, until nothing is left that the budget, the time and the approval allow.
+        """Do steps until nothing is left that the budget, the time and the approval allow.
 
-        Returns: False, if nothing was done since the table moved under the first step: then there may be more to purge by now,
-            and what was approved may be another plan. Of later steps each is chosen anew by itself.
-        Raises: InputError (`DataFileMissing`), if nothing could be done for it; ConflictError (`DataMoved`); TransientError.
+        Returns: False, if nothing was done because files or tombstones of the first step changed in the meantime. Then the caller
+            must survey again: there may be more to purge, and the plan may not be the approved one any more. Later steps are
+            planned again here.
+        Raises: InputError (`DataFileMissing`), if nothing could be purged because of it; ConflictError (`DataMoved`);
+            TransientError.
         """
         anew = 0
         while not self._is_stopped():
@@ -111,7 +111,7 @@ class Purging:
 
     @property
     def message(self) -> str:
-        """What the user has to know of a run that went well."""
+        """What the user must know about a successful run; empty: nothing."""
         missing = sorted(self.looked.missing & self.live.found.keys())
         if not missing:
             return ""
@@ -124,7 +124,7 @@ class Purging:
     # --- SCAN and PURGE DATA --------------------------------------------------------------------------------------------
 
     def _purge_data(self) -> Step:
-        """Look at the head, choose the files of a step, and write their survivors."""
+        """Read the head, choose the files of a step, and write their remaining rows to new files."""
         self.context.reporter.phase(Phase.SCAN, f"step {self.tally.steps + 1}")
         base = observe_base(self.context, self.table)
         active = self._look_at(base)
@@ -150,7 +150,7 @@ class Purging:
         return purge_step.write(self.context, self.table, base, Step(plan, merged, more), target)
 
     def _look_at(self, base: Base) -> tuple[Tombstone, ...]:
-        """Bring what is known of files up to date. Returns: the run's tombstones as they are by now, less those taken back."""
+        """Update the known files to the head. Returns: the run's tombstones that are still active, as this ledger has them."""
         head = base.head()
         assert head is not None
         active = self._active(base.ledger)
@@ -159,15 +159,19 @@ class Purging:
         return active
 
     def _active(self, ledger: Ledger) -> tuple[Tombstone, ...]:
-        """That batches were taken back once more since changes nothing of what is known of files; only of what was approved."""
+        """The run's tombstones that are still active. Tombstones that were set again in the meantime count too, because the same
+        rows are searched; but not under an approval, which is for the earlier deletion."""
         surveyed = self.survey.tombstones
         if self.approved is not None:
             return tuple(still_active(surveyed, ledger).values())
         return tuple(get_many(ledger.tombstones, [t.key for t in surveyed]).values())
 
     def _dirty(self, base: Base) -> tuple[list[FileBounds], list[FileBounds], list[FileBounds]]:
-        """Of the files that might hold rows to purge, those of the next step: which hold some, and which hold nothing else, so
-        that they cost nothing; and those that were not come to, or do not fit into the budget. All others are cleared."""
+        """Search the files that might hold rows to purge, until there are enough for a step. Files without such rows are cleared.
+
+        Returns: the files of the step with such rows and others; the files with only such rows, which are deleted whole and need
+            no budget; and the files that were not searched yet or do not fit into the budget.
+        """
         might = [s.bounds for s in self.live.found.values() if not s.must and self._is_open(s)]
         waiting = self.survey.in_order(might)
         dirty, emptied, rest = list[FileBounds](), list[FileBounds](), list[FileBounds]()
@@ -197,7 +201,7 @@ class Purging:
         return dirty, emptied, rest
 
     def _held(self, file: FileBounds) -> set[str]:
-        """The ids of tombstones of which a file that was looked into has rows."""
+        """The ids of the tombstones of which a searched file holds rows."""
         return self.looked.held(file.path, self.live.suspects.within(file))
 
     def _is_open(self, file: Suspect) -> bool:
@@ -211,15 +215,15 @@ class Purging:
         return tuple(s.bounds for p, s in self.live.found.items() if p not in self.approved | self.cleared)
 
     def _fits(self, file: FileBounds, taken: int) -> bool:
-        """Whether the budget allows for it, after others of `taken` bytes. The first of a run is always taken: a file larger than
-        the budget would else never be purged."""
+        """Whether the file fits into the budget, after other files of `taken` bytes. The first file of a run always fits:
+        otherwise a file larger than the budget would never be purged."""
         if self.spec.max_bytes is None:
             return True
         spent = self.tally.bytes_rewritten + taken
         return spent == 0 or spent + file.size <= self.spec.max_bytes
 
     def _merged(self, dirty: Collection[FileBounds]) -> tuple[FileBounds, ...]:
-        """Small files that are written anew together with those."""
+        """Small files to merge with the files that are rewritten."""
         if self.approved is not None:
             return ()
         left = None
@@ -246,7 +250,7 @@ class Purging:
         there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
         return purge_step.intent(self.table, base, step, self.context.run_id, there, self.cleared)
 
-    # --- what it came to ------------------------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------------------
 
     def _is_stopped(self) -> bool:
         self.stopped = self.time_is_up()
@@ -269,7 +273,7 @@ class Purging:
         tally.files_in_vain += self._in_vain(plan, went)
 
     def _in_vain(self, plan: VacuumPlan, went: int) -> int:
-        """How many files were rewritten of which nobody could say what they hold, and that held nothing."""
+        """The number of rewritten files that could not be searched, if none of them held rows to purge; otherwise 0."""
         unsure = [f for f in plan.rewrite if f.path in self.looked.unsure]
         ids = {t.id for t in plan.applied}
         known = sum(n for f in plan.rewrite for i, n in self.looked.rows.get(f.path, {}).items() if i in ids)

@@ -1,5 +1,5 @@
-"""One step of a vacuum: the survivors of its files are written, and take their place in one commit with what becomes of the
-tombstones. I/O; what may be committed is decided in `lethe.vacuum.plan`."""
+"""Carries out one step of a vacuum: writes the remaining rows of its files, and replaces the files and updates the tombstones in
+one commit. I/O; `lethe.vacuum.plan` decides what may be committed."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -20,34 +20,37 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 from lethe_spark.sql.frames import anti_join
 
-# A partition up to this size is written by one task, in order; Spark might share out a larger one among several, not by batches.
+# A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch.
 ONE_TASK_BYTES: Final = 128 * 1024**2
 
 
 @dataclass(frozen=True)
 class Step:
-    """`plan`: with `merged` among its files to rewrite, small ones that hold nothing deleted. `more`: whether the run has
-    anything to do after it. `removed`: its files as the JVM holds them, `added`: what was written in place of the others."""
+    """A step, before and after its files are written."""
 
     plan: VacuumPlan
-    merged: tuple[FileBounds, ...] = ()
-    more: bool = False
-    removed: tuple[DataFile, ...] = ()
-    added: tuple[DataFile, ...] = ()
+    merged: tuple[FileBounds, ...] = ()  # small files without deleted rows among the plan's files to rewrite
+    more: bool = False  # whether the run has more to do after this step
+    removed: tuple[DataFile, ...] = ()  # the plan's files to delete and to rewrite, as objects of the JVM
+    added: tuple[DataFile, ...] = ()  # the new files that replace the rewritten ones
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`anew`: why the step has to be planned anew, the table having moved under it; "": it is done. `tombstones`: that ended."""
+    """What became of a step."""
 
-    anew: str = ""
-    tombstones: int = 0
+    anew: str = ""  # why the step must be planned again, because the table changed; empty: it need not
+    tombstones: int = 0  # the number of tombstones that were removed
 
 
 def write(context: RunContext, table: SparkTable, base: Base, step: Step, target_bytes: int | None) -> Step:
-    """PURGE DATA: write the survivors of the step's files."""
+    """PURGE DATA: write the remaining rows of the step's files. Returns: the step with the removed and the new files.
+
+    Args:
+        target_bytes: The size of a file; None: as the table says.
+    """
     plan, added = step.plan, tuple[DataFile, ...]()
-    # To find files takes a look at all of the table's: once for all of a step.
+    # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
     tasks = tasks_of(table, plan.touched, plan.snapshot_id) if plan.touched else []
     found = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
     if plan.rewrite:
@@ -64,7 +67,7 @@ def write(context: RunContext, table: SparkTable, base: Base, step: Step, target
 def intent(
     table: SparkTable, base: Base, step: Step, run: str, files_now: Collection[FileBounds], cleared: Collection[str]
 ) -> Intent[Outcome] | NothingToCommit[Outcome]:
-    """PURGE METADATA, asked anew for each attempt to commit.
+    """PURGE METADATA: plan the commit of a step. Called for each attempt to commit.
 
     Args:
         files_now, cleared: As `lethe.vacuum.plan.plan_purge`.
@@ -91,7 +94,7 @@ def intent(
 
 
 def _dangling(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
-    """Our equality deletes of batches of which no row is left once this purge is committed."""
+    """The equality deletes of Lethe for batches that have no rows left after this purge."""
     if base.facts.head_id is None:
         return ()
     ours = our_equality_deletes(table, base.iceberg.io, base.manifests(), base.facts.head_id)
@@ -101,7 +104,7 @@ def _dangling(table: SparkTable, base: Base, purge: Purge) -> tuple[Any, ...]:
 
 
 def _largest_partition(files: Iterable[FileBounds]) -> int:
-    """Bytes of the files in it; those of no known partition might all be in one."""
+    """The total bytes of the files in the largest partition. Files of unknown partitions count as one partition."""
     by_partition: dict[str | None, int] = {}
     for f in files:
         by_partition[f.partition] = by_partition.get(f.partition, 0) + f.size

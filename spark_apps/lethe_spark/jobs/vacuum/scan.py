@@ -1,4 +1,5 @@
-"""SCAN: what a vacuum run finds, by metadata alone, and what it plans to do. I/O: reads the ledger and manifests, no data."""
+"""SCAN: finds the tombstones of a vacuum run and the files that might hold their rows, and plans the run. I/O: reads the ledger
+and manifests, no data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,32 +31,25 @@ _LOOKED_UP_AT_ONCE: Final = 5_000
 
 @dataclass(frozen=True)
 class Survey:
-    """What a run is about: the tombstones of its beginning, and which files might hold rows of them.
-
-    Args:
-        live: Those files, kept up to date.
-        rows: That the batches have, as far as the ledger knows.
-        due_by: Deadlines up to this moment count; `erase_by`: that of rows under native deletes, None: there is none.
-        plan: Of the whole run, by bounds; `planned`: what is told of it.
-    """
+    """The tombstones at the start of a run, and the files that might hold their rows."""
 
     tombstones: tuple[Tombstone, ...]
-    live: LiveSuspects
-    rows: Mapping[str, int]
-    due_by: datetime
-    erase_by: datetime | None
-    plan: VacuumPlan
-    planned: VacuumPlanned
+    live: LiveSuspects  # these files; the run updates it to later heads
+    rows: Mapping[str, int]  # the number of rows by batch id; missing: the ledger does not know it
+    due_by: datetime  # only deadlines up to this time count
+    erase_by: datetime | None  # the deadline of rows under native deletes; None: there is none
+    plan: VacuumPlan  # of the whole run, by bounds
+    planned: VacuumPlanned  # the plan as the run's result reports it
 
     def in_order(self, files: Sequence[FileBounds]) -> list[FileBounds]:
-        """The files in the order in which they are to go."""
+        """The files by priority: the vacuum purges the first ones first."""
         suspects = self.live.suspects
         estimate = Estimate(suspects, files, self.rows)
         return by_priority(files, suspects, estimate, PurgeDeadlines(self.due_by, self.erase_by))
 
 
 def survey(base: Base, spec: VacuumSpec) -> Survey | None:
-    """Look at the head. None: no tombstone is active, no row waits to be erased."""
+    """Survey the head. Returns: None, if no tombstone is active and no erasure has rows left to purge."""
     head = base.head()
     if head is None:
         return None
@@ -80,7 +74,7 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
 
 
 def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
-    """How many rows the batches have, as far as the ledger knows. Some at a time: an entry is much larger than a number."""
+    """The number of rows of the batches, if the ledger knows it. Reads some entries at a time to save memory."""
     found: dict[str, int] = {}
     for at in range(0, len(ids), _LOOKED_UP_AT_ONCE):
         entries = get_many(ledger.batches, ids[at : at + _LOOKED_UP_AT_ONCE])

@@ -1,7 +1,7 @@
-"""Which of the files that might hold tombstoned rows do hold some: the batch column of each is read, through executors. I/O.
+"""Searches files that might hold tombstoned rows: reads the batch column of each file, through executors. I/O.
 
-Where files overlap, bounds make suspects of many that hold nothing. To read one column costs little beside writing a file anew.
-What is read are the files' own rows, whatever native deletes hide of them.
+If files overlap, many of them might hold tombstoned rows by their bounds and hold none. Reading one column is cheap compared with
+rewriting a file. All rows of a file are read, also rows that native deletes hide.
 """
 
 import logging
@@ -21,34 +21,27 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Looked:
-    """What was found in the files that somebody has looked into. A file never changes: each is looked into once.
+    """The results of the searches. Each file is searched once, because files never change."""
 
-    Args:
-        ids: All that are looked for.
-        rows: By path, how many rows of which batches there are.
-        unsure: Paths of files of which that cannot be said.
-        missing: Paths of files that the storage does not have.
-    """
-
-    ids: frozenset[str]
-    rows: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    unsure: set[str] = field(default_factory=set)
-    missing: set[str] = field(default_factory=set)
+    ids: frozenset[str]  # the batch ids to search for
+    rows: dict[str, Mapping[str, int]] = field(default_factory=dict)  # by path, the number of rows of each batch
+    unsure: set[str] = field(default_factory=set)  # paths of files that cannot be searched
+    missing: set[str] = field(default_factory=set)  # paths of files that the storage does not have
 
     def __contains__(self, path: str) -> bool:
         return path in self.rows or path in self.unsure or path in self.missing
 
     def held(self, path: str, ids: Iterable[str]) -> set[str]:
-        """Those of the ids of which a file holds rows; of one that cannot be told, all of them."""
+        """The ids of which a file holds rows; all of them, if the file cannot be searched."""
         return set(ids) if path in self.unsure else self.rows.get(path, {}).keys() & set(ids)
 
     def count(self, path: str, ids: Iterable[str]) -> int:
-        """How many rows of these ids a file holds, as far as that can be told."""
+        """The number of rows of these ids in a file; 0, if it cannot be searched."""
         rows = self.rows.get(path, {})
         return sum(rows.get(i, 0) for i in ids)
 
     def look(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
-        """Look into those of the files that nobody has looked into yet. Raises: what Spark raises."""
+        """Search the files that were not searched before. Raises: what Spark raises."""
         new = [s for s in files if s.bounds.path not in self]
         if not new:
             return
@@ -58,7 +51,8 @@ class Looked:
             table_properties(context),
             field_ids(base.iceberg.properties),
             {s.bounds.path: (s.bounds.lower, s.bounds.upper) for s in new},
-            # Of a file without the column, the partition says so (`lethe.iceberg.batch_column`).
+            # Equal bounds give the batch of a file without the batch column: they come from its partition
+            # (`lethe.iceberg.batch_column`).
             {
                 s.bounds.path: s.bounds.lower
                 for s in new
