@@ -1,6 +1,6 @@
-"""What a run is told: the command line, `run.json`, and the document it may point to. I/O: reads files.
+"""Reads the input of a run: the command line, `run.json`, and the document that it may point to. I/O: reads files.
 
-Everything here that is wrong is the launcher's or the user's to change: InputError, named by field.
+Errors in the input are InputError and name the field, because the launcher or the user must correct it.
 """
 
 import argparse
@@ -25,22 +25,22 @@ DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
 
 @dataclass(frozen=True)
 class RunInvocation:
-    """A run's file, and the environment that says where its progress and result go."""
+    """One run to carry out."""
 
     run_file: Path
-    environ: Mapping[str, str]
+    environ: Mapping[str, str]  # says where the run's progress and result go
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """`runs` are carried out one after the other; there is one at least."""
+    """The parsed command line."""
 
-    runs: tuple[RunInvocation, ...]
-    confs: Mapping[str, str]
+    runs: tuple[RunInvocation, ...]  # at least one; carried out one after the other
+    confs: Mapping[str, str]  # Spark settings
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
-    """`[--run FILE …] [--conf k=v …]`. Exits with 2 on anything else, as argparse does."""
+    """Parse `[--run FILE …] [--conf k=v …]`. Exits with code 2 if the arguments are wrong, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="python -m lethe_spark.apps.app", description="Carry out runs: consolidations, restatements, vacuums."
     )
@@ -65,7 +65,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
 
 
 def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:
-    """Of a driver that several Datasets share: each has a ConfigMap of its own, and none speaks for the pod as a whole."""
+    """The runs of a driver that several Datasets share. Each has its own ConfigMap, and none writes the termination message of
+    the pod."""
     members = [RunMember.model_validate(m) for m in json.loads(environ[RUN_MEMBERS])]
     return tuple(
         RunInvocation(
@@ -82,9 +83,9 @@ def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:
 
 
 def load_run(path: Path) -> RunSpec:
-    """The run that a file holds or points to.
+    """Load the run that a file contains or points to.
 
-    Raises: InputError (RunFileMissing, InvalidRun, RunFileChanged); what the storage raises when it is away.
+    Raises: InputError (RunFileMissing, InvalidRun, RunFileChanged); the errors of the storage.
     """
     try:
         text = path.read_text()
@@ -94,11 +95,11 @@ def load_run(path: Path) -> RunSpec:
 
 
 def run_of(text: str, where: str) -> RunSpec:
-    """The run that a document holds or points to.
+    """Load the run that a document contains or points to.
 
     Args:
-        where: What the document is called in messages.
-    Raises: InputError (InvalidRun, RunFileChanged); what the storage raises when it is away.
+        where: The name of the document in messages.
+    Raises: InputError (InvalidRun, RunFileChanged); the errors of the storage.
     """
     try:
         document = json.loads(text)
@@ -124,7 +125,7 @@ def run_of(text: str, where: str) -> RunSpec:
 
 
 def _fields(error: ValidationError) -> str:
-    """The first fields that are wrong and what is expected of them; never their values."""
+    """The first wrong fields and what is expected of them. Never contains their values."""
     found = error.errors(include_input=False, include_url=False)
     return "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in found[:5])
 

@@ -1,4 +1,4 @@
-"""On whose behalf tables are changed: a run with its session, its reports and the points at which it may be stopped."""
+"""The context of a change of a table: the run with its Spark session, its reports, and the steps at which it can be stopped."""
 
 import os
 import threading
@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from lethe_spark.run.progress import Reporter
 
 CRASH_AT: Final = "LETHE_CRASH_AT"
-KILLED: Final = 137  # the exit code of a process that SIGKILL ended
+KILLED: Final = 137  # the exit code of a process that SIGKILL has ended
 
 
 class Cancelled(TransientError):
-    """SIGTERM came. What was committed stays; the next attempt finds it and does the rest."""
+    """The process received SIGTERM. The run's commits stay; the next attempt finds them and does the rest."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -28,23 +28,20 @@ class Cancelled(TransientError):
 
 
 class Reports(Protocol):
-    """Where to say how far the work is."""
+    """Reports the progress of the work."""
 
     def phase(self, phase: Phase, message: str = "") -> None: ...
 
 
 class Committer(Protocol):
-    """Who commits, and to which table: all that a commit knows of a run. A user's own Spark job is one, too.
+    """All that a commit needs to know about its run. A user's Spark job implements it too."""
 
-    `table_name` is "namespace.table"; `claim` what the table's claim must be if it has one, None for any; `seen_…` the table
-    and the head that were there when the commit was asked for, None when nobody looked; `accepts` a head
-    that may be continued although it has lost its ledger; `catalog_properties` are PyIceberg's, for the catalog and its FileIO.
-    """
-
+    # PyIceberg's properties for the catalog and its FileIO.
     @property
     def catalog_properties(self) -> Mapping[str, str]: ...
     @property
     def reporter(self) -> Reports: ...
+    # "namespace.table".
     @property
     def table_name(self) -> str: ...
     @property
@@ -53,10 +50,13 @@ class Committer(Protocol):
     def run_id(self) -> str: ...
     @property
     def run_kind(self) -> str: ...
+    # What the table's claim must be, if the table has one. None: any.
     @property
     def claim(self) -> str | None: ...
+    # A head without its ledger that the commit may continue from. None: no such head.
     @property
     def accepts(self) -> AcceptedHead | None: ...
+    # The table and its head when the commit was requested. None: they were not read.
     @property
     def seen_table_uuid(self) -> str | None: ...
     @property
@@ -67,25 +67,24 @@ class Committer(Protocol):
 
 
 def crash_point(name: str, run_id: str = "") -> None:
-    """Fault injection, for tests: with LETHE_CRASH_AT=<name>, or <name>@<run id>, the process dies here, as if it had been
-    killed."""
+    """Fault injection for tests: with LETHE_CRASH_AT=<name> or <name>@<run id>, the process exits here as if it was killed."""
     if os.environ.get(CRASH_AT) in (name, f"{name}@{run_id}"):
         os._exit(KILLED)
 
 
 def table_properties(context: Committer) -> dict[str, str]:
-    """PyIceberg's properties to open files of the table with, with credentials that the catalog vends for it."""
+    """PyIceberg's properties to open files of the table, with the credentials that the catalog vends for it."""
     return vended.of_table(context.catalog_properties, context.table_name)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one job, a `Committer` by its `run.json`."""
+    """A run with a `run.json`."""
 
     spec: RunSpec
     reporter: Reports
     catalog_properties: Mapping[str, str]
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)  # set after SIGTERM
 
     @property
     def table_name(self) -> str:
@@ -124,7 +123,7 @@ class Run:
         return self.spec.seen_sequence_number
 
     def step(self, name: str) -> None:
-        """Mark that a step is done: a place to stop when asked to. Raises: Cancelled."""
+        """Mark a step as done, and stop here if the run is cancelled. Raises: Cancelled."""
         crash_point(name, self.run_id)
         if self.cancelled.is_set():
             raise Cancelled

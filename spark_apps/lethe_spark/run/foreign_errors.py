@@ -1,4 +1,4 @@
-"""Errors of libraries and of the JVM as ours. Pure."""
+"""Turns errors of libraries and of the JVM into errors of Lethe. Pure."""
 
 import errno
 from typing import Final
@@ -12,7 +12,7 @@ _AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sq
 
 
 def understood(error: Exception) -> LetheError:
-    """Any error as one of ours. The text of a foreign one may hold a secret, so it stays in the log."""
+    """The error as an error of Lethe. The message of a foreign error may contain a secret, so it is only in the log."""
     if isinstance(error, LetheError):
         return error
     name = type(error).__name__

@@ -1,4 +1,4 @@
-"""The Kubernetes API as far as runs need it, with the pod's own ServiceAccount. I/O; no client package in the Spark image."""
+"""A small client for the Kubernetes API, with the pod's ServiceAccount. I/O. The Spark image contains no client package."""
 
 import json
 import os
@@ -17,7 +17,7 @@ CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json", "POST": "applic
 
 
 class ApiError(OSError):
-    """The API server said no; `status` is HTTP's."""
+    """The API server refused a request. `status` is the HTTP status code."""
 
     def __init__(self, what: str, status: int, reason: str) -> None:
         super().__init__(f"{what}: HTTP {status} {reason}")
@@ -26,16 +26,16 @@ class ApiError(OSError):
 
 @dataclass(frozen=True)
 class Api:
-    """The API server, as a pod of `namespace` reaches it."""
+    """A client for the API server."""
 
     host: str
     port: int
-    namespace: str
-    account: Path = ACCOUNT
+    namespace: str  # of the pod
+    account: Path = ACCOUNT  # the folder with the ServiceAccount's token and the CA certificate
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Api | None":
-        """None outside of a pod."""
+        """The client for this pod; None: the process is not in a pod."""
         host = environ.get("KUBERNETES_SERVICE_HOST")
         if not host:
             return None
@@ -43,7 +43,7 @@ class Api:
         return cls(host, port, environ["POD_NAMESPACE"], Path(environ.get("LETHE_SERVICE_ACCOUNT", ACCOUNT)))
 
     def config_maps(self, name: str = "") -> str:
-        """The path of a ConfigMap of the namespace, or of all."""
+        """The path of a ConfigMap of the namespace; of all, if `name` is empty."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps" + (f"/{name}" if name else "")
 
     def secrets(self) -> str:
@@ -51,33 +51,37 @@ class Api:
         return f"/api/v1/namespaces/{self.namespace}/secrets"
 
     def get(self, path: str, **query: str) -> Any:
-        """What lies there. Raises: ApiError (404 for nothing), OSError, HTTPException."""
+        """Read an object or a list. Raises: ApiError (404: it does not exist), OSError, HTTPException."""
         with self._asked("GET", path, query, None, TIMEOUT_SECONDS) as response:
             return json.loads(response.read())
 
     def merge(self, path: str, patch: Mapping[str, Any], manager: str) -> None:
-        """Patch what lies there; fields that are None go. Needs no resourceVersion.
+        """Apply a merge patch to an object: fields that are None are removed. Needs no resourceVersion.
 
-        Raises: ApiError (404 for nothing), OSError, HTTPException.
+        Args:
+            manager: The name of the field manager.
+        Raises: ApiError (404: it does not exist), OSError, HTTPException.
         """
         query = {"fieldManager": manager}
         with self._asked("PATCH", path, query, json.dumps(patch), TIMEOUT_SECONDS) as response:
             response.read()
 
     def create(self, path: str, document: Mapping[str, Any], manager: str) -> None:
-        """Make an object in the collection `path`. Raises: ApiError (409 if its name is taken), OSError, HTTPException."""
+        """Create an object in the collection `path`. Raises: ApiError (409: its name is taken), OSError, HTTPException."""
         query = {"fieldManager": manager}
         with self._asked("POST", path, query, json.dumps(document), TIMEOUT_SECONDS) as response:
             response.read()
 
     @contextmanager
     def watch(self, path: str, seconds: int, **query: str) -> Iterator[Iterator[Any]]:
-        """The events from now on, as they come; they end after some seconds, when the server closes.
+        """Watch events from now on.
 
-        Raises: ApiError (410: the version is too old), OSError, HTTPException, ValueError, also between two events.
+        Args:
+            seconds: The server ends the watch after this time.
+        Raises: ApiError (410: the resourceVersion is too old), OSError, HTTPException, ValueError, also between two events.
         """
         wanted = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
-        # A connection that died unnoticed says nothing: who waits longer than the server wants to stay is cut off.
+        # The timeout ends a connection that broke without an error: it is longer than the server keeps the watch open.
         with self._asked("GET", path, wanted, None, seconds + TIMEOUT_SECONDS) as response:
             yield (json.loads(line) for line in response if line.strip())
 
@@ -85,7 +89,7 @@ class Api:
     def _asked(
         self, method: str, path: str, query: Mapping[str, str], body: str | None, timeout: float
     ) -> Iterator[HTTPResponse]:
-        # Read each time: a projected token is replaced every hour.
+        # Read for each request: Kubernetes replaces a projected token about every hour.
         token = (self.account / "token").read_text().strip()
         tls = ssl.create_default_context(cafile=os.fspath(self.account / "ca.crt"))
         connection = HTTPSConnection(self.host, self.port, timeout=timeout, context=tls)
@@ -108,31 +112,31 @@ class Api:
 
 @dataclass(frozen=True)
 class StatusConfigMap:
-    """The Dataset's ConfigMap, in which a run has keys that start with `prefix`."""
+    """The Dataset's ConfigMap for progress and results of runs."""
 
     api: Api
     name: str
-    prefix: str
+    prefix: str  # of the run's keys
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "StatusConfigMap | None":
-        """None when the run was not launched into a pod by the operator."""
+        """The run's ConfigMap; None: the operator did not launch the run."""
         name, api = environ.get("LETHE_STATUS_CONFIGMAP"), Api.from_environment(environ)
         if not name or api is None:
             return None
         return cls(api, name, environ["LETHE_STATUS_PREFIX"])
 
     def documents(self) -> dict[str, str]:
-        """What lies under the run's keys, by their suffixes. Raises: as `Api.get`."""
+        """The documents of the run, by the suffixes of their keys. Raises: as `Api.get`."""
         data: Mapping[str, str] = self.api.get(self.api.config_maps(self.name)).get("data") or {}
         start = f"{self.prefix}."
         return {key.removeprefix(start): text for key, text in data.items() if key.startswith(start)}
 
     def put(self, suffix: str, document: str) -> None:
-        """Set the key `<prefix>.<suffix>`; touches no other key. Raises: as `Api.merge`."""
+        """Set the key `<prefix>.<suffix>` and change no other key. Raises: as `Api.merge`."""
         self.put_all({suffix: document})
 
     def put_all(self, documents: Mapping[str, str]) -> None:
-        """Set several in one request. Raises: as `Api.merge`."""
+        """Set several keys in one request. Raises: as `Api.merge`."""
         data = {f"{self.prefix}.{suffix}": document for suffix, document in documents.items()}
         self.api.merge(self.api.config_maps(self.name), {"data": data}, "lethe-driver")

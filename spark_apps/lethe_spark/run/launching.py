@@ -1,6 +1,7 @@
-"""What a JVM is started with: Spark's settings for a driver's, or for one that has no session. Looks at folders of jars only.
+"""The settings to start a JVM with: Spark's settings for a driver, or the class path for a JVM without a session. I/O: lists
+folders of jars.
 
-Nothing here is a secret: all of it may stand on a command line.
+None of the settings is a secret: all of them may be on a command line.
 """
 
 import glob
@@ -17,11 +18,11 @@ JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, w
 MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
 WORKER_DAEMON: Final = "lethe_spark.apps.worker_daemon"
 DEFAULT_JARS: Final = "~/.cache/lethe/jars"
-ARCHIVE: Final = "classes.jsa"  # beside the jars that its classes are of; archive_classes.py makes it
+ARCHIVE: Final = "classes.jsa"  # in the folder of the jars; archive_classes.py makes it
 
 
 def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM is started with: defaults under `confs`. Looks only at the jars folder and the temporary one."""
+    """The Spark settings to start the JVM with: `confs`, and defaults for other settings."""
     scratch = environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     defaults = {
         "spark.app.name": "lethe",
@@ -41,11 +42,11 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     if wanted["spark.master"].startswith("local"):
         wanted.setdefault("spark.driver.host", "127.0.0.1")
         wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        # What connects to a port of Spark's can run code. With this, Spark draws a secret that no other process knows.
+        # A process that connects to a port of Spark can run code. With this, Spark requires a secret that no other process knows.
         wanted.setdefault("spark.authenticate", "true")
     folders = jar_folders(environ)
     wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
-    # user.home: with a uid that has no passwd entry Java says "?", and libraries then write to a folder of that name.
+    # user.home: if the uid has no passwd entry, Java sets it to "?", and libraries write to a folder of that name.
     options = f"-Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
@@ -54,7 +55,7 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
 
 
 def jar_folders(environ: Mapping[str, str]) -> list[str]:
-    """Where the jars lie: in the image in one folder, elsewhere in Lethe's and in Spark's."""
+    """The folders of jars: one folder in the image; elsewhere Lethe's folder and Spark's."""
     spark = f"{environ.get('SPARK_HOME') or _find_spark_home()}/jars"
     if environ.get(JARS_ENV) or not glob.glob(f"{spark}/iceberg-spark-runtime-*.jar"):
         return [environ.get(JARS_ENV) or str(Path(DEFAULT_JARS).expanduser()), spark]
@@ -62,11 +63,12 @@ def jar_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def class_path(folders: list[str]) -> list[str]:
-    """The jars in a fixed order. `folder/*`, which Spark gives Java, is in whatever order the file system lists them, and
-    an archive of classes is of use only to a JVM that has the same jars in the same order."""
+    """The jars in a fixed order. A JVM can use an archive of classes only with the same jars in the same order. With `folder/*`,
+    which Spark passes to Java, the order depends on the file system."""
     return [jar for folder in folders for jar in sorted(glob.glob(f"{folder}/*.jar"))]
 
 
 def archive_options(archive: str) -> list[str]:
-    """How Java is told of an archive of classes. Of one that does not fit it says nothing and loads them from their jars."""
+    """The options with which Java uses an archive of classes. If the archive does not match the jars, Java loads the classes from
+    the jars, without a message."""
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

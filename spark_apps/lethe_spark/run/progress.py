@@ -1,7 +1,7 @@
-"""How far a run is: `progress.json`, written at each change of phase and at most every five seconds in between.
+"""Reports the progress of a run: writes `progress.json` at each change of phase, and at most every five seconds in between.
 
-I/O in one thread of its own, so that a slow API server never holds up a run, and documents keep their order. That
-reporting fails is logged and nothing else.
+I/O in one separate thread, so that a slow API server does not delay the run, and documents keep their order. Failures to report
+are only logged.
 """
 
 import logging
@@ -32,7 +32,7 @@ class Sink(Protocol):
 
 
 def sink_of(environ: Mapping[str, str]) -> Sink:
-    """The ConfigMap in a pod of the operator's; else the file LETHE_PROGRESS_FILE; else stderr."""
+    """The ConfigMap, if the operator launched the run; else the file in LETHE_PROGRESS_FILE; else stderr."""
     if config_map := StatusConfigMap.from_environment(environ):
         return lambda progress: config_map.put("progress.json", progress.to_json())
     if path := environ.get(PROGRESS_FILE):
@@ -41,7 +41,7 @@ def sink_of(environ: Mapping[str, str]) -> Sink:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Readers see the old document or the new one, never half of it."""
+    """Replace a file atomically: readers see the old document or the new one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.replace(path)
@@ -54,7 +54,12 @@ def _line(p: Progress) -> str:
 
 
 class Reporter:
-    """Reports one run. `tasks` says how many Spark tasks are (done, there) in the jobs that run now."""
+    """Reports one run.
+
+    Args:
+        tasks: Returns the number of finished tasks and of all tasks in Spark's active jobs. None: tasks are not counted.
+        interval: Seconds between two reports within a phase.
+    """
 
     def __init__(
         self,
@@ -88,12 +93,12 @@ class Reporter:
             self._lock.notify()
 
     def rows(self, rows: int, size: int = 0) -> None:
-        """How many rows and bytes this run is about, as far as it knows."""
+        """Set the number of rows and bytes that this run reads or writes."""
         with self._lock:
             self._state = self._state.model_copy(update={"rows": rows, "bytes": size})
 
     def close(self, phase: Phase, message: str = "") -> None:
-        """Report the end, and wait for it to be told, but not for long."""
+        """Report the end of the run, and wait up to 15 seconds for the report."""
         self.phase(phase, message)
         with self._lock:
             self._closed = True
@@ -124,7 +129,7 @@ class Reporter:
             return state
         try:
             done, total = self._tasks()
-        except Exception:  # the JVM may be going down under this thread
+        except Exception:  # the JVM may be shutting down
             return state
         return state.model_copy(update={"tasks_done": done, "tasks_total": total})
 
@@ -136,7 +141,7 @@ class Reporter:
 
 
 def running_tasks(context: SparkContext) -> tuple[int, int]:
-    """(done, there), over all stages of the jobs that are active now."""
+    """The number of finished tasks and of all tasks, in all stages of the active jobs."""
     tracker = context.statusTracker()
     stages = {s for job in tracker.getActiveJobsIds() if (info := tracker.getJobInfo(job)) for s in info.stageIds}
     found = [info for stage in stages if (info := tracker.getStageInfo(stage))]

@@ -1,4 +1,4 @@
-"""The log of a process, and keeping the catalogs' secrets out of it."""
+"""Sets up the log of a process, and keeps secrets of catalogs out of it."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ _TELLING = ("secret", "password", "token", "credential", "access-key", "key-id")
 
 
 def secrets_of(properties: Mapping[str, str]) -> frozenset[str]:
-    """The values among catalog properties that nobody may read, and the password of each URI, in both spellings."""
+    """The secret values of catalog properties; and the passwords in URIs, with and without URL encoding."""
     found = {v for k, v in properties.items() if any(word in k.lower() for word in _TELLING)}
     for value in properties.values():
         try:
@@ -18,11 +18,11 @@ def secrets_of(properties: Mapping[str, str]) -> frozenset[str]:
             continue
         if password:
             found |= {password, unquote(password), quote(unquote(password), safe="")}
-    return frozenset(s for s in found if len(s) > 3)  # blotting out "a" would blot out everything
+    return frozenset(s for s in found if len(s) > 3)  # replacing "a" would make the log unreadable
 
 
 class RedactingFormatter(logging.Formatter):
-    """Writes *** for each of `secrets`, stack traces included."""
+    """Writes *** instead of each secret, also in stack traces."""
 
     secrets: frozenset[str] = frozenset()
 
@@ -34,7 +34,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> RedactingFormatter:
-    """Let this process log to stderr, its own modules from INFO on; whoever learns of secrets tells the formatter."""
+    """Log to stderr, for Lethe's modules from level INFO. Returns: the formatter; the caller sets its `secrets`."""
     formatter = RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)

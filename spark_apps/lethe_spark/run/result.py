@@ -1,4 +1,4 @@
-"""The end of a run, told to whoever launched it: ConfigMap and termination message in a pod, stdout from a shell. I/O."""
+"""Reports the result of a run: in a pod to the ConfigMap and as termination message, otherwise to stdout. I/O."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ TRIES: Final = 5
 
 
 class Asked(Protocol):
-    """What was to be carried out: a `run.json`, or what names one."""
+    """Identifies a run: a `run.json`, or a document that points to one."""
 
     @property
     def run_id(self) -> str: ...
@@ -36,7 +36,7 @@ class Asked(Protocol):
 
 
 def failed(asked: Asked, error: LetheError) -> RunResult:
-    """The result of a run that ended with an error: a reason and full sentences, no stack trace. Pure but for the time."""
+    """The result of a run that ended with an error: a reason and full sentences, no stack trace. Pure, except for the clock."""
     return RunResult(
         run_id=asked.run_id,
         family=asked.family,
@@ -50,10 +50,11 @@ def failed(asked: Asked, error: LetheError) -> RunResult:
 
 
 def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | None = None) -> None:
-    """Tell the result wherever somebody listens. Never raises: the table already holds the truth.
+    """Report the result. Never raises, because the table already contains what was committed.
 
     Args:
-        table: Beside which a large result is laid; without one its lists are cut.
+        environ: Says where to report.
+        table: A large result is written to this table's folder of runs. None: its lists are cut instead.
     """
     log_file = Path(environ.get(TERMINATION_LOG_ENV, TERMINATION_LOG))
     if log_file.exists():
@@ -72,7 +73,7 @@ def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | Non
 
 
 def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
-    """Put documents into a ConfigMap, patiently. Raises: ApiError (404), if it is gone; OSError, HTTPException."""
+    """Put documents into a ConfigMap, with retries. Raises: ApiError (404: it does not exist), OSError, HTTPException."""
     for attempt in range(1, TRIES + 1):
         try:
             config_map.put_all(documents)
@@ -85,8 +86,8 @@ def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
 
 
 def for_config_map(result: RunResult, table: TableRef | None) -> str:
-    """The result as JSON, or a pointer to it when it is too large to lie beside others in a ConfigMap. Never raises: what
-    cannot be laid beside the table is cut."""
+    """The result as JSON, or a pointer to it if it is too large for the ConfigMap, which several results share. Never raises: if
+    the large result cannot be written to the table's folder of runs, its lists are cut."""
     whole = result.to_json()
     if table is not None and len(whole.encode()) > LARGEST:
         try:
@@ -104,9 +105,9 @@ def for_config_map(result: RunResult, table: TableRef | None) -> str:
 
 
 def bounded(result: RunResult) -> str:
-    """The result as JSON that fits beside others in a ConfigMap: lists are cut, counts stay. Pure.
+    """The result as JSON, small enough for the ConfigMap: lists are cut, counts stay. Pure.
 
-    Of requests those are told that were not carried out: of the others the table's ledger tells.
+    The list of requests keeps those that were not carried out, because the table's ledger contains the others.
     """
     whole = result.to_json()
     if len(whole.encode()) <= LARGEST:

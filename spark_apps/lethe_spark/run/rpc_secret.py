@@ -1,8 +1,9 @@
-"""The secret by which a driver and its executors know each other. I/O: makes a Secret of Kubernetes, writes a file.
+"""Creates the secret by which a driver and its executors authenticate each other. I/O: a Kubernetes Secret and a file.
 
-Spark's ports are open to every pod that reaches the driver, and can be made to run code. Left alone, Spark would put the
-secret into the environment of the executors' pods, where everybody who may read pods sees it. So the driver draws it, puts it
-into a Secret that goes with the driver's pod, and the executors mount that. Nobody else has to know it, not even the operator.
+Without it, every pod that reaches the driver could connect to Spark's ports and run code. By default, Spark puts the secret into
+the environment of the executors' pods, where all users who may read pods can see it. Instead, the driver generates the secret
+and creates a Secret that Kubernetes deletes together with the driver's pod. The executors mount it. The operator does not know
+it.
 """
 
 import base64
@@ -30,9 +31,10 @@ PAUSES_SECONDS: Final = (0.5, 2.0)
 
 
 def provide(environ: Mapping[str, str]) -> dict[str, str]:
-    """Let the secret of this run be there; returns the Spark settings that name it, none for a driver without executors.
+    """Create the secret of this run. Does nothing for a driver without executors.
 
-    Raises: TransientError, if it cannot be made: no run with executors goes on without one.
+    Returns: the Spark settings that name the secret; empty for a driver without executors.
+    Raises: TransientError, if it cannot be created: a run with executors does not start without it.
     """
     name, api = environ.get(NAME), Api.from_environment(environ)
     if not name or api is None:
@@ -47,7 +49,7 @@ def provide(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def manifest(name: str, secret: str, pod: str, pod_uid: str) -> dict[str, object]:
-    """The Secret; it goes with the driver's pod. Pure."""
+    """The Secret, owned by the driver's pod. Pure."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod_uid}
     return {
         "apiVersion": "v1",
@@ -60,7 +62,7 @@ def manifest(name: str, secret: str, pod: str, pod_uid: str) -> dict[str, object
 
 def _create(api: Api, name: str, secret: str, environ: Mapping[str, str]) -> None:
     document = manifest(name, secret, environ["POD_NAME"], environ["POD_UID"])
-    unknown = False  # whether an answer was lost: then a Secret that is there can be ours
+    unknown = False  # whether an answer was lost: then an existing Secret may be the driver's own
     for pause in (*PAUSES_SECONDS, None):
         try:
             api.create(api.secrets(), document, "lethe-driver")

@@ -1,6 +1,6 @@
-"""Keyed digests of the values that Erases name their records by. I/O: reads the mounted values and the mounted key.
+"""Keyed digests of the values by which Erases name records. I/O: reads the mounted values and the mounted key.
 
-The key is the operator's: the chart mounts it into the pods of runs that erase records.
+The chart creates the Secret with the key, and the pods of the runs that need it mount this Secret.
 """
 
 import os
@@ -15,13 +15,13 @@ KEY_FILE_VARIABLE: Final = "LETHE_VALUES_DIGEST_KEY_FILE"
 
 
 def with_digests(requests: Sequence[RestatementRequest]) -> tuple[RestatementRequest, ...]:
-    """The requests, those for records with the digest of their values. What cannot be read has none."""
+    """The requests, with the digest of the values of Erases by records; empty if the values or the key cannot be read."""
     key = _read(os.environ.get(KEY_FILE_VARIABLE, ""))
     return tuple(_digested(r, key) for r in requests)
 
 
 def batch_ids_digest(batch_ids: Iterable[str]) -> str:
-    """Of the batches that an erasure is of, one a line; "" without a key, or of none."""
+    """The keyed digest of the batch ids of an erasure, one id per line; empty without ids or without a key."""
     content = "\n".join(batch_ids).encode()
     return values_digest(content, _read(os.environ.get(KEY_FILE_VARIABLE, ""))) if content else ""
 
@@ -35,7 +35,7 @@ def _digested(request: RestatementRequest, key: bytes) -> RestatementRequest:
 
 
 def _read(path: str) -> bytes:
-    """Empty if there is no such file."""
+    """The content of a file; empty, if there is no path or the file cannot be read."""
     try:
         return Path(path).read_bytes() if path else b""
     except OSError:
