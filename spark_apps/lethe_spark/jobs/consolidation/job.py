@@ -1,7 +1,7 @@
 """Consolidation: moves buffered batches into few sorted files, each batch exactly once. I/O.
 
-`lethe.buffer.promotion` decides which batches may be promoted. A repeated run does three checks: batches that are in the ledger
-are done; files that an earlier attempt staged are published; only other batches are written, or registered
+`lethe.buffer.promotion` decides which batches may be promoted. Each attempt continues earlier attempts of its run: batches that
+are in the ledger are done; files that an earlier attempt staged are published; only other batches are written, or registered
 (`lethe_spark.jobs.consolidation.register`).
 """
 
@@ -66,7 +66,7 @@ def run(context: RunContext) -> ConsolidationResult:
 
 
 def run_reanchoring(context: RunContext) -> ReanchoringResult:
-    """Give a ledger to a head that another writer committed, and expire old snapshots.
+    """Give a ledger to a head that another writer committed, and expire snapshots if there are too many.
 
     Raises: InputError, TransientError, ConflictError.
     """

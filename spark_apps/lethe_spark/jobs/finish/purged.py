@@ -1,7 +1,7 @@
 """Lists in the ledger the files that may hold rows of open erasures, before the snapshots that name these files expire. I/O.
 
-After the expiry these files could not be found any more. This is a commit of its own, planned on the current head. After a crash
-before it nothing is lost, because the snapshots are still there.
+After the expiry no metadata would name these files. The list is a separate commit on the current head. If the run crashes before
+it, nothing is lost, because the snapshots are still there.
 """
 
 from dataclasses import replace

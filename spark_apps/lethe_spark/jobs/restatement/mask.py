@@ -138,7 +138,7 @@ class SparkMasker:
         return {path: by_id for path, by_id in found.items() if by_id}, unsure
 
     def _tasks(self, base: Base, masking: Masking, mode: str, found: Found, split: BoundsSplit) -> dict[str, Any]:
-        """The scan tasks of all files that are dropped or get native deletes, by path."""
+        """The scan tasks of all files that are dropped or whose native deletes change, by path."""
         assert base.facts.head_id is not None
         changing = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
         changing |= masking.mask.keys() if mode == DELETION_VECTORS else set()

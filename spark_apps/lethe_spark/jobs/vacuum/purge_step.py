@@ -1,5 +1,5 @@
-"""Carries out one step of a vacuum: writes the remaining rows of its files, and replaces the files and updates the tombstones in
-one commit. I/O; `lethe.vacuum.plan` decides what may be committed."""
+"""Carries out one step of a vacuum: writes the remaining rows of its files to new files, then replaces the files and updates the
+tombstones in one commit. I/O; `lethe.vacuum.plan` decides what may be committed."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
