@@ -1,1 +1,1 @@
-"""The resources as frozen values, and what can be observed beside them. Pure."""
+"""The custom resources, and what the operator observes of the cluster and the tables, as frozen values. Pure."""

@@ -1,7 +1,7 @@
-"""The boundaries of namespaces: what an administrator lets the resources of each namespace touch. Pure.
+"""The boundaries of namespaces: what an administrator allows the resources of each namespace to use. Pure.
 
-They come from the chart's value `boundaries`, in a file that tenants cannot write. A field that is absent sets no limit, and an
-empty list allows nothing. A namespace without an entry has the entry `default`; one with an entry has that alone.
+The chart writes its value `boundaries` to a file that tenants cannot change. A missing field sets no limit; an empty list allows
+nothing. The entry `default` applies to namespaces without an entry. Entries are not merged.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from lethe_operator.resources.quantity import Bytes, Cpus
 
 
 class InvalidBoundaries(ValueError):
-    """The file of boundaries cannot be used; the message names the field."""
+    """The file of boundaries is not valid; the message names the field."""
 
 
 class _Strict(BaseModel):
-    """A field that is not known is refused: one that is misspelt would set no limit."""
+    """Rejects unknown fields, because a misspelt field would set no limit."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
 
 class PodLimits(_Strict):
-    """The largest pod of its kind."""
+    """The largest size that a pod may have."""
 
     cpu: Cpus | None = None  # cores; None: no limit
     memory: Bytes | None = None  # bytes; None: no limit
@@ -37,7 +37,7 @@ class ExecutorLimits(PodLimits):
 
 
 class PodTemplateBoundary(_Strict):
-    """What spec.runTemplate.podTemplate may name. Entries are patterns, in which * stands for any characters. None in any field:
+    """What spec.runTemplate.podTemplate may use. Entries are patterns, in which * matches any characters. None in any field:
     the chart's list podTemplate.allowed applies."""
 
     env: tuple[str, ...] | None = None  # names of environment variables
@@ -52,11 +52,11 @@ class PodTemplateBoundary(_Strict):
 
 
 class AccountMarks(_Strict):
-    """What the cloud's identity service looks for, such as eks.amazonaws.com/role-arn."""
+    """Annotations and labels that the cloud's identity service reads, such as eks.amazonaws.com/role-arn."""
 
     annotations: Mapping[str, str] = Field(default_factory=dict)  # of the ServiceAccount
     labels: Mapping[str, str] = Field(default_factory=dict)  # of the ServiceAccount
-    pod_labels: Mapping[str, str] = Field(default_factory=dict)  # of the pods that run as it
+    pod_labels: Mapping[str, str] = Field(default_factory=dict)  # of the pods that use the ServiceAccount
 
 
 class ServiceAccountMarks(_Strict):
@@ -66,24 +66,23 @@ class ServiceAccountMarks(_Strict):
 
 
 class Boundary(_Strict):
-    """Of one namespace."""
+    """The boundary of one namespace."""
 
     catalogs: tuple[str, ...] | None = None  # names; None: every catalog
     tables: tuple[str, ...] | None = None  # patterns of "namespace.table"; None: every table
-    uris: tuple[str, ...] | None = None  # prefixes, by whole path segments; None: every place
-    queues: tuple[str, ...] | None = None  # prefixes of queue URLs, by whole path segments; None: every queue
+    uris: tuple[str, ...] | None = None  # prefixes, compared by whole path segments; None: every URI
+    queues: tuple[str, ...] | None = None  # prefixes of queue URLs, compared by whole path segments; None: every queue
     operations: tuple[AllowedOperation, ...] | None = None  # None: every operation
     driver: PodLimits = PodLimits()
     executors: ExecutorLimits = ExecutorLimits()
     pod_template: PodTemplateBoundary = PodTemplateBoundary()
     service_accounts: ServiceAccountMarks = ServiceAccountMarks()
-    catalogs_secret: str | None = (
-        None  # Secret of the namespace with its catalogs; None: the chart's catalogsSecret.name
-    )
+    # The Secret of the namespace that has its catalogs; None: the chart's catalogsSecret.name.
+    catalogs_secret: str | None = None
 
     @property
     def of_runs(self) -> RunBoundary | None:
-        """The part that a run checks again; None: it sets no limit."""
+        """The part that each run also checks; None: it sets no limit."""
         part = RunBoundary(catalogs=self.catalogs, tables=self.tables, uris=self.uris, operations=self.operations)
         return None if part == RunBoundary() else part
 
@@ -93,7 +92,7 @@ class Boundaries(_Strict):
     namespaces: Mapping[str, Boundary] = Field(default_factory=dict)
 
     def of(self, namespace: str) -> Boundary:
-        """Its own entry, or else the default one. The two are never mixed."""
+        """The entry of the namespace, or the entry `default` if it has none."""
         return self.namespaces.get(namespace, self.default)
 
 
@@ -101,7 +100,12 @@ UNLIMITED = Boundaries()
 
 
 def parse_boundaries(text: str, where: str) -> Boundaries:
-    """Read the file that the chart makes of its value `boundaries`. Raises: InvalidBoundaries, naming file and field."""
+    """Parse the file that the chart writes from its value `boundaries`.
+
+    Args:
+        where: The file's path, for messages.
+    Raises: InvalidBoundaries; the message names the file and the field.
+    """
     try:
         return Boundaries.model_validate(yaml.safe_load(text) or {})
     except yaml.YAMLError as e:

@@ -1,4 +1,4 @@
-"""What all resources share: metadata, the base of every spec, errors that name the field. Pure."""
+"""What all resources have in common: metadata, the base class of specs, names of annotations and labels. Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -23,25 +23,24 @@ LABEL_DATASET_UID: Final = "lethe.dev/dataset-uid"
 LABEL_KIND: Final = "lethe.dev/kind"
 LABEL_RUN_ID: Final = "lethe.dev/run-id"
 LABEL_ATTEMPT: Final = "lethe.dev/attempt"
-# On a pod of a run: `driver` works alone, `scaled-driver` with pods that are `executor`. The chart's NetworkPolicies select by
-# it.
+# On a pod of a run: `driver` (without executors), `scaled-driver` (with executors) or `executor`. The chart's NetworkPolicies
+# select pods by it.
 LABEL_ROLE: Final = "lethe.dev/role"
 # On a ConfigMap, with the value "true": Restatements may read batch ids from it.
 LABEL_BATCH_IDS: Final = "lethe.dev/batch-ids"
-# On a ServiceAccount: the keys of the annotations and labels that the boundary of the namespace sets, as JSON.
+# On a ServiceAccount: the keys of the annotations and labels that the namespace's boundary sets, as JSON.
 ANNOTATION_MARKS: Final = "lethe.dev/boundary-marks"
-# On a Job: whole names, which may be too long for a label, and what a verdict on the Job must be compared with.
+# On a Job: the Dataset's name, which may be too long for a label, the Dataset's generation at launch, and what the run serves.
 ANNOTATION_DATASET: Final = "lethe.dev/dataset"
 ANNOTATION_GENERATION: Final = "lethe.dev/dataset-generation"
 ANNOTATION_FOR_UID: Final = "lethe.dev/for-uid"
-# On a Job: how many attempts of its run had failed before, `<by themselves>/<for what lies outside of them>`. The Jobs of most of
-# them are gone.
+# On a Job: how many earlier attempts of its run failed, as `<causes in the run>/<causes in the infrastructure>`. Most of their
+# Jobs are deleted.
 ANNOTATION_FAILURES: Final = "lethe.dev/failures-before"
-# Its value on a run that serves no Restatement but the head of the table.
-FOR_HEAD: Final = "head"
-# And on one that purges nothing, and only sees how far the erasures of the table have come.
-FOR_ERASURES: Final = "erasures"
-# How the keys of a Dataset's ConfigMap end; before it stand the first 12 digits of the run id.
+# Values of ANNOTATION_FOR_UID that are not the UID of a Restatement.
+FOR_HEAD: Final = "head"  # the run gives the table's head a ledger
+FOR_ERASURES: Final = "erasures"  # the run checks the progress of erasures, and purges nothing
+# Endings of the keys of a Dataset's ConfigMap. A key begins with the first 12 digits of the run id.
 RUN_KEY: Final = ".run.json"
 DISPATCH_KEY: Final = ".dispatch.json"
 EXECUTOR_KEY: Final = ".executor.yaml"
@@ -54,12 +53,12 @@ MANAGED_LABELS: Final[Mapping[str, str]] = {
     "app.kubernetes.io/managed-by": "lethe",
 }
 RUN_LABELS: Final[Mapping[str, str]] = {**MANAGED_LABELS, "app.kubernetes.io/component": "run"}
-# Where the values of Erases are mounted into the pod of their run, each under a name of its own.
+# The folder in a run's pod that has the values of Erases by records, one file per Restatement.
 ERASE_PATH = "/etc/lethe/erase"
 DIGEST_KEY_PATH = "/etc/lethe/digest-key"
-# The container of a run's pods, and what a pod template may set besides volumes and that container: what is allowed is
-# what is copied, so that neither can be forgotten.
+# The name of the container in a run's pods.
 CONTAINER = "spark"
+# What a pod template may set besides volumes and the container. The check and the copy use the same list, so they cannot differ.
 POD_FIELDS = (
     "nodeSelector",
     "tolerations",
@@ -72,22 +71,22 @@ POD_FIELDS = (
 
 
 class InvalidSpec(ValueError):
-    """A spec that the CRD's schema should have refused; the message names the first offending field."""
+    """A spec that the schema of the CRD should have rejected; the message names the first invalid field."""
 
 
 class Spec(BaseModel):
-    """Base of everything read from the API: camelCase, frozen, unknown fields tolerated (a newer CRD may have them)."""
+    """Base class of everything read from the API: camelCase, frozen. Ignores unknown fields, which a newer CRD may have."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
 
 
 class Meta(Spec):
-    """The part of `metadata` that decisions look at. `generation` 0 is an object without one."""
+    """The part of `metadata` that decisions use."""
 
     name: str
     namespace: str = ""
     uid: str = ""
-    generation: int = 0
+    generation: int = 0  # 0: the object has none
     resource_version: str = ""
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
@@ -103,7 +102,7 @@ class Meta(Spec):
         return f"{self.namespace}/{self.name}"
 
     def is_set(self, annotation: str) -> bool:
-        """Whether a yes-or-no annotation is set: any value but the usual words for no."""
+        """Whether a boolean annotation is true. Every value except "", "false", "no" and "0" is true."""
         return self.annotations.get(annotation, "false").lower() not in ("", "false", "no", "0")
 
 
@@ -111,7 +110,8 @@ S = TypeVar("S", bound=Spec)
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Versions of one object are numbers in all API servers that count; of others, what comes later is newer."""
+    """Whether a resourceVersion is newer than another one of the same object. Versions that are not numbers have no order: then
+    every other version is newer."""
     return int(version) > int(than) if version.isdigit() and than.isdigit() else version != than
 
 
@@ -120,7 +120,10 @@ def parse_meta(body: Mapping[str, Any]) -> Meta:
 
 
 def parse_spec(model: type[S], kind: str, body: Mapping[str, Any]) -> S:
-    """Parse `body["spec"]`. Raises: InvalidSpec, naming resource, field and what was expected."""
+    """Parse `body["spec"]`.
+
+    Raises: InvalidSpec; the message names the resource, the field and what was expected.
+    """
     try:
         return model.model_validate(body.get("spec") or {})
     except ValidationError as e:

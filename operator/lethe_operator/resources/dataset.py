@@ -1,4 +1,7 @@
-"""The Dataset resource as a frozen value. Pure; defaults repeat those of the CRD for objects older than a default."""
+"""The Dataset resource as a frozen value. Pure.
+
+The defaults repeat those of the CRD, for objects that are older than a default.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,51 +18,52 @@ GIB = 1024 * MIB
 
 
 class CreateSpec(Spec):
-    table_schema: str = Field(alias="schema")
-    partition_by: tuple[str, ...] = ()
+    table_schema: str = Field(alias="schema")  # columns as in CREATE TABLE of Spark SQL
+    partition_by: tuple[str, ...] = ()  # such as "days(time)"
     format_version: int = 2
     properties: Mapping[str, str] = Field(default_factory=dict)
 
 
 class TableSpec(Spec):
     catalog: str
-    name: str
-    adopt: bool = False
-    create: CreateSpec | None = None
+    name: str  # "namespace.table"
+    adopt: bool = False  # the first run may set the sort order and the metrics mode of an existing table
+    create: CreateSpec | None = None  # None: the table must exist
 
 
 class EventsSpec(Spec):
     queue_url: str
-    window_seconds: int = 5
-    max_messages: int = 1000
-    visibility_seconds: int = 3600
-    max_in_flight: int = 10_000
-    resync_seconds: int = 900
+    window_seconds: int = 5  # messages are collected this long, from the first one
+    max_messages: int = 1000  # a window ends early when it has this many messages
+    visibility_seconds: int = 3600  # the queue delivers a message again this long after it was received
+    max_in_flight: int = 10_000  # messages that are received and not yet deleted
+    resync_seconds: int = 900  # time between two listings of the whole buffer
 
 
 class BufferSpec(Spec):
     uri: str
     format: FileFormat = "parquet"
-    layout: str = "Directory"
-    adopt: bool = False  # claim the buffer although it holds objects that are no batches
-    retention_seconds: int = 86_400
-    events: EventsSpec | None = None
+    layout: str = "Directory"  # Directory or File
+    adopt: bool = False  # claim the buffer although it contains objects that are not batches
+    retention_seconds: int = 86_400  # how long the objects of a batch stay after its promotion
+    events: EventsSpec | None = None  # None: the operator lists the buffer
 
 
 class RestatementsSpec(Spec):
-    window_seconds: int = 10
+    window_seconds: int = 10  # Restatements are collected this long after a commit
     max_per_commit: int = 5000
 
 
 class ConsolidationSettings(Spec):
     mode: ConsolidationMode = ConsolidationMode.REWRITE
+    # A run starts when one of these three is reached.
     min_bytes: Bytes = 128 * MIB
     min_batches: int = 100
     max_age_seconds: int = 600
     max_bytes_per_run: Bytes = 50 * GIB
     max_batches_per_run: int = 20_000
     target_file_size_bytes: Bytes = 512 * MIB
-    suspend: bool = False
+    suspend: bool = False  # do not start consolidations
 
 
 class BatchTrackingSpec(Spec):
@@ -67,22 +71,22 @@ class BatchTrackingSpec(Spec):
 
 
 class SnapshotsSpec(Spec):
-    max_age_seconds: int = 432_000
-    min_to_keep: int = 5
-    max_count: int = 1000
+    max_age_seconds: int = 432_000  # older snapshots expire
+    min_to_keep: int = 5  # the newest snapshots, kept at any age
+    max_count: int = 1000  # snapshots that are kept at most, at any age
 
 
 class PodSize(Spec):
-    """Resources of one pod; None: whatever stands below (the chart's value, then ours)."""
+    """Resources of one pod. None in any field: the chart's value applies, then the operator's default."""
 
-    cpu: Cpus | None = None
-    memory: Bytes | None = None
-    scratch: Bytes | None = None
+    cpu: Cpus | None = None  # cores
+    memory: Bytes | None = None  # bytes, for the Java heap and Python together
+    scratch: Bytes | None = None  # size limit of the scratch volume, in bytes
 
 
 class ExecutorsSpec(PodSize):
     min: int | None = None
-    max: int | None = None
+    max: int | None = None  # 0: the driver always works without executors
 
 
 class RunTemplate(Spec):
@@ -93,7 +97,7 @@ class RunTemplate(Spec):
 
 class DatasetSpec(Spec):
     table: TableSpec
-    batch_column: str
+    batch_column: str  # name of the column with the batch id
     buffer: BufferSpec
     schema_evolution: SchemaEvolution = "Refuse"
     restatements: RestatementsSpec = RestatementsSpec()

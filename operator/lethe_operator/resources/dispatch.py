@@ -1,4 +1,7 @@
-"""What is noted of a run that the committer of the namespace was asked for, as of others their Job tells. Pure."""
+"""The record of an attempt that the operator gave to the committer of the namespace, in the Dataset's ConfigMap. Pure.
+
+An attempt by the committer has no Job. This record holds what the labels and annotations of a Job would say.
+"""
 
 from datetime import datetime
 
@@ -9,13 +12,10 @@ from lethe_operator.resources.common import Spec
 
 
 class Dispatch(Spec):
-    """One attempt. `name` is what a Job of it would be called; `generation` the Dataset's when it was asked for; `for_uid` as of
-    a Job."""
-
-    name: str
+    name: str  # the name that a Job of this attempt would have
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int
-    generation: int
-    for_uid: str = ""
+    generation: int  # the Dataset's when the operator wrote the record
+    for_uid: str = ""  # as in the annotation ANNOTATION_FOR_UID of a Job
     created_time: datetime

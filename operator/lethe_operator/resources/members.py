@@ -1,4 +1,4 @@
-"""Whose runs a Job carries out that several Datasets share, as the Job itself says it. Pure."""
+"""Which Datasets share a Job, read from and written to the Job's labels and annotations. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,50 +7,49 @@ from typing import Any, Final
 
 from lethe_operator.resources.common import Spec
 
-# On the Job and its pod: `true` when several Datasets share it; who they are; and for each of them a label by which it finds
-# the Job, until it has no more need of it.
-LABEL_SHARED: Final = "lethe.dev/shared"
-ANNOTATION_MEMBERS: Final = "lethe.dev/members"
+# On the Job and its pod.
+LABEL_SHARED: Final = "lethe.dev/shared"  # "true": several Datasets share the Job
+ANNOTATION_MEMBERS: Final = "lethe.dev/members"  # the Datasets and their runs, as JSON
+# Prefix of one label per Dataset, by which the operator finds the Job. It removes the label when the Dataset no longer needs the
+# Job.
 MEMBER_PREFIX: Final = "member.lethe.dev/"
 
 
 class Member(Spec):
-    """One Dataset's run within a shared Job. `generation` is the Dataset's when it was launched."""
+    """One Dataset's run within a shared Job."""
 
     dataset: str
-    uid: str
+    uid: str  # of the Dataset
     run_id: str
     attempt: int
-    generation: int
+    generation: int  # the Dataset's at launch
 
 
 @dataclass(frozen=True)
 class SharedJob:
-    """`over`: its driver is gone for good; `needed_by`: UIDs of the Datasets that still find it."""
-
     name: str
-    over: bool
+    over: bool  # the driver has ended and does not start again
     members: tuple[Member, ...]
-    needed_by: frozenset[str]
+    needed_by: frozenset[str]  # UIDs of the Datasets that have a label on the Job
 
 
 def member_label(uid: str) -> str:
-    """The label's key of a Dataset; it fits, since a UID has 36 characters and a label's name may have 63."""
+    """The key of a Dataset's label. It is never too long: a UID has 36 characters, and the name part may have 63."""
     return f"{MEMBER_PREFIX}{uid}"
 
 
 def written(members: Sequence[Member]) -> str:
-    """The annotation's value."""
+    """The value of the annotation ANNOTATION_MEMBERS."""
     return json.dumps([m.model_dump(by_alias=True) for m in members], separators=(",", ":"))
 
 
 def members_of(metadata: Mapping[str, Any]) -> tuple[Member, ...]:
-    """Of an object's metadata; empty when it is not shared."""
+    """The members of the Job with this metadata; empty if the Job is not shared."""
     text = (metadata.get("annotations") or {}).get(ANNOTATION_MEMBERS)
     return tuple(Member.model_validate(m) for m in json.loads(text)) if text else ()
 
 
 def needed_by(metadata: Mapping[str, Any]) -> frozenset[str]:
-    """UIDs of the Datasets that still find the Job."""
+    """UIDs of the Datasets that have a label on the Job."""
     labels = metadata.get("labels") or {}
     return frozenset(key.removeprefix(MEMBER_PREFIX) for key in labels if key.startswith(MEMBER_PREFIX))

@@ -1,4 +1,4 @@
-"""What is observed of the world at one moment, as frozen values: the second argument of every decision. Pure."""
+"""What the operator observes of the cluster and a table at one moment, as frozen values: the input of every decision. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Something could not be observed. `transient` says whether waiting can help; else the user has to act."""
+    """Something could not be observed."""
 
     reason: str
     message: str
-    transient: bool = True
+    transient: bool = True  # False: the user must act
 
 
 @dataclass(frozen=True)
 class LostLedger(Unavailable):
-    """A table whose head leads to no ledger although the table had one."""
+    """The table had a ledger, and its current head does not lead to one."""
 
     uuid: str = ""
     head_id: int = 0
@@ -43,65 +43,70 @@ class LostLedger(Unavailable):
 
 @dataclass(frozen=True)
 class Invalid:
-    """A resource whose spec cannot be read; `message` names the field."""
+    """A resource with an invalid spec."""
 
     kind: str
     meta: Meta
     status: Mapping[str, Any]
-    message: str
+    message: str  # names the field
 
 
 @dataclass(frozen=True)
 class NoTable:
-    """The catalog answered: the table is not there. `warehouse` is where the catalog would put it, "" when unknown."""
+    """The catalog answered that the table does not exist."""
 
-    warehouse: str = ""
+    warehouse: str = ""  # URI where the catalog would create the table; "": unknown
 
 
 @dataclass(frozen=True)
 class TableView:
-    """The table at one moment.
-
-    `head_sequence_number` is 0 in format version 1; `bare_since`: since when the head has no ledger of its own, None while it
-    has, or while the table has none at all; `ancestry`: the head and its retained ancestors, with the summaries of Undos alone;
-    `claim`: `<namespace>/<name>` of the Dataset that owns it, None when nobody does; `ledger`: of its batches and requests
-    only those that a decision may ask for, with the statistics of all; `run_ids`: runs whose last commit is among the retained
-    snapshots; `total_bytes` and `total_records`: of the live data files of the head, hidden rows included, None when its
-    writer did not say how many; `holds_batches`: it is the table of another one's batches; `refs`: its tags and branches;
-    `snapshot_ids`: of all retained snapshots, staged ones and those of branches included.
-    """
+    """The table at one moment."""
 
     uuid: str
     location: str
     format_version: int
+    # None: the table has no snapshot.
     head_id: int | None
     head_time: datetime | None
+    # `<namespace>/<name>` of the Dataset that owns the table; None: no Dataset.
     claim: str | None
+    # Iceberg field id of the batch column; None: the table has no such column.
     batch_field_id: int | None
+    # The table has the sort order and the metrics mode that Lethe needs.
     prepared: bool
+    # 0: the table has no snapshot, or format version 1.
     head_sequence_number: int = 0
+    # Since when the head has no ledger of its own; None: it has one, or the table never had one.
     bare_since: datetime | None = None
+    # The head and its retained ancestors. Only Undos have their summaries.
     ancestry: Mapping[int, Snapshot] = field(default_factory=dict)
+    # Contains only the batches and requests that a decision may look up, and the statistics of all.
     ledger: Ledger = EMPTY
+    # Ids of the runs whose last commit is among the head and its retained ancestors.
     run_ids: frozenset[str] = frozenset()
+    # Size of the head's data files, including hidden rows; 0: unknown, or there are none.
     total_bytes: int = 0
+    # Rows of the head's data files, including hidden rows; None: unknown.
     total_records: int | None = None
+    # This is a table of batches, which Lethe writes for another table.
     holds_batches: bool = False
+    # Snapshot ids by the names of tags and branches.
     refs: Mapping[str, int] = field(default_factory=dict)
+    # All retained snapshots, including staged snapshots and those of branches.
     snapshot_ids: frozenset[int] = frozenset()
-    # Table properties by which its writers put files in folders outside of `location`, and the URIs of those.
+    # Folders of data or metadata files that table properties set: URI by property.
     write_paths: Mapping[str, str] = field(default_factory=dict)
     # URI of the ledger's root; None: the empty ledger.
     ledger_uri: str | None = None
 
     @property
     def places(self) -> tuple[str, ...]:
-        """URIs of folders outside of `location` that its writers use."""
+        """URIs of the folders in `write_paths`."""
         return tuple(self.write_paths.values())
 
     def has_committed(self, run: "ObservedRun") -> bool:
-        """Whether a commit of this run is in the table's history, as far as snapshots, or what it was to do, still tell. Of a
-        vacuum, which may commit in several steps, its last one."""
+        """Whether a commit of this run is in the table's history, as far as the retained snapshots and the ledger show. For a
+        run that commits in several steps, such as a vacuum: its last commit."""
         if run.run_id in self.run_ids:
             return True
         if run.kind.commits_in_steps:
@@ -119,26 +124,25 @@ class TableView:
 class CatalogPlace:
     """Where a catalog keeps its tables."""
 
-    store: str  # endpoint of its S3 server, "" for the default one
-    warehouse: str  # URI of the folder of its tables; "": only its service knows
-    is_local: bool = False  # whether it is on one machine, with its files
+    store: str  # endpoint of its S3 server; "": the default one
+    warehouse: str  # URI of the folder of its tables; "": only the catalog's service knows it
+    is_local: bool = False  # the catalog and its files are on one machine
 
 
 @dataclass(frozen=True)
 class NotListed:
-    """The buffer is being listed, for the first time since the operator started or the Dataset came."""
+    """The first listing of the buffer, since the operator started or the Dataset was created, has not finished."""
 
 
 @dataclass(frozen=True)
 class EventsView:
-    """How the notifications of a Dataset's buffer are read. `is_read`: the queue answers; `trouble`: why it is not read, None
-    before it was asked; `in_flight`: messages that wait for a commit, the oldest of them sent at `oldest_time`; `writes`: what
-    they tell, the latest write of each data file by batch and key."""
+    """The state of the queue of notifications of a Dataset's buffer."""
 
-    is_read: bool = False
-    trouble: Unavailable | None = None
-    in_flight: int = 0
-    oldest_time: datetime | None = None
+    is_read: bool = False  # the queue answers
+    trouble: Unavailable | None = None  # why the queue is not read; None: no error, or it was not read yet
+    in_flight: int = 0  # messages that wait for a commit
+    oldest_time: datetime | None = None  # when the oldest of them was sent; None: there are none
+    # The latest write of each data file that the messages report, by batch id and key.
     writes: Mapping[str, Mapping[str, Written]] = field(default_factory=dict)
 
 
@@ -150,19 +154,18 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True)
 class CommitterView:
-    """The committer of the namespace. `alive`: its Lease is being renewed; `mailbox`: the keys of what it was asked for and has
-    not taken out yet."""
+    """The committer of the namespace."""
 
-    alive: bool
-    mailbox: frozenset[str] = frozenset()
+    alive: bool  # it renews its Lease
+    mailbox: frozenset[str] = frozenset()  # keys of the runs that it received and has not finished
 
 
 @dataclass(frozen=True)
 class Failures:
-    """How many attempts failed by themselves, and how many for what lies outside of them."""
+    """Numbers of failed attempts, by cause (`lethe_operator.decide.runs.failures.Cause`)."""
 
-    run: int = 0
-    infrastructure: int = 0
+    run: int = 0  # cause RUN
+    infrastructure: int = 0  # cause INFRASTRUCTURE
 
     def __add__(self, other: "Failures") -> "Failures":
         return Failures(self.run + other.run, self.infrastructure + other.infrastructure)
@@ -176,10 +179,10 @@ NO_FAILURES: Final = Failures()
 
 
 def kind_of(family: RunFamily, for_uid: str) -> RunKind:
-    """The kind of an attempt, by the labels and annotations of its Job or by its dispatch document.
+    """The kind of an attempt, from the labels and annotations of its Job or from its dispatch document.
 
     Args:
-        for_uid: What the attempt serves.
+        for_uid: The value of ANNOTATION_FOR_UID.
     """
     match family:
         case RunFamily.CONSOLIDATION:
@@ -194,34 +197,41 @@ def kind_of(family: RunFamily, for_uid: str) -> RunKind:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One Job, or this Dataset's part of one, or what the committer was asked for, for which `job` is only a name.
+    """One attempt of a run: a Job, this Dataset's part of a shared Job, or a run that the committer received.
 
-    `generation` is the Dataset's when it was launched, `for_uid` the UID of the Restatement it serves, FOR_HEAD if it serves the
-    head, "" otherwise; `exit_code` and `oom` are the driver container's, None and False when its pod is gone; `waiting` says why
-    the pod does not run yet; `datasets`: how many share the Job; `failures_before`: of earlier attempts of its run, as it was
-    launched.
+    For a shared Job, `state`, `finished` and `exit_code` describe this Dataset's part only. The part ends with its result."""
 
-    Of a shared Job `state`, `finished` and `exit_code` tell of this Dataset's part alone: it has ended with its result."""
-
+    # Name of the Job. If `by_committer`, there is no Job of this name.
     job: str
     run_id: str
     kind: RunKind
+    # From 1.
     number: int
     state: AttemptState
     created: datetime
     finished: datetime | None = None
+    # The Dataset's at launch.
     generation: int = 0
+    # UID of the Restatement that the run serves, FOR_HEAD or FOR_ERASURES; "": none, or several Restatements.
     for_uid: str = ""
+    # Of the driver container; None: it has not ended, or its pod is gone.
     exit_code: int | None = None
+    # The driver container was killed for its memory; False also if its pod is gone.
     oom: bool = False
+    # Reason and message of the Job's condition Complete or Failed; "": it has none.
     job_reason: str = ""
     job_message: str = ""
+    # Why a pod of the Job does not run yet; "": none waits.
     waiting: str = ""
     deleting: bool = False
+    # How many Datasets share the Job.
     datasets: int = 1
     by_committer: bool = False
+    # Of earlier attempts of the run, counted at launch.
     failures_before: Failures = NO_FAILURES
+    # None: the driver has reported nothing yet.
     progress: Progress | None = None
+    # None: there is none, or none of this attempt.
     result: AnyRunResult | None = None
 
     @property
@@ -230,20 +240,19 @@ class Attempt:
 
     @property
     def reached(self) -> bool:
-        """Whether the driver has begun with it, as far as is known: in a shared Job it may have to wait for its turn."""
+        """Whether the driver has started this run. In a shared Job, a run may wait until the runs before it have ended."""
         return not self.shared or self.progress is not None or self.result is not None
 
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """One intent with its attempts, oldest first. `intent` is None when its document is gone or could not be read;
-    `keys`: what the Dataset's ConfigMap holds of it."""
+    """A run with its attempts."""
 
     run_id: str
     kind: RunKind
-    intent: RunSpec | None
-    attempts: tuple[Attempt, ...] = ()
-    keys: tuple[str, ...] = ()
+    intent: RunSpec | None  # None: its document was deleted or cannot be read
+    attempts: tuple[Attempt, ...] = ()  # oldest first
+    keys: tuple[str, ...] = ()  # its keys in the Dataset's ConfigMap
 
     @property
     def last(self) -> Attempt | None:
@@ -251,12 +260,12 @@ class ObservedRun:
 
     @property
     def requests(self) -> tuple[RestatementRequest, ...]:
-        """Whose group it carries out, as far as its document is known."""
+        """The requests of its group; empty if it is not a run of Restatements or its document is unknown."""
         return self.intent.restatement.requests if self.intent is not None and self.intent.restatement else ()
 
     @property
     def is_dry(self) -> bool:
-        """Whether it is a dry run, which commits nothing, as far as its document is known."""
+        """Whether it is known to be a dry run, which commits nothing."""
         return self.intent is not None and self.intent.restatement is not None and self.intent.restatement.dry_run
 
     @property
@@ -266,48 +275,58 @@ class ObservedRun:
 
 @dataclass(frozen=True)
 class VacuumJob:
-    """A Job that vacuums a table of the namespace, whichever Dataset's (`dataset`, with this UID) it is."""
+    """A Job that vacuums a table of the namespace."""
 
-    dataset: str
-    uid: str
+    dataset: str  # name
+    uid: str  # of the Dataset
     active: bool
     finished: datetime | None = None
 
 
 @dataclass(frozen=True)
 class VacuumLimit:
-    """One of `at_most` places among the vacuums of the Datasets with these UIDs."""
+    """The limit of a VacuumPolicy on the number of active vacuums."""
 
     policy: str
     at_most: int
-    uids: frozenset[str]
+    uids: frozenset[str]  # of the Datasets that count
 
     def taken(self, jobs: Iterable[VacuumJob], but: str) -> list[str]:
-        """The Datasets that have one, without the one with the UID `but`."""
+        """Names of the Datasets with an active vacuum, except for the Dataset with the UID `but`."""
         return sorted(j.dataset for j in jobs if j.active and j.uid in self.uids and j.uid != but)
 
 
 @dataclass(frozen=True)
 class World:
-    """Everything a decision about one Dataset looks at, besides the Dataset and the clock. Jobs are observed before the
-    table, so that the outcome of a Job that is seen finished is in the ledger that is seen."""
+    """Everything that a decision about one Dataset depends on, except for the Dataset and the clock.
 
-    restatements: tuple[Restatement, ...] = ()  # those that something may be left to do or to say of
+    The operator observes the Jobs before the table. So if a Job is seen finished, the ledger that is seen has its commit."""
+
+    # The Dataset's Restatements that may need an action or a new status. Most finished ones are left out.
+    restatements: tuple[Restatement, ...] = ()
     policies: tuple[VacuumPolicy, ...] = ()
     runs: tuple[ObservedRun, ...] = ()
     table: TableView | NoTable | Unavailable = NoTable()
-    buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER  # as of the table's ledger
-    neighbours: tuple[Dataset, ...] = ()  # the other Datasets of the namespace
-    events: EventsView | None = None  # None: the Dataset asks for none
-    committer: CommitterView | None = None  # None: there is none, or nothing to ask it for
-    next_expiry: datetime | None = None  # when the time to live of a Restatement is over that is not among these
-    elsewhere: tuple[Dataset, ...] = ()  # the Datasets of the other watched namespaces
-    catalogs: Mapping[str, CatalogPlace] = field(default_factory=dict)  # of the operator, by their names
-    vacuums: tuple[VacuumJob, ...] = ()  # of all Datasets, if a VacuumPolicy says how many there may be at once
+    # Consistent with the table's ledger.
+    buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER
+    # The other Datasets of the namespace.
+    neighbours: tuple[Dataset, ...] = ()
+    # None: the Dataset has no queue.
+    events: EventsView | None = None
+    # None: the committer is not enabled.
+    committer: CommitterView | None = None
+    # When the ttlSecondsAfterFinished of the next Restatement that is not in `restatements` passes; None: of none.
+    next_expiry: datetime | None = None
+    # The Datasets of the other watched namespaces.
+    elsewhere: tuple[Dataset, ...] = ()
+    # The operator's catalogs, by name.
+    catalogs: Mapping[str, CatalogPlace] = field(default_factory=dict)
+    # Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty.
+    vacuums: tuple[VacuumJob, ...] = ()
 
     @cached_property
     def open_erasures(self) -> Mapping[str, Erasure]:
-        """By the keys of the Restatements that left them."""
+        """The open erasures, by the keys of their Restatements."""
         return {e.restatement: e for e in self.table.ledger.open_erasures} if isinstance(self.table, TableView) else {}
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Who asked for a Restatement, as far as the object says. Pure.
+"""Who created a Restatement, as far as the object shows it. Pure.
 
-Kubernetes keeps no name of a user with an object. Managers are names that programs give themselves, and annotations are set by
-whoever writes the object: the API server's audit log has the user, under the UID of the object.
+Kubernetes does not store a user's name with an object. Programs choose their own names as field managers, and every writer of
+the object can set annotations. Only the API server's audit log has the user, under the object's UID.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from lethe_operator.resources.common import GROUP
 from lethe_operator.resources.restatement import RestatementSpec
 
 REQUESTED_BY: Final = f"{GROUP}/requested-by"
-# By which people, Argo CD, Flux and Helm name themselves.
+# Annotations and labels in which people, Argo CD, Flux and Helm give their names.
 MARKS: Final = (
     REQUESTED_BY,
     "argocd.argoproj.io/tracking-id",
@@ -32,7 +32,7 @@ MANAGERS_AT_MOST: Final = 10
 
 
 def provenance_of(body: Mapping[str, Any], spec: RestatementSpec) -> Provenance | None:
-    """The provenance of a Restatement whose bytes must leave the storage; None for any other.
+    """The provenance of a Restatement whose rows must leave the storage; None for all others.
 
     Args:
         spec: Parsed from `body`.

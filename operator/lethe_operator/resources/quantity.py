@@ -27,7 +27,7 @@ _SUFFIXES: Final = {
 
 
 def parse_quantity(text: Any) -> Decimal:
-    """`128Mi`, `500m`, `1e3` or a number. Raises: ValueError, naming what was found."""
+    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`. Raises: ValueError; the message quotes the text."""
     if isinstance(text, int | float):
         return Decimal(str(text))
     stripped = str(text).strip()
@@ -43,7 +43,7 @@ def parse_bytes(text: Any) -> int:
 
 
 def written(size: int) -> str:
-    """Bytes for people: `12Mi`, `1.5Gi`."""
+    """A size in bytes for messages, such as `12Mi` or `1.5Gi`."""
     value, suffix = float(size), ""
     for larger in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"):
         if value < 1024:

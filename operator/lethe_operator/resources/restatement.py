@@ -13,6 +13,7 @@ from lethe.restatement.id_list import LISTED_IDS_AT_MOST, IdList
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
 
+# At most this many batches are looked up to estimate the size of a Restatement.
 SIZED_BY: Final = 1000
 
 
@@ -21,10 +22,10 @@ class ObjectName(Spec):
 
 
 class ReplacementSpec(Spec):
-    batch_id: str
+    batch_id: str  # of the new batch
     uri: str
-    key_columns: tuple[str, ...] = ()
-    op_column: str = ""
+    key_columns: tuple[str, ...] = ()  # empty: the new batch replaces whole batches only
+    op_column: str = ""  # column of the files with each row's change; "": all rows are added
 
 
 class ConfigMapKey(Spec):
@@ -33,7 +34,7 @@ class ConfigMapKey(Spec):
 
 
 class BatchIdsFrom(Spec):
-    """One of the two is set."""
+    """Where a list of batch ids is. One of the two fields is set."""
 
     config_map_key_ref: ConfigMapKey | None = None
     uri: str = ""
@@ -49,7 +50,7 @@ class ValuesFrom(Spec):
 
 
 class RowsSpec(Spec):
-    """Records, by the values of a column. The operator never reads the values."""
+    """The records that an Erase deletes, by the values of a column. The operator never reads the values."""
 
     column: str
     values_from: ValuesFrom
@@ -69,53 +70,53 @@ class RestatementSpec(Spec):
     rows: RowsSpec | None = None
     reason: str = ""
     ticket: str = ""
-    evict_by_seconds: int | None = None
+    evict_by_seconds: int | None = None  # time from the commit until the rows must be deleted; None: no deadline
     dry_run: bool = False
     suspend: bool = False
     cancel: bool = False
-    deadline_seconds: int | None = None
-    ttl_seconds_after_finished: int | None = None
+    deadline_seconds: int | None = None  # time from the creation until the commit; None: no deadline
+    ttl_seconds_after_finished: int | None = None  # None: the resource is kept
 
 
 @dataclass(frozen=True)
 class SecretFile:
-    """A key of a Secret, and the name of the file that the pod of a run finds it in."""
+    """A key of a Secret that is mounted as a file into the pod of a run."""
 
     secret: str
     key: str
-    file: str
+    file: str  # name of the file
 
 
 @dataclass(frozen=True)
 class NoList:
-    """Why a list of batch ids cannot be used; `final`: it never can."""
+    """Why a list of batch ids cannot be used."""
 
     reason: str
     message: str
-    final: bool = False
-    again_seconds: float = 15
+    final: bool = False  # the list can never be used
+    again_seconds: float = 15  # time until the operator reads it again, unless `final`
 
 
 @dataclass(frozen=True)
 class Restatement:
-    """`key` is how a table remembers this request, whatever becomes of the object; `listed`: what the ConfigMap holds that it
-    refers to, None when it refers to none; `provenance`: who asked, of one that is to be carried out and whose rows must go."""
-
     meta: Meta
     spec: RestatementSpec
+    # Identifies the request in the table's ledger, also after the object is deleted.
     key: str
     status: Mapping[str, Any] = field(default_factory=dict)
+    # Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none.
     listed: IdList | NoList | None = None
+    # Who created it; None: its rows need not leave the storage, or no run will carry it out.
     provenance: Provenance | None = None
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
-        """As far as they are known: those that a file lists are not."""
+        """The known batch ids. The operator does not know those in a file at spec.batchIdsFrom.uri."""
         return self.listed.ids if isinstance(self.listed, IdList) else self.spec.batch_ids
 
     @property
     def values(self) -> SecretFile | None:
-        """The values of an Erase by records."""
+        """Where the run finds the values of an Erase by records; None: it is not one."""
         if self.spec.rows is None:
             return None
         secret = self.spec.rows.secret
@@ -123,23 +124,23 @@ class Restatement:
 
     @property
     def list_uri(self) -> str:
-        """Of the file that lists them, "" for none."""
+        """URI of the file with the batch ids; "": there is no file."""
         return self.spec.batch_ids_from.uri if self.spec.batch_ids_from is not None else ""
 
     @property
     def list_sha256(self) -> str:
-        """Of the list that it refers to, as it was first looked at; "": it was not yet."""
+        """SHA-256 of the list in spec.batchIdsFrom when it was first read; "": it was not read yet."""
         return str(self._told_list.get("sha256") or "")
 
     @property
     def batches(self) -> int:
-        """How many batches it names; at most so many if a file lists them that nobody has read yet."""
+        """The number of batches that it names; the largest possible number if they are in a file that no run has read yet."""
         told = self._told_list.get("count")
         return len(self.batch_ids) or (int(told) if told else LISTED_IDS_AT_MOST if self.list_uri else 0)
 
     @property
     def sized_by(self) -> tuple[str, ...]:
-        """Those of the batches by which the size of all of them is judged: a ledger is not asked for a hundred thousand."""
+        """A sample of the batches from which the size of all is estimated: looking up 100,000 in the ledger is too slow."""
         return self.batch_ids[:SIZED_BY]
 
     @property
@@ -152,18 +153,18 @@ class Restatement:
 
     @property
     def deadline(self) -> datetime | None:
-        """By when it is to be committed; None: whenever."""
+        """The time by which it must be committed; None: no deadline."""
         created, seconds = self.meta.creation_timestamp, self.spec.deadline_seconds
         return created + timedelta(seconds=seconds) if created is not None and seconds is not None else None
 
     @property
     def brings(self) -> str | None:
-        """The batch that it brings into the table; None: none, as a dry run."""
+        """The id of the batch that it adds to the table; None: it adds none. A dry run adds none."""
         return self.spec.replacement.batch_id if self.spec.replacement is not None and not self.spec.dry_run else None
 
     @property
     def by_keys(self) -> bool:
-        """Whether single rows of older batches go, too, by the keys of what it brings."""
+        """Whether it also deletes rows of older batches that have the same keys as rows of its replacement."""
         return self.brings is not None and bool(self.spec.replacement and self.spec.replacement.key_columns)
 
 
@@ -176,5 +177,5 @@ def parse_restatement(body: Mapping[str, Any]) -> Restatement:
 
 
 def dataset_name_of(body: Mapping[str, Any]) -> str:
-    """The Dataset that a Restatement's body names, "" when it names none."""
+    """The name in `spec.datasetRef` of a Restatement's body; "": it has none."""
     return str(((body.get("spec") or {}).get("datasetRef") or {}).get("name") or "")

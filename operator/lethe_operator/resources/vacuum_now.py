@@ -1,6 +1,6 @@
-"""The value of the annotation lethe.dev/vacuum-now: words of any kind, one of which may name batches. Pure.
+"""The value of the annotation lethe.dev/vacuum-now: any words, of which some may name batches. Pure.
 
-Each value is heard once, so that a new vacuum needs a new one, such as the time.
+The operator acts on each value once. A new vacuum needs a new value, such as the current time.
 """
 
 import re
@@ -14,19 +14,17 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class InvalidVacuumNow(ValueError):
-    """The value names batches in a way that cannot be read."""
+    """The list of batches in the value is not valid."""
 
 
 @dataclass(frozen=True)
 class VacuumNow:
-    """`batch_ids`: only what tombstones of these hide; empty: all of it."""
-
     value: str
-    batch_ids: tuple[str, ...] = ()
+    batch_ids: tuple[str, ...] = ()  # purge only the rows of these batches; empty: of all tombstones
 
 
 def parse_vacuum_now(value: str) -> VacuumNow:
-    """`2026-03-01 batches=a,b%2Cc` names the batches `a` and `b,c`. Raises: InvalidVacuumNow."""
+    """Parse a value. `2026-03-01 batches=a,b%2Cc` names the batches `a` and `b,c`. Raises: InvalidVacuumNow."""
     lists = [word.removeprefix(BATCHES) for word in value.split() if word.startswith(BATCHES)]
     if not lists:
         return VacuumNow(value)

@@ -13,7 +13,7 @@ from lethe_operator.resources.quantity import Bytes
 
 class Requirement(Spec):
     key: str
-    operator: str
+    operator: str  # In, NotIn, Exists or DoesNotExist
     values: tuple[str, ...] = ()
 
 
@@ -23,26 +23,28 @@ class Selector(Spec):
 
 
 class Triggers(Spec):
-    active_tombstones: int | None = None
-    tombstoned_rows_percent: int | None = None
+    """What makes a vacuum due: any one trigger. None: the trigger is off."""
+
+    active_tombstones: int | None = None  # at least this many
+    tombstoned_rows_percent: int | None = None  # of the table's rows
     oldest_tombstone_age_seconds: int | None = None
-    evict_by_lead_seconds: int = 86_400
+    evict_by_lead_seconds: int = 86_400  # this long before an evictBy
 
 
 class Window(Spec):
-    """`schedule` and `time_zone` as they were written: whether they mean something is judged where windows are."""
+    """When vacuums may start. `lethe_operator.decide.vacuum.window` validates the schedule and the time zone."""
 
-    schedule: str
-    time_zone: str = "UTC"
+    schedule: str  # five cron fields
+    time_zone: str = "UTC"  # IANA name
     duration_seconds: int
 
 
 class Limits(Spec):
-    """None: no limit."""
+    """None in any field: no limit."""
 
-    max_bytes_per_run: Bytes | None = None
-    max_run_seconds: int | None = None
-    concurrent_runs: int | None = None
+    max_bytes_per_run: Bytes | None = None  # of data files to rewrite
+    max_run_seconds: int | None = None  # a run starts no step after this time
+    concurrent_runs: int | None = None  # of this policy
 
 
 class OrphanFiles(Spec):
@@ -51,7 +53,7 @@ class OrphanFiles(Spec):
 
 class MaintenanceSpec(Spec):
     rewrite_manifests: bool = False
-    remove_orphan_files: OrphanFiles | None = None
+    remove_orphan_files: OrphanFiles | None = None  # None: they are kept
     compact_small_files: bool = False
 
 
@@ -60,7 +62,7 @@ class VacuumPolicySpec(Spec):
     triggers: Triggers = Triggers()
     window: Window | None = None
     limits: Limits = Limits()
-    approval: str = "Automatic"
+    approval: str = "Automatic"  # Automatic or Manual
     expire_snapshots: bool = True
     maintenance: MaintenanceSpec = MaintenanceSpec()
 
