@@ -1,4 +1,4 @@
-"""The assessment of one Restatement. Pure."""
+"""Assesses one Restatement. Pure."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,27 +30,30 @@ from lethe_operator.resources.observed import Attempt, NoTable, World
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
 
-# Of a run with more members none shows its progress: their statuses would be written again every few seconds.
+# In larger groups no status shows the progress of the run: all statuses would be written again every few seconds.
 SHOWN_ONE_BY_ONE: Final = 20
 
 
 @dataclass(frozen=True)
 class RestatementContext:
-    """A Restatement with all that its assessment depends on."""
+    """Everything that the assessment of a Restatement depends on."""
 
     restatement: Restatement
     dataset: Dataset
     world: World
     blocker: RunBlocker | None  # None: runs of the Dataset may start
-    trial: Trial  # what its runs have shown
+    trial: Trial  # the outcomes of its runs
     now: datetime
     settings: Settings
 
 
 def assess(context: RestatementContext) -> Assessment:
-    """Assess a Restatement. The ledger is asked before anything else: what it holds has succeeded, whatever a pod
-    or an earlier status said. Of a dry run it knows nothing, and the run is believed. A run is asked as well whether an Erase by
-    records that was created again means the same values."""
+    """Assess a Restatement.
+
+    The ledger comes first: the result that it contains counts, whatever a pod or an earlier status says. It does not
+    contain dry runs; for these the result of the run counts. The result of the run also says whether an Erase by records that was
+    created again has the same values.
+    """
     restatement, dataset, world, trial = context.restatement, context.dataset, context.world, context.trial
     now, settings = context.now, context.settings
     known = in_ledger(restatement, world, trial) or planned(restatement, trial)
@@ -71,7 +74,7 @@ def assess(context: RestatementContext) -> Assessment:
 
 
 def _wanted(context: RestatementContext) -> Assessment:
-    """Of one that has not ended."""
+    """Assess a Restatement that has not ended and is still wanted."""
     restatement, dataset, world, trial = context.restatement, context.dataset, context.world, context.trial
     blocker, now, settings = context.blocker, context.now, context.settings
     going = trial.going
@@ -163,8 +166,8 @@ def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessme
 
 
 def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
-    """The pod said 0, and the ledger does not know the request: the run refused it or kept it out for now, or something is
-    odd."""
+    """Assess a Restatement whose run ended with exit code 0, although the ledger does not contain the request: the run refused or
+    postponed it, or the commit is not visible."""
     mine, tries = context.trial.answer(context.restatement.key), context.trial.tries
     at = (attempt.finished or attempt.created) + timedelta(seconds=back_off_seconds(tries, context.settings.retry))
     outcome = mine.outcome if mine is not None else None

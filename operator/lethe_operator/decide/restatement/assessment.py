@@ -1,4 +1,4 @@
-"""How a Restatement stands, as a value. Pure."""
+"""The assessment of a Restatement, as a value. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,47 +12,60 @@ from lethe_operator.resources.observed import NO_FAILURES, Failures
 
 @dataclass(frozen=True)
 class Ready:
-    """A Restatement may be a member of the next run. `since`: when it first might; `undoes`: the key of the request that an Undo
-    takes back; `after`: the id of the run that it was a member of last, "" for none; `at_most`: so many may share the next one,
-    None for as many as there are; `dry_run`: nothing of it is to be committed; `quick`: the committer may carry it out."""
+    """The Restatement may be a member of the next run."""
 
+    # Since when.
     since: datetime
+    # Key of the request that an Undo takes back; "": it is not an Undo.
     undoes: str = ""
+    # Id of the last run that it was a member of; "": there was none.
     after: str = ""
+    # The largest number of members of the next run; None: no limit.
     at_most: int | None = None
     dry_run: bool = False
+    # The committer may carry it out.
     quick: bool = False
 
     @property
     def company(self) -> tuple[str, int | None, bool]:
-        """The same of those that may share a run."""
+        """Only Restatements with equal values may share a run."""
         return self.after, self.at_most, self.dry_run
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """How a Restatement stands. `succeeded` as the condition's status; `stalled`: somebody has to act; `ready`: it may start
-    when its turn comes; `position`: its place in the queue until then, from 1; `cancel_job`: the run to stop once none of its
-    members is wanted; `waits`: others may depend on it and it will go on by itself; `undoes`: the key of the request that an
-    Undo takes back; `failures`: of its runs, once it has ended or stalls; `erasure`: how far its rows have gone, None: nobody was
-    asked, or they need not go; `is_told`: the status says just this."""
+    """The state of a Restatement, which its status shows."""
 
     phase: str
+    # Status of the condition Succeeded.
     succeeded: str
     reason: str
     message: str
+    # A user must act.
     stalled: bool = False
+    # `status.result`; None: there is none.
     result: Mapping[str, Any] | None = None
+    # For `status.plan`; None: nothing new.
     plan: Mapping[str, Any] | None = None
+    # Phase and tasks of the active run; "": not shown.
     progress: str = ""
+    # None: it cannot start now.
     ready: Ready | None = None
+    # Its place in the queue, from 1; None: it is not in the queue.
     position: int | None = None
+    # When the assessment changes by itself; None: at no known time.
     look_again: datetime | None = None
+    # Name of the active Job to stop if no member of its run is wanted any more; None: there is none.
     cancel_job: str | None = None
+    # When the condition Succeeded in the status last changed; None: the status has none, or it has not finished.
     finished_time: datetime | None = None
+    # Key of the request that an Undo takes back; "": it is not an Undo, or the key is unknown.
     undoes: str = ""
+    # Of its runs, once it has ended or stalled.
     failures: Failures = NO_FAILURES
+    # The state of its erasure; None: its rows need not be erased, or the ledger was not read.
     erasure: Told | None = None
+    # The assessment was read from the status.
     is_told: bool = False
 
     @property
@@ -61,11 +74,16 @@ class Assessment:
 
     @property
     def waits(self) -> bool:
+        """Whether it will continue without an action of a user. Others may depend on it."""
         return not self.finished and not self.stalled
 
 
 def stalled(reason: str, message: str, final: bool = False) -> Assessment:
-    """Somebody has to act; `final`: by another Restatement, since this one has failed for good."""
+    """The assessment of a Restatement for which a user must act.
+
+    Args:
+        final: It has failed, so the user must create another Restatement.
+    """
     if final:
         return Assessment("Failed", FALSE, reason, message, stalled=True)
     return Assessment("Pending", UNKNOWN, reason, message, stalled=True)

@@ -1,7 +1,8 @@
-"""Which runs of a group speak against one of its requests, and how small the next group has to be for that. Pure.
+"""Finds the request in a group that makes runs fail, by halving the group. Pure.
 
-A request that is refused has an answer of its own. One that kills the process answers for nobody: its group is halved until it is
-alone, so that it holds up n others for log n runs, and not for ever. Alone it has a few more tries.
+A run reports a request that it refuses. But if a request makes the process fail, the run reports nothing, and it is unknown which
+request it was. So the group is halved until the request is alone: it delays n others by about log n runs, not forever. Alone, it
+gets a few more attempts.
 """
 
 from collections.abc import Iterable
@@ -10,18 +11,18 @@ from typing import Final
 from lethe_operator.decide.runs.failures import less_might_help
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 
-# A first one may be chance.
+# More than one, because a single failure may be temporary.
 FAILURES_BEFORE_HALVING: Final = 2
-# Of a request that is alone, by itself: each costs the others of the queue the time of a run.
+# Failures with cause RUN, after which a request that is alone is given up: each attempt delays the other requests in the queue.
 FAILURES_ALONE: Final = 5
 
 
 def at_most(runs: Iterable[ObservedRun], generation: int) -> int | None:
-    """How many members the next run may have; None: as many as there are.
+    """The largest number of members of the next run; None: no limit.
 
     Args:
-        runs: Those that one request was a member of, oldest first.
-        generation: The Dataset's now: with an edited one they are tried together again.
+        runs: The runs that the request was a member of, oldest first.
+        generation: The Dataset's. Failures under other generations do not count, so an edit of the Dataset removes the limit.
     """
     failures, allowed = 0, None
     for run in runs:

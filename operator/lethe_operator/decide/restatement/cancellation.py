@@ -1,7 +1,7 @@
-"""A Restatement that is not wanted any more: cancelled by its user, or not committed by its deadline. Pure.
+"""Assesses Restatements that were cancelled or were not committed by their deadline. Pure.
 
-Whether it was committed all the same is for the ledger to tell, which is asked before any of this. So nothing is said for good as
-long as a run of it is under way, or has been and the table cannot be read.
+The ledger says whether the Restatement was committed anyway, and the caller checks the ledger first. So the assessment is not
+final while a run is active, or while the table cannot be read and there may have been a run.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from lethe_operator.resources.restatement import Restatement
 
 @dataclass(frozen=True)
 class _Why:
-    """`under_way`: the reason until it has ended; `said`: the beginning of each message; `stalled`: somebody wanted it done."""
+    """Why a Restatement is not to be carried out any more."""
 
-    under_way: str
-    ended: str
-    phase: str
-    said: str
-    stalled: bool
+    under_way: str  # reason until it has ended
+    ended: str  # reason once it has ended
+    phase: str  # once it has ended
+    said: str  # the first sentence of each message
+    stalled: bool  # False: the user asked for it, so no action is needed
 
 
 def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetime) -> Assessment | None:
-    """How it stands; None while it is wanted."""
+    """The assessment of a Restatement that was cancelled or is past its deadline; None: it is neither."""
     why = _why(restatement, now)
     if why is None:
         return None
@@ -44,7 +44,7 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
             )
         return Assessment("Running", UNKNOWN, why.under_way, f"{why.said} {what}", cancel_job=going.job)
     view = world.table
-    # What keeps the table from being read may keep the runs from being known, too.
+    # If the table cannot be read for now, the runs may be unknown too.
     if isinstance(view, Unavailable) and (view.transient or trial.run is not None):
         text = f"{why.said} Whether it was committed is known once the table can be read: {view.message}"
         return Assessment("Pending", UNKNOWN, why.under_way, text)
@@ -54,7 +54,7 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
 
 
 def without_dataset(restatement: Restatement, dataset: str, now: datetime) -> Assessment | None:
-    """The same of one whose Dataset is not there, so that no table can be asked."""
+    """The same for a Restatement whose Dataset does not exist, so that there is no table to read."""
     why = _why(restatement, now)
     return None if why is None else _end(why, f"{why.said} There is no Dataset {dataset} that could carry it out.")
 

@@ -1,4 +1,4 @@
-"""Whether the list of batch ids that a Restatement refers to can be carried out. Pure."""
+"""Whether the list of batch ids in a Restatement's spec.batchIdsFrom is usable. Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,10 +15,11 @@ from lethe_operator.resources.restatement import NoList, Restatement
 
 
 def without_list(restatement: Restatement, told: RestatementRequest | None, now: datetime) -> Assessment | None:
-    """How one stands whose list is not there, is none, or is another one than before; None: nothing is wrong with it.
+    """The assessment of a Restatement whose list is missing, invalid or changed; None: the list is usable, or there is none.
 
     Args:
-        told: Its request as an earlier run was told it, None for none: the status may not have been written then.
+        told: Its request in the document of an earlier run, which has the list's digest even if the status was not written;
+            None: there is no earlier run.
     """
     found = restatement.listed
     if isinstance(found, NoList):
@@ -34,7 +35,7 @@ def without_list(restatement: Restatement, told: RestatementRequest | None, now:
 
 
 def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> Mapping[str, Any]:
-    """What `status.plan` keeps of a list that was looked at; empty when none was."""
+    """The part of `status.plan` that identifies the list that was read; empty if none was read."""
     match found:
         case IdList():
             return {"batchIds": {"count": len(found.ids), "sha256": found.sha256}}

@@ -1,4 +1,4 @@
-"""The run of a group of Restatements, ready to start. Pure."""
+"""Makes the launch of a run for a group of Restatements. Pure."""
 
 from lethe_operator.decide.actions import Launch
 from lethe_operator.decide.restatement import row_search_gate as erasure
@@ -12,7 +12,7 @@ from lethe_operator.resources.restatement import Restatement
 def restatements_launch(
     dataset: Dataset, world: World, queued: RestatementQueue, by_committer: bool = False
 ) -> Launch | None:
-    """One run for all members of the group; None: there is none."""
+    """One run for all members of the group; None: the group is empty."""
     members = [r for r, _ in queued.group]
     if not members:
         return None
@@ -32,10 +32,11 @@ def restatements_launch(
 
 
 def bytes_of(restatement: Restatement, world: World) -> int:
-    """A replacement is about as large as what it replaces; a Revert reads nothing, nor does a dry run."""
+    """An estimate of how many bytes the run reads for a Restatement. A replacement has about the size of the batches that it
+    replaces. Other operations and dry runs read no data."""
     if restatement.brings is None or not isinstance(world.table, TableView):
         return 0
-    if restatement.list_uri:  # which batches is not known; no more than there are
+    if restatement.list_uri:  # the batches are unknown; the table's size is the upper limit
         return world.table.total_bytes
     batches = world.table.ledger.batches
     some = restatement.sized_by

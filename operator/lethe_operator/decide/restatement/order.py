@@ -1,4 +1,4 @@
-"""In which order the Restatements of a Dataset go: `lethe.restatement.order` says it. Pure."""
+"""Sorts the Restatements of a Dataset in the order of `lethe.restatement.order`. Pure."""
 
 from collections.abc import Iterable
 
@@ -8,8 +8,8 @@ from lethe_operator.resources.restatement import Restatement
 
 
 def in_order(restatements: Iterable[Restatement]) -> tuple[Restatement, ...]:
-    """What others depend on first (a replacement id among another's batchIds; what is undone), then by creation, then by
-    name. O(n log n)."""
+    """Sort by dependency (a Restatement whose replacement another one restates comes before it, and one that is undone before its
+    Undo), then by creation time, then by name. O(n log n)."""
     return order.in_order(restatements, _place)
 
 

@@ -1,4 +1,4 @@
-"""What a Restatement has ended with: by the ledger, by a dry run's word, or by what its status said before. Pure."""
+"""Assesses finished Restatements, from the ledger, from the result of a dry run, or from an earlier status. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from lethe_operator.resources.restatement import Restatement
 
 
 def finished_before(restatement: Restatement) -> Assessment | None:
-    """What an earlier status says for good: a Restatement is a request, and it ends once."""
+    """The end that the status already shows; None: it shows none. A Restatement is a request, so it ends only once."""
     condition = find(restatement.status, SUCCEEDED)
     if condition.get("status") not in (TRUE, FALSE):
         return None
@@ -44,7 +44,7 @@ def finished_before(restatement: Restatement) -> Assessment | None:
 
 
 def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessment | None:
-    """What the table remembers of it, if that is about the same values."""
+    """The end that the ledger shows; None: it does not contain the request, or perhaps with other values."""
     if not isinstance(world.table, TableView):
         return None
     entry = world.table.ledger.requests.get(restatement.key)
@@ -64,9 +64,10 @@ def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessmen
 
 
 def _means_the_same(restatement: Restatement, result: RequestResult, trial: Trial) -> bool:
-    """Whether what was carried out is what this Restatement asks for. Of an Erase by records its Secret may have changed since:
-    only a run can read it, and says so (`lethe.restatement.values_digest`),
-    unless it was this very object that was carried out."""
+    """Whether the request in the ledger is known to have the same values as this Restatement.
+
+    The Secret of an Erase by records may have changed since. Only a run can read the Secret and compare the values
+    (`lethe.restatement.values_digest`). No comparison is needed if the request came from this same object."""
     if restatement.spec.rows is None or result.requested_time == restatement.created:
         return True
     if find(restatement.status, SUCCEEDED).get("status") == TRUE:
@@ -76,7 +77,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, trial: Tria
 
 
 def _too_late(restatement: Restatement, result: RequestResult) -> str:
-    """What is said of one that was committed although it was withdrawn."""
+    """The sentence for a Restatement that was committed although it was cancelled or past its deadline; "": it was neither."""
     if restatement.spec.cancel:
         return " The cancel came too late: it was committed already."
     deadline, committed = restatement.deadline, result.committed_time
@@ -86,7 +87,12 @@ def _too_late(restatement: Restatement, result: RequestResult) -> str:
 
 
 def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Assessment:
-    """The standing of a committed request, in numbers."""
+    """The assessment of a committed request.
+
+    Args:
+        batches: The number of batches that it names.
+        since: When the condition Succeeded in the status last changed; None: the status has none.
+    """
     wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields = ["snapshotId", "committedTime", "tombstonesAdded", "rowsDeleted", "rowsAdded", "groupSize"]
     match result.operation:
@@ -123,7 +129,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> As
 
 
 def _already_deleted(result: RequestResult) -> str:
-    """What is said of batches that others had taken back before, its replacement included."""
+    """The sentences about batches, including its replacement, that earlier requests had taken back; "": there are none."""
     count = result.already_deleted_batch_ids_count
     text = f" {count} of its batches had been taken back before; none of their rows were left to hide." if count else ""
     if result.replacement_withheld:
@@ -141,13 +147,13 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
         **id_lists.seen(result),
         **touched,
         "unknownBatchIdsCount": result.unknown_batch_ids_count,
-        # An earlier version kept lines of lists in the ledger; they are not shown either.
+        # An earlier version stored lines of lists in the ledger; the status must not show them.
         "unknownBatchIds": [] if result.batch_ids_sha256 else list(result.unknown_batch_ids[:LISTED_AT_MOST]),
     }
 
 
 def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
-    """A dry run whose run has told what would be done."""
+    """The assessment of a dry run whose run has reported a plan; None: there is no plan, or it is not a dry run."""
     told = trial.answer(restatement.key) if restatement.spec.dry_run and isinstance(trial.verdict, Ended) else None
     if told is None or not told.succeeded or told.plan is None:
         return None
@@ -181,8 +187,9 @@ def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
 
 
 def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, final: Assessment) -> Assessment | None:
-    """One that had succeeded and that the table does not know, while it is seen that the table was rolled back or is another
-    one. A ledger never forgets a request otherwise."""
+    """The assessment of a Restatement that succeeded and is no longer in the ledger, because the table was rolled back or
+    replaced; None: it was not. The caller has checked that the ledger does not contain the request. A ledger never loses a
+    request in another way."""
     view = world.table
     snapshot = (final.result or {}).get("snapshotId", "unknown")
     if final.succeeded == TRUE and forgets_restatements(dataset, view):
@@ -203,7 +210,7 @@ def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, 
 
 
 def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessment, snapshot: object) -> Assessment:
-    """That a former table's storage holds none of its rows says nothing of this table."""
+    """The assessment after the table was replaced. The condition Erased becomes False, because it is about the previous table."""
     name = dataset.spec.table.name
     text = (
         f"It was committed in snapshot {snapshot} of another table: {name} was dropped, created again or renamed since, and the "

@@ -1,13 +1,14 @@
-"""Which of the waiting Restatements of a Dataset make the next run, and when it starts. Pure.
+"""Decides which waiting Restatements of a Dataset are in the next run, and when it starts. Pure.
 
-A group is taken from the front of the queue, whose order is that of dependencies and age. One that cannot start now is no member
-and holds back only what restates its replacement. Those that a run has failed with stay among themselves, since they may be what
-it failed of, and have their turn by when their pause was over: one that fails for ever does not go before all others for ever.
+A group is taken from the front of the queue, which is sorted by dependency and age. A Restatement that cannot start now is not a
+member, and delays only those that restate its replacement. The members of a failed run are grouped only with each other, because
+one of them may be the cause. Their turn depends on the end of their delay, so Restatements that keep failing do not always go
+first.
 
-One that replaces single rows by their keys ends a group in which another brings rows: these have to be committed before it.
+A Replay with key columns does not join a group in which another member adds rows, because these rows must be committed first.
 
-Where a committer carries out what changes metadata alone, there are two queues, of which each waits only for those of the other
-that came before and are about one of its batches.
+If a committer carries out the metadata-only Restatements, there are two queues. A Restatement waits for one in the other queue
+only if that one came before it and names one of its batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,43 +20,44 @@ from lethe_operator.decide.restatement.assessment import Assessment, Ready
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 
-# Every commit of ours makes another writer's attempt fail that has begun before it, and such a writer tries a few times only.
-# Between two runs it shall have the table for itself for longer than an append takes, however fast runs start.
+# A commit of Lethe makes the active commit attempts of other writers fail, and those writers retry only a few times. This pause
+# is longer than an append takes, so that other writers can commit between two runs.
 PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
-# What a run has to hold in memory, and its document.
+# Limits for the memory of a run and for the size of its document.
 BATCH_IDS_AT_MOST: Final = 200_000
 RUN_JSON_BYTES_AT_MOST: Final = 32 * 1024 * 1024
-_BYTES_OF_A_REQUEST: Final = 512  # field names, key, name and times
+_BYTES_OF_A_REQUEST: Final = 512  # field names, numbers and times
 Standings = Sequence[tuple[Restatement, Assessment]]
 
 
 @dataclass(frozen=True)
 class RestatementQueue:
-    """`group`: the next run's members; `is_full`: no other fits in, or none may join; `positions`: by name of each that waits
-    for its turn, from 1; `waits_for`: by name of one that another has to go before, that other's name."""
-
+    # The members of the next run.
     group: tuple[tuple[Restatement, Ready], ...] = ()
+    # No other Restatement fits in, or may join.
     is_full: bool = False
+    # Places of the waiting Restatements by name, from 1.
     positions: Mapping[str, int] = field(default_factory=dict)
+    # For each Restatement that must wait for another one: the other's name, by name.
     waits_for: Mapping[str, str] = field(default_factory=dict)
 
 
 def queue(
     dataset: Dataset, standings: Standings, bytes_of: Callable[[Restatement], int], quick: bool | None = None
 ) -> RestatementQueue:
-    """The group that goes next, and what is behind it. O(n) and the number of batch ids.
+    """Choose the next group, and number the others. O(number of Restatements and of batch ids).
 
     Args:
-        standings: In the order in which they go.
-        bytes_of: How much is read to carry one out.
-        quick: Of those only that the committer carries out, or only of the others; None: of all.
+        standings: In queue order.
+        bytes_of: How many bytes a run reads for a Restatement.
+        quick: True: only Restatements for the committer; False: only the others; None: all.
     """
     chosen = _longest_ready(standings, quick)
     room = _Room(dataset, chosen) if chosen is not None else None
     group: list[tuple[Restatement, Ready]] = []
     positions: dict[str, int] = {}
     waits_for: dict[str, str] = {}
-    held: dict[str, str] = {}  # by batch that is yet to come, or that others are about: who goes first
+    held: dict[str, str] = {}  # names of Restatements that must go first, by the id of the batch that they add or name
     for r, standing in standings:
         if standing.finished:
             continue
@@ -77,13 +79,14 @@ def queue(
 
 
 def start(found: RestatementQueue, dataset: Dataset, commit_ended: datetime | None, now: datetime) -> datetime | None:
-    """When the group starts, `now` or later; None: there is none.
+    """When the group starts, `now` or later; None: the group is empty.
 
-    The first one waits for nobody. What comes behind a commit that was just made is collected: for the window, counted from
-    that commit or from when the oldest of them came if that was before it; unless no other can join.
+    Without an earlier commit, the group starts at once. After a commit, Restatements are collected for a window of
+    spec.restatements.windowSeconds. The window starts with the commit, or with the creation of the oldest member if that was
+    earlier. A full group does not wait for the window.
 
     Args:
-        commit_ended: When the last run that commits ended; None: none is remembered.
+        commit_ended: When the last run that commits ended; None: no such run is known.
     """
     if not found.group:
         return None
@@ -99,19 +102,20 @@ def start(found: RestatementQueue, dataset: Dataset, commit_ended: datetime | No
 
 @dataclass
 class _Room:
-    """What is left of the next group, whose first member says whom it may be with."""
+    """The size of the next group so far, and whether another Restatement fits in."""
 
     dataset: Dataset
-    first: Ready
+    first: Ready  # the others must have the same `company`
     members: int = 0
-    ids: int = 0
-    document_bytes: int = 0
-    data_bytes: int = 0
-    brings: bool = False
+    ids: int = 0  # batch ids of the members
+    document_bytes: int = 0  # of the run's document
+    data_bytes: int = 0  # that the run reads
+    brings: bool = False  # a member adds rows
     is_full: bool = False
 
     def takes(self, r: Restatement, ready: Ready, bytes_of: Callable[[Restatement], int]) -> bool:
-        """Whether it is a member. When one does not fit in, nobody behind it goes before it."""
+        """Add a Restatement if it fits, and return whether it did. If one does not fit, the group is full, so that later ones do
+        not overtake it."""
         if self.is_full or ready.company != self.first.company:
             return False
         spec = self.dataset.spec
@@ -132,7 +136,7 @@ class _Room:
 
 
 def document_bytes(r: Restatement) -> int:
-    """About how many bytes a Restatement takes in the run's document, rather too many."""
+    """An upper estimate of the size of a Restatement in the run's document, in bytes."""
     texts = [r.spec.reason, r.list_uri, *r.batch_ids]
     if r.spec.replacement is not None:
         replacement = r.spec.replacement
@@ -143,7 +147,8 @@ def document_bytes(r: Restatement) -> int:
 
 
 def _longest_ready(standings: Standings, quick: bool | None) -> Ready | None:
-    """Of those that depend on nobody who waits, the one that has waited longest for its turn: it says who goes next."""
+    """The Restatement that has been ready longest, among those that do not depend on a waiting one. The next group consists of
+    those that may share a run with it."""
     chosen: Ready | None = None
     makers: set[str] = set()
     for r, standing in standings:
@@ -156,7 +161,7 @@ def _longest_ready(standings: Standings, quick: bool | None) -> Ready | None:
 
 
 def _first_of(r: Restatement, held: Mapping[str, str]) -> str:
-    """Who is to go before it, "" when nobody."""
+    """Name of the Restatement that must go before it; "": there is none."""
     if not held or held.keys().isdisjoint(r.batch_ids):
         return ""
     return next(held[i] for i in r.batch_ids if i in held)

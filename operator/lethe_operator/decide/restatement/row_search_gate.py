@@ -1,11 +1,11 @@
-"""When an Erase by records, or a Replay of rows by their keys, may start. Pure.
+"""Decides when an Erase by records, or a Replay with key columns, may start. Pure.
 
-Rows are searched in the table. So every batch that lay in the buffer when the Restatement was created has to be promoted before,
-or its rows would come afterwards. What is in the buffer later is not what was asked for.
+Such a run searches for rows in the table. So every batch that was in the buffer when the Restatement was created must be promoted
+first; otherwise its rows would be added after the search. Batches that are added to the buffer later do not matter.
 
-Invariant: no time of the API server or of the operator is compared with one of the store. A listing that begins once the
-Restatement is known finds all batches that came before it; the youngest of them is the horizon. Batches as old as that are waited
-for, also those of which a digest that is cut says nothing.
+Invariant: no time of the API server or of the operator is compared with a time of the store. A listing that starts after the
+operator knows the Restatement finds all batches that came before it. The write time of the youngest of them is the horizon. The
+Restatement waits for all batches up to the horizon, including batches that the listing counted but did not name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from lethe_operator.settings import Settings, catalogs_secret_of
 
 
 def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: Settings) -> Assessment | None:
-    """Why it cannot start now; None when it can."""
+    """The assessment of a Restatement that cannot start now; None: it can."""
     name, rows = restatement.meta.name, restatement.spec.rows
     secret = rows.secret.name if rows is not None else ""
     if secret and not _is_allowed(secret, dataset.meta.namespace, settings):
@@ -61,7 +61,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
 
 
 def _searches(restatement: Restatement) -> bool:
-    """A dry run only looks at metadata, as they are."""
+    """Whether the run searches for rows by their values. A dry run reads metadata only."""
     return (restatement.spec.rows is not None and not restatement.spec.dry_run) or restatement.by_keys
 
 
@@ -71,15 +71,16 @@ def _is_allowed(secret: str, namespace: str, settings: Settings) -> bool:
 
 
 def _is_listed_since(buffer: object, table: object, restatement: Restatement) -> bool:
-    """Whether a listing shows which batches came before a Restatement: it began later, and no Undo has let any in since."""
+    """Whether the last listing shows which batches came before the Restatement: it started after the operator knew the
+    Restatement, and no Undo was committed since, which could allow more batches to be promoted."""
     if _horizon(restatement, buffer) is None or not isinstance(buffer, BufferDigest):
         return False
     return not isinstance(table, TableView) or not shown_again_since(table.ancestry, table.head_id, buffer.head_id)
 
 
 def wants_listing(restatements: Iterable[Restatement], buffer: object, table: object) -> bool:
-    """Whether one of them needs a new listing: none began since it is known, or since the last Undo, or what the last one named
-    is promoted, and more may wait."""
+    """Whether a Restatement needs a new listing: none has started since the operator knows it or since the last Undo, or all
+    batches that the last listing named are promoted and more may wait."""
     return any(
         not _is_listed_since(buffer, table, r) or (_may_hide(r, buffer) and not _before(r, buffer))
         for r in _open(restatements)
@@ -87,28 +88,29 @@ def wants_listing(restatements: Iterable[Restatement], buffer: object, table: ob
 
 
 def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | None:
-    """For a run of these: the snapshot whose ledger showed which batches of the buffer it has to wait for; None: for none."""
+    """For a run of these Restatements: the snapshot whose ledger showed which batches of the buffer it must wait for; None: it
+    does not wait for batches."""
     searching = any(map(_searches, restatements))
     return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
 
 
 def waits_for_batches(world: World) -> bool:
-    """Whether one waits for batches of the buffer, which are then promoted without waiting for more."""
+    """Whether a Restatement waits for batches in the buffer. The consolidation of these batches then starts at once."""
     return any(_before(r, world.buffer) for r in _open(world.restatements))
 
 
 def searching(restatements: Iterable[Restatement]) -> frozenset[str]:
-    """The UIDs of those that have to know which batches came before them."""
+    """The UIDs of the Restatements that need a horizon from the next listing."""
     return frozenset(r.meta.uid for r in _open(restatements))
 
 
 def _horizon(restatement: Restatement, buffer: object) -> datetime | None:
-    """The write time of the youngest batch that may have come before it; None: no listing shows that yet."""
+    """The write time of the youngest batch that may have come before the Restatement; None: no listing has shown it yet."""
     return buffer.horizons.get(restatement.meta.uid) if isinstance(buffer, BufferDigest) else None
 
 
 def _before(restatement: Restatement, buffer: object) -> Sequence[WaitingBatch]:
-    """Those that wait and are known one by one."""
+    """The named batches that came before the Restatement and are not promoted yet."""
     horizon = _horizon(restatement, buffer)
     if horizon is None or not isinstance(buffer, BufferDigest):
         return ()
@@ -116,13 +118,13 @@ def _before(restatement: Restatement, buffer: object) -> Sequence[WaitingBatch]:
 
 
 def _may_hide(restatement: Restatement, buffer: object) -> bool:
-    """Whether others may wait that are not known one by one."""
+    """Whether batches that the listing did not name may have come before the Restatement."""
     horizon = _horizon(restatement, buffer)
     return horizon is not None and isinstance(buffer, BufferDigest) and buffer.may_hide(horizon)
 
 
 def _open(restatements: Iterable[Restatement]) -> Iterable[Restatement]:
-    """Those that search for rows and are still wanted."""
+    """The Restatements that search for rows and may still start."""
     return (
         r
         for r in restatements

@@ -1,4 +1,4 @@
-"""What the runs of a Dataset say of each of its Restatements: many may have been members of one run. Pure."""
+"""The outcomes of a Dataset's runs for each Restatement. Many Restatements may be members of one run. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,28 +18,34 @@ from lethe_operator.settings import Settings
 
 @dataclass(frozen=True)
 class Trial:
-    """How a Restatement fared. `run`: the latest that it was a member of; `going`: its attempt that is under way; `at_most`: so
-    many may share the next one, None for as many as there are; `tries`: attempts of all its runs; `failures` of all its runs,
-    since the Dataset was edited; `undoes`: what an Undo was told to take back; `told`: its request as the run was told it, None
-    if that was another object's of the name."""
+    """The outcome of a Restatement's runs."""
 
     verdict: Verdict
+    # The latest run that it was a member of; None: there was none.
     run: ObservedRun | None = None
+    # The active attempt of that run; None: there is none.
     going: Attempt | None = None
+    # The largest number of members of the next run; None: no limit.
     at_most: int | None = None
+    # Attempts of all its runs.
     tries: int = 0
+    # Of all its runs, since the Dataset was last edited.
     failures: Failures = NO_FAILURES
+    # Key of the request to take back, in the document of the run; "": it is not an Undo.
     undoes: str = ""
+    # Its request in the document of the run, if it has `undoes` or the digest of a list; None: not, or the request came from a
+    # deleted object of the same name.
     told: RestatementRequest | None = None
+    # Results of the last attempt, by key.
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
     @property
     def members(self) -> int:
-        """Of the run."""
+        """The number of members of the run."""
         return max(1, len(self.run.requests)) if self.run is not None else 0
 
     def answer(self, key: str) -> RequestResult | None:
-        """What the last attempt said became of a request."""
+        """The result of a request in the last attempt; None: there is none."""
         return self._answers.get(key)
 
 
@@ -47,7 +53,7 @@ NEVER_TRIED = Trial(Fresh(1))
 
 
 class Trials:
-    """Each run is judged once, however many were its members."""
+    """The outcomes for all Restatements of a Dataset. Judges each run only once, also if it has many members."""
 
     def __init__(self, dataset: Dataset, runs: Iterable[ObservedRun], settings: Settings) -> None:
         self._dataset, self._settings = dataset, settings
@@ -63,9 +69,11 @@ class Trials:
                 self._without_intent[run.run_id] = run
 
     def runs_of(self, restatement: Restatement) -> tuple[ObservedRun, ...]:
-        """Those that had it as a member, as far as they are remembered, oldest first."""
+        """The known runs that had this Restatement as a member, oldest first."""
         found = tuple(self._by_key.get(restatement.key, ()))
-        if self._without_intent:  # of these it is known only when it was alone
+        if (
+            self._without_intent
+        ):  # without its document, a run is recognized by its id, and only if it had a single member
             alone = self._without_intent.get(restatement_run_id(self._dataset, restatement))
             found = found if alone is None else tuple(sorted((*found, alone), key=_age))
         return found
@@ -77,7 +85,8 @@ class Trials:
         latest = next((r for r in reversed(runs) if r.active), runs[-1])
         request = self._requests[latest.run_id].get(restatement.key)
         grouped = len(latest.requests) > 1
-        # One of the same name and spec that was created anew starts anew: alone it is known by its UID, as a member by its age.
+        # A Restatement that was deleted and created again starts from the beginning. In a run of its own, its UID tells the two
+        # objects apart; in a group, the creation time does.
         same = request is None or not grouped or request.creation_time == restatement.created
         of = (latest.run_id, "" if grouped else restatement.meta.uid, same)
         if of not in self._judged:
@@ -108,7 +117,7 @@ class Trials:
 
 
 def _halved(verdict: Verdict, members: int) -> Verdict:
-    """A smaller group is another run: it starts without the pause that what is tried again as it was has to make."""
+    """The verdict for a group that must be halved. A smaller group is another run, so it starts without a delay."""
     if (isinstance(verdict, GivenUp) and verdict.permanent) or not isinstance(verdict, Again | GivenUp):
         return verdict
     last = verdict.attempt
@@ -123,10 +132,11 @@ def _given_up(verdict: Again) -> GivenUp:
 
 
 def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
-    """Of a run, whether it was of one alone or of a group."""
+    """The failures of a run. The UID counts only for a run with a single member."""
     return counted(run.attempts, generation, uid if len(run.requests) <= 1 else "")
 
 
 def _age(run: ObservedRun) -> float:
-    """An intent without a Job is the latest: it is stored when the ones before it have ended."""
+    """Sort key: the creation of the last Job. A run without a Job is the latest, because its document is stored after the runs
+    before it have ended."""
     return run.last.created.timestamp() if run.last else float("inf")

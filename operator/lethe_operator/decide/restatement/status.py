@@ -1,4 +1,4 @@
-"""The status of a Restatement from how it stands, and the events of its changes. Pure."""
+"""Makes the status of a Restatement from its assessment, and the events of changes. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,28 +13,28 @@ from lethe_operator.decide.restatement.assessment import Assessment
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
 
-# Of those that merely wait or run, so many at a time are told so: what they are told is soon over, and whoever has ended is not
-# to wait for it.
+# At most this many statuses of waiting and running Restatements are written at once. They are soon outdated, and must not delay
+# the statuses of finished ones.
 COURTESIES_AT_ONCE: Final = 200
 COURTESIES_AGAIN_AFTER: Final = timedelta(seconds=5)
-# An event for each member of a larger group says nothing that its status does not say.
+# The members of larger groups get no event when they succeed: their statuses say the same.
 EVENTS_FOR_GROUPS_UP_TO: Final = 20
-# Of an erasure it is told that it cannot go on, that it is late, and that it is done.
+# The reasons of the condition Erased that cause an event.
 _ERASURE_EVENTS: Final = (str(Reason.ERASED), str(Reason.ERASURE_BLOCKED), str(Reason.ERASURE_OVERDUE))
-EVENTS_AT_ONCE: Final = 100  # of whatever happened to thousands in one moment, the statuses tell the rest
+EVENTS_AT_ONCE: Final = 100  # the rest is visible in the statuses only
 
 
 @dataclass(frozen=True)
 class StatusChanges:
-    """Statuses to write, by name; `look_again`: when those are told that had to wait."""
-
+    # Statuses to write, by name.
     statuses: Mapping[str, dict[str, Any]]
     events: tuple[Event, ...]
+    # When to write the statuses that were postponed; None: none was.
     look_again: datetime | None = None
 
 
 def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
-    """What is to be written of these, in their order, and the events of it."""
+    """The statuses of these Restatements that differ from the current ones, in this order, with their events."""
     statuses: dict[str, dict[str, Any]] = {}
     told: list[Event] = []
     courtesies, waiting = 0, False
@@ -56,7 +56,7 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
 
 
 def status(restatement: Restatement, standing: Assessment, now: datetime) -> dict[str, Any]:
-    """The whole status."""
+    """The complete status document."""
     old = restatement.status
     document: dict[str, Any] = {
         "observedGeneration": restatement.meta.generation,
@@ -84,15 +84,15 @@ def status(restatement: Restatement, standing: Assessment, now: datetime) -> dic
 
 
 def _plan(restatement: Restatement, standing: Assessment) -> Mapping[str, Any]:
-    """What is known of it. Of a list by reference, how it was when it was first looked at."""
+    """`status.plan`. Its entry `batchIds`, about a list by reference, never changes after it was first written."""
     old = restatement.status.get("plan") or {}
     first = {k: v for k, v in old.items() if k == "batchIds"}
     return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
 
 
 def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]:
-    """How many failed, told at the end: at each failure of a large group thousands of statuses would have to be written. Once it
-    is told, its runs may be forgotten."""
+    """`status.attempts`: the numbers of failed attempts. It is written at the end, because updates at each failure of a large
+    group would write thousands of statuses. Later statuses keep it, because the runs may be deleted by then."""
     ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
     if ended and "attempts" in old:
         return dict(old["attempts"])
@@ -101,13 +101,14 @@ def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]
 
 
 def _position(told: Any, position: int) -> int:
-    """A place in the queue is told again when it has halved: thousands may wait, and each of them moves with every run."""
+    """The place in the queue to show. It is updated only when it has halved or grown, because thousands may wait, and all of them
+    move with each run."""
     return told if isinstance(told, int) and told / 2 < position <= told else position
 
 
 def _conditions(restatement: Restatement, standing: Assessment) -> list[Condition]:
     reason, message = standing.reason, standing.message
-    # A cancelled one is what its author wants: nobody has to act, and whoever deploys it is not held up.
+    # A cancelled Restatement is Ready: no action is needed, and deployment tools do not wait for it.
     if standing.finished and not standing.stalled:
         found = list(conditions.healthy(reason, message))
     elif standing.stalled:
@@ -117,15 +118,15 @@ def _conditions(restatement: Restatement, standing: Assessment) -> list[Conditio
     found.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
     if standing.erasure is not None:
         found.append(standing.erasure.condition)
-    elif before := conditions.find(restatement.status, conditions.ERASED):  # the ledger was not asked
+    elif before := conditions.find(restatement.status, conditions.ERASED):  # the ledger was not read
         texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
         found.append(Condition(conditions.ERASED, *texts))
     return found
 
 
 def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
-    """One event for each end and each reason to wait or to stall; not for the queue, in which thousands may be. And one for what
-    becomes of its erasure."""
+    """An event for the end, for each reason to wait or stall, and for changes of the erasure. No event for waiting in the queue,
+    because thousands may wait there."""
     return (*_events(name, old, new), *_erasure_events(name, old, new))
 
 

@@ -1,4 +1,4 @@
-"""Which request an Undo takes back, or why not yet. Pure."""
+"""Which request an Undo takes back, or why it cannot. Pure."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ from lethe_operator.resources.restatement import Restatement
 
 @dataclass(frozen=True)
 class UndoTarget:
-    """`key` of the request to take back; without one, why there is none. `waits`: it will come by itself; `final`: it never
-    will; neither: somebody may help."""
+    """The request to take back, or why there is none. If neither `waits` nor `final`, a user must act."""
 
-    key: str = ""
+    key: str = ""  # of the request; "": there is none
     reason: str = ""
     message: str = ""
-    waits: bool = False
-    final: bool = False
+    waits: bool = False  # the named Restatement has not ended yet
+    final: bool = False  # there will never be one
 
 
 def undone(restatement: Restatement, world: World, told: str = "") -> UndoTarget:
-    """What the named Restatement is to the table. One that was deleted after this Undo first met it is remembered.
+    """Find the request that `spec.undoes` names. The key from an earlier reconcile or run is used if that Restatement was deleted
+    since.
 
     Args:
-        told: The key of the request that an earlier run of it was told to take back.
+        told: The key in the document of an earlier run of this Undo; "": there is none.
     """
     assert restatement.spec.undoes is not None
     undo, name = restatement.meta.name, restatement.spec.undoes.name
