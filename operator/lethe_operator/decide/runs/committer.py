@@ -1,4 +1,4 @@
-"""What the committer of the namespace is asked for, and when somebody else has to do it. Pure."""
+"""Decides which runs the committer of the namespace carries out, and which runs a Job must take over. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,12 +10,13 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
 from lethe_operator.resources.restatement import Restatement
 
-# Values of spec.deletes. Iceberg's own deletes name rows of data files, which only Spark finds.
+# Values of spec.deletes that the committer supports. Iceberg deletes name rows of data files, which only Spark can find.
 WITHOUT_SPARK: Final[frozenset[Deletes]] = frozenset({"Ledger"})
 
 
 def may_ask(dataset: Dataset, world: World) -> bool:
-    """Whether it is there, and can change this table: one that is there, and that a run has claimed and prepared before."""
+    """Whether the committer is alive and can change this table. A run must have claimed and prepared the table before, and the
+    format version must be at least 2."""
     committer, view = world.committer, world.table
     if committer is None or not committer.alive or not isinstance(view, TableView):
         return False
@@ -23,7 +24,11 @@ def may_ask(dataset: Dataset, world: World) -> bool:
 
 
 def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) -> bool:
-    """Whether it may carry this out: that changes metadata alone, and it has not failed at it. `run`: the latest one for it."""
+    """Whether the committer may carry out a Restatement: it changes metadata only, and the committer did not fail at it last.
+
+    Args:
+        run: The latest run that it was a member of; None: there was none.
+    """
     spec = restatement.spec
     if not spec.operation.is_metadata_only or dataset.spec.deletes not in WITHOUT_SPARK:
         return False
@@ -31,7 +36,7 @@ def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) 
 
 
 def committer_failed(run: ObservedRun | None) -> bool:
-    """Whether it has tried this run last, and failed: then a Job tries."""
+    """Whether the last attempt of the run was by the committer and failed. Then a Job makes the next attempt."""
     last = run.last if run is not None else None
     return last is not None and last.by_committer and last.state is AttemptState.FAILED
 
@@ -41,7 +46,7 @@ def is_asked(world: World) -> bool:
 
 
 def forgotten(world: World) -> tuple[Attempt, ...]:
-    """What it is to be asked for once more: a crash of ours has kept it out of the mailbox."""
+    """The active attempts whose entry the mailbox lacks, because the operator crashed before it wrote the entry."""
     committer = world.committer
     if committer is None or not committer.alive:
         return ()
@@ -49,7 +54,7 @@ def forgotten(world: World) -> tuple[Attempt, ...]:
 
 
 def withdrawn(world: World) -> tuple[str, ...]:
-    """Keys of its mailbox to be taken out, since it is away: only then another attempt may start."""
+    """Keys to remove from the mailbox because the committer is not alive. Another attempt may start only after that."""
     committer = world.committer
     if committer is None or committer.alive:
         return ()

@@ -1,4 +1,4 @@
-"""Which of the runs that wait for company start now, and who shares with whom. Pure."""
+"""Decides which runs share a driver, and when they start. Pure."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ from lethe_operator.resources.members import SharedJob
 from lethe_operator.settings import SharedRuns
 
 H = TypeVar("H", bound=Hashable)
-# How often it is asked whether a Dataset that is being reconciled has done.
+# Time until the next check whether the reconcile of a Dataset has finished.
 SOON = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
 class WaitingRun(Generic[H]):
-    """A Dataset whose run waits `since` it was due. Only those of one `company` can share."""
+    """A Dataset whose run is due and waits for others to share a driver with."""
 
     dataset: str
-    company: H
-    since: datetime
+    company: H  # only runs with equal values can share a driver
+    since: datetime  # since when the run is due
 
 
 @dataclass(frozen=True)
 class DriverGroups:
-    """Names of Datasets that start now; a group of one gets a driver of its own."""
-
+    # Names of the Datasets whose runs start now. Each group shares a driver.
     groups: tuple[tuple[str, ...], ...] = ()
+    # When to decide again; None: no run waits.
     look_again: datetime | None = None
 
 
 def gather(
     waiting: Collection[WaitingRun[H]], busy: Collection[str], now: datetime, limits: SharedRuns
 ) -> DriverGroups:
-    """Say who goes now. A company goes when the first of it has waited long enough, or as many as one Job takes are there;
-    the first to come are the first to go.
+    """Decide which runs start now. Runs start in the order in which they became due: as soon as there are enough of them for a
+    full Job, or when the oldest has waited for the window.
 
     Args:
-        busy: Datasets that cannot go at this moment, since something else is being decided about them. The others wait for
-            them, but not for more than another window.
+        busy: Datasets that cannot start at this moment because they are being reconciled. The others wait for them, but at most
+            for one more window.
     """
     window = timedelta(seconds=limits.gather_seconds)
     groups: list[tuple[str, ...]] = []
@@ -65,7 +65,11 @@ def gather(
 
 
 def forgotten(jobs: Collection[SharedJob], uids: Collection[str]) -> tuple[str, ...]:
-    """Names of the Jobs that are over and that none of the Datasets there are (`uids`) has need of."""
+    """Names of the finished Jobs that no existing Dataset needs.
+
+    Args:
+        uids: Of the existing Datasets.
+    """
     return tuple(j.name for j in jobs if j.over and not j.needed_by & frozenset(uids))
 
 

@@ -1,4 +1,4 @@
-"""Why attempts fail: by themselves, or for what lies outside of them; each is counted, and paused after, by itself. Pure."""
+"""Classifies failed attempts by cause, and counts and delays each cause separately. Pure."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -8,21 +8,24 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures
 from lethe_operator.settings import BackOff, Settings
 
-# What a run says that broke and does not know why.
+# Reasons that a run reports for errors of unknown cause.
 _OWN_FAULT: Final = frozenset({"SparkFailed", "UnexpectedError"})
-_TAKEN_AWAY: Final = frozenset({None, 128 + 9, 128 + 15})  # exit codes: nobody knows, SIGKILL, SIGTERM
+# Exit codes: unknown, SIGKILL, SIGTERM.
+_TAKEN_AWAY: Final = frozenset({None, 128 + 9, 128 + 15})
 
 
 class Cause(Enum):
-    """RUN: the same may fail again as it is. INFRASTRUCTURE: it passes, and would have hit whatever was to be done: a node or a
-    service that went, too little memory, another writer that was faster, an object that is not there yet."""
+    """The cause of a failed attempt."""
 
+    # The run itself. The next attempt may fail in the same way.
     RUN = "Run"
+    # Something temporary that would make any run fail: a node or service became unavailable, memory was too small, another writer
+    # committed first, or an object does not exist yet.
     INFRASTRUCTURE = "Infrastructure"
 
 
 def cause(attempt: Attempt) -> Cause:
-    """Of an attempt that failed."""
+    """The cause of a failed attempt."""
     if attempt.oom or not attempt.reached or _never_started(attempt):
         return Cause.INFRASTRUCTURE
     if attempt.job_reason == "DeadlineExceeded":
@@ -34,17 +37,17 @@ def cause(attempt: Attempt) -> Cause:
 
 
 def less_might_help(attempt: Attempt) -> bool:
-    """Whether a run with less to do might be spared what this one failed for."""
+    """Whether a smaller run might succeed where this failed attempt did not."""
     return attempt.oom or cause(attempt) is Cause.RUN
 
 
 def counted(attempts: Iterable[Attempt], generation: int, for_uid: str = "") -> Failures:
-    """How often a run has failed, attempts whose Jobs are gone included.
+    """The number of failures of a run, including attempts whose Jobs were deleted.
 
     Args:
-        attempts: Its attempts, oldest first; if some are gone, then the oldest.
-        generation: The Dataset's now: failures of before its last edit do not count.
-        for_uid: Only attempts made for this Restatement count.
+        attempts: Its known attempts, oldest first. The oldest may be missing.
+        generation: The Dataset's. Failures before its last edit do not count.
+        for_uid: Only attempts with this `for_uid` count.
     """
     same = [a for a in attempts if (a.generation, a.for_uid) == (generation, for_uid)]
     failed = [cause(a) for a in same if a.state is AttemptState.FAILED]
@@ -53,19 +56,19 @@ def counted(attempts: Iterable[Attempt], generation: int, for_uid: str = "") -> 
 
 
 def pause_seconds(last: Attempt, failures: Failures, settings: Settings) -> float:
-    """How long after a failed attempt the next one starts. Failures of the other cause do not make it longer."""
+    """The delay between a failed attempt and the next one. Only failures with the same cause make it longer."""
     if cause(last) is Cause.RUN:
         return back_off_seconds(failures.run, settings.retry)
     return back_off_seconds(failures.infrastructure, settings.infrastructure_retry)
 
 
 def back_off_seconds(failures: int, back_off: BackOff) -> float:
-    """The base, twice that, four times… up to the longest pause."""
+    """The delay after this many failures: the base delay, doubled with each further failure, up to the maximum."""
     return float(min(back_off.max_seconds, back_off.base_seconds * 2 ** min(max(failures - 1, 0), 30)))
 
 
 def failure(attempt: Attempt) -> tuple[str, str]:
-    """Reason and message of a failed attempt, from what is surest to what is left."""
+    """Reason and message of a failed attempt, from the most reliable source that is available."""
     if not attempt.reached:
         text = f"{attempt.job}, which {attempt.datasets} Datasets share, ended before it came to this one."
         return Reason.SHARED_RUN_ENDED, text
@@ -86,6 +89,6 @@ def failure(attempt: Attempt) -> tuple[str, str]:
 
 
 def _never_started(attempt: Attempt) -> bool:
-    """Whether its time went by without a word of it."""
+    """Whether the time limit passed, and the driver has reported nothing."""
     heard = attempt.progress is not None or attempt.result is not None or attempt.exit_code is not None
     return attempt.job_reason == "DeadlineExceeded" and not heard

@@ -1,4 +1,4 @@
-"""The runs of a Dataset as its status shows them, the events of their ends, and which Jobs may go. Pure."""
+"""Makes `status.runs` of a Dataset and the events of its runs, and decides which Jobs to delete. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
 KEPT_OF_A_KIND: Final = 3
 SHOWN_AT_MOST: Final = 30
 MESSAGE_AT_MOST: Final = 500
-# A pod that is scheduled and pulls its image needs some seconds; only then is its waiting worth a word.
+# Scheduling a pod and pulling its image normally takes less; only then the status says why the pod waits.
 WAITING_IS_LONG_AFTER: Final = timedelta(seconds=30)
 ENDING: Final = "Ending"
 _ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
@@ -37,14 +37,15 @@ _ENDS: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 def entries(
     runs: Iterable[ObservedRun], view: TableView | None, old: Sequence[Mapping[str, Any]], now: datetime
 ) -> list[Any]:
-    """`status.runs`: the ones under way and the last few of each kind, the newest first.
+    """`status.runs`: the active runs and the last few finished runs of each kind, newest first.
 
     Args:
-        old: What the status shows now. An ended run whose Job somebody deleted stays in view for as long.
+        view: None: the table cannot be read.
+        old: The current `status.runs`. A finished run keeps its entry even if its Job was deleted.
     """
     succeeded = {e.get("name") for e in old if e.get("phase") == Phase.SUCCEEDED.value}
     shown = [
-        # Once seen committed: what tells so may be gone, its snapshot expired and its run.json dropped.
+        # A run that was once shown as committed stays so: its snapshot may have expired, and its run.json may be deleted.
         entry(a, a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)), now)
         for r in runs
         for a in r.attempts
@@ -64,7 +65,11 @@ def entries(
 
 
 def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
-    """One line of `status.runs`. `committed`: the table knows this run, whatever its pod says."""
+    """One entry of `status.runs`.
+
+    Args:
+        committed: The table has a commit of this run, whatever its pod says.
+    """
     document: dict[str, Any] = {
         "name": attempt.job,
         "kind": attempt.kind.family.value,
@@ -104,14 +109,14 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
 
 
 def _phase_under_way(attempt: Attempt) -> str:
-    """What the driver says; that it succeeded or failed is the Job's to say, which comes a little later."""
+    """The phase that the driver reported. Only the Job shows, a little later, whether the run succeeded or failed."""
     if attempt.progress is None:
         return Phase.PENDING.value if attempt.waiting else Phase.STARTING.value
     return ENDING if attempt.progress.phase.value in _ENDS else attempt.progress.phase.value
 
 
 def outcome(result: AnyRunResult | None) -> str:
-    """What a run did, in one line."""
+    """One line about what a run did."""
     if result is None:
         return "Ended well."
     match result.outcome:
@@ -146,7 +151,7 @@ def _done(result: AnyRunResult) -> str:
 
 
 def _idle(result: AnyRunResult) -> str:
-    """A vacuum that commits nothing may still have removed what no snapshot names."""
+    """The line for a run without a commit. A vacuum may still have expired snapshots or removed orphan files."""
     match result:
         case ConsolidationResult() | ReanchoringResult() | RestatementGroupResult():
             return result.message or "There was nothing to do."
@@ -186,7 +191,7 @@ def _purged(result: VacuumResult | ErasureCheckResult) -> list[str]:
 
 
 def _besides(result: VacuumResult | ErasureCheckResult) -> list[str]:
-    """What a vacuum left, and what else it did; of that only what there was to do."""
+    """What a vacuum left, and what it did in addition to purging."""
     found = _maintained(result) if isinstance(result, VacuumResult) else []
     if result.erasures or result.erasures_open:
         verified = sum(e.verified_time is not None for e in result.erasures)
@@ -217,7 +222,7 @@ def _of_group(requests: Sequence[RequestResult]) -> str:
 
 
 def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Kind and end (Succeeded or Failed) of the runs that ended since the status was written."""
+    """Kind and phase (Succeeded or Failed) of the runs that ended since the old status was written."""
     before = {str(e.get("name")): e for e in old}
     return [(e["kind"], e["phase"]) for e in new if _ends(e, before.get(e["name"], {}))]
 
@@ -227,7 +232,7 @@ def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
 
 
 def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
-    """What happened to the runs since the status was written: ends, and pods that do not start."""
+    """Events for the runs that ended, and for pods that do not start, since the old status was written."""
     before = {str(e.get("name")): e for e in old}
     found: list[Event] = []
     for e in reversed(new):
@@ -244,18 +249,18 @@ def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping
 
 @dataclass(frozen=True)
 class Prunable:
-    """Jobs and keys of the Dataset's ConfigMap that nobody needs any more."""
+    """Jobs and keys of the Dataset's ConfigMap that are no longer needed."""
 
-    jobs: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()  # names
     keys: tuple[str, ...] = ()
 
 
 def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]], needed: frozenset[str]) -> Prunable:
-    """Jobs beyond the last few of each kind, once the status shows their outcome.
+    """What to delete: all but the last few runs of each family, inputs of finished runs, and old attempts of long runs.
 
     Args:
         mirrored: `status.runs` as the API server has it.
-        needed: Run ids that are not done with: under way, to be tried again, or not reported yet.
+        needed: Ids of the runs that are active, will be retried, or are not reported yet.
     """
     ended = {str(e.get("name")) for e in mirrored if e.get("phase") in _ENDS}
     jobs: list[str] = []
@@ -272,10 +277,10 @@ def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]],
                 keys += run.keys
                 continue
             if run.run_id not in needed and not run.active and run.attempts[-1].job in ended:
-                # What a run was told is needed no more, and a ConfigMap is small; what it answered stays.
+                # The size of a ConfigMap is limited, so the inputs of a finished run are deleted; its results stay.
                 keys += [k for k in run.keys if k.endswith((RUN_KEY, EXECUTOR_KEY))]
             if len(run.attempts) > KEPT_OF_A_KIND:
-                # How they ended is counted on in those that came after them.
+                # Later attempts have the number of earlier failures in an annotation.
                 oldest = run.attempts[:-KEPT_OF_A_KIND]
                 jobs += [a.job for a in oldest if a.state is not AttemptState.ACTIVE and a.job in ended]
     return Prunable(tuple(jobs), tuple(keys))

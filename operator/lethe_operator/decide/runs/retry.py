@@ -1,4 +1,4 @@
-"""What the attempts of a run say: it goes on, it is done, again when, or given up. Pure."""
+"""Judges a run by its attempts: whether it is active, has ended, is retried and when, or is given up. Pure."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,67 +11,68 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.settings import Settings
 
-# A run that was killed for its memory is tried again twice: other pods' needs vary. Then somebody has to give it more.
+# A driver that was killed for its memory is retried twice, because the need may vary. Then a user must raise the memory.
 OOM_ATTEMPTS: Final = 3
-# Whether that is still so, the Dataset says; once it may go on, so may its runs.
+# Failures that depend on the state of the table are never final: no run starts while the Dataset's conditions show them.
 OF_THE_TABLE: Final = frozenset({Reason.TABLE_ROLLED_BACK, Reason.TABLE_REPLACED, Reason.LEDGER_LOST})
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """The intent is stored and no Job was created yet."""
+    """The document of the run is stored, and there is no attempt yet."""
 
-    number: int
+    number: int  # of the next attempt
 
 
 @dataclass(frozen=True)
 class Going:
-    """An attempt is under way; `failures`, `reason` and `message` are those of the ones before it."""
+    """An attempt is active."""
 
     attempt: Attempt
-    failures: Failures = NO_FAILURES
-    reason: str = ""
-    message: str = ""
+    failures: Failures = NO_FAILURES  # of the attempts before it
+    reason: str = ""  # of the last failure before it
+    message: str = ""  # of the last failure before it
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The last attempt exited with 0."""
+    """The last attempt succeeded."""
 
     attempt: Attempt
 
 
 @dataclass(frozen=True)
 class Again:
-    """The last attempt failed for a reason that may pass; the next may start at `at`."""
+    """The last attempt failed for a temporary reason."""
 
-    at: datetime
-    number: int
-    reason: str
-    message: str
-    failures: Failures
-    attempt: Attempt
+    at: datetime  # the next attempt does not start earlier
+    number: int  # of the next attempt
+    reason: str  # of the failure
+    message: str  # of the failure
+    failures: Failures  # since the last edit of the Dataset
+    attempt: Attempt  # the last one
 
 
 @dataclass(frozen=True)
 class GivenUp:
-    """No more attempts until something changes. `permanent`: the run said so; else it ran out of memory too often."""
+    """No attempt follows until something changes."""
 
-    attempt: Attempt
-    reason: str
-    message: str
-    permanent: bool
+    attempt: Attempt  # the last one
+    reason: str  # of the failure
+    message: str  # of the failure
+    permanent: bool  # True: the run reported a permanent error; False: it failed too often
 
 
 Verdict = Fresh | Going | Ended | Again | GivenUp
 
 
 def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
-    """Say how a run stands.
+    """Judge a run by its attempts.
 
     Args:
-        generation: The Dataset's now; a verdict on an older one is void, so that an edited Dataset is tried at once.
-        for_uid: Only attempts made for this Restatement count: one of the same name and spec starts anew.
+        generation: The Dataset's. Failures under other generations do not count, so the operator retries at once after an edit.
+        for_uid: Only attempts with this `for_uid` count, so a Restatement that was deleted and created again starts from the
+            beginning.
     """
     active = [a for a in run.attempts if a.state is AttemptState.ACTIVE]
     if active:
@@ -99,7 +100,7 @@ def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = 
     if not same_generation:
         return Again(ended, number, reason, message, NO_FAILURES, last)
     failures = counted(run.attempts, generation, for_uid)
-    if last.by_committer:  # what it could not do is for a Job to try, at once
+    if last.by_committer:  # a Job tries the same at once
         return Again(ended, number, reason, message, failures, last)
     at = ended + timedelta(seconds=pause_seconds(last, failures, settings))
     return Again(at, number, reason, message, failures, last)

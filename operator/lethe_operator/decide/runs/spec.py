@@ -1,4 +1,4 @@
-"""The run contract's documents from resources. Pure."""
+"""Makes the documents of the run contract (`lethe.contract.run`) from resources. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -33,11 +33,11 @@ from lethe_operator.resources.restatement import Restatement
 def consolidation(
     dataset: Dataset, batches: Iterable[WaitingBatch], writes: Mapping[str, Mapping[str, Written]] | None = None
 ) -> RunSpec:
-    """A run over exactly these batches. Its id follows from their ids and objects: a refused batch whose objects changed
-    is another intent than the one that refused it.
+    """A run that promotes exactly these batches. Its id is derived from their ids and objects, so a refused batch whose objects
+    have changed gets a new run.
 
     Args:
-        writes: What was told of their objects, by batch and key.
+        writes: The writes of their objects that notifications reported, by batch id and key.
     """
     chosen = tuple(batches)
     seen = (w for b in chosen for w in (writes or {}).get(b.id, {}).values())
@@ -52,28 +52,32 @@ def consolidation(
 
 
 def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
-    """A run over no batches: all it does is to give this head a ledger of its own."""
+    """A run without batches that gives this head a ledger of its own."""
     spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=())
     return _run(dataset, RunKind.REANCHORING, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
 
 
 def accepting(dataset: Dataset, accepts: AcceptedHead) -> RunSpec:
-    """A run over no batches that gives a head the ledger to continue with."""
+    """A run without batches that gives an accepted head the ledger to continue with."""
     spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=(), accepts=accepts)
     keys = [f"accept\n{accepts.head_id}\n{accepts.ledger}"]
     return _run(dataset, RunKind.REANCHORING, keys).model_copy(update={"consolidation": spec})
 
 
 def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
-    """Of a Restatement that is alone."""
+    """The id of a run with this Restatement as its only member."""
     return run_id(dataset.meta.uid, RunFamily.RESTATEMENT, [restatement.key])
 
 
 def restatements(
     dataset: Dataset, group: Iterable[tuple[Restatement, str]], listed_snapshot_id: int | None = None
 ) -> RunSpec:
-    """A run for a group of Restatements, each with the key of the request that it takes back, "" unless it is an Undo. Its id
-    follows from who they are, in whatever order. Either all of them are dry runs or none."""
+    """A run for a group of Restatements. Its id is derived from their keys, whatever their order.
+
+    Args:
+        group: Each with the key of the request that it takes back, or "" if it is not an Undo. All are dry runs or none is.
+        listed_snapshot_id: As in `RestatementGroupSpec`.
+    """
     members = tuple(group)
     requests = tuple(_request(r, undoes) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
@@ -121,17 +125,21 @@ def _rows(restatement: Restatement) -> RowsRef | None:
 
 
 def vacuum_run_id(dataset: Dataset, key: str) -> str:
-    """`key` names the cause: one vacuum of each snapshot, one for each value of the annotation, one for each approval."""
+    """The id of the vacuum for one cause.
+
+    Args:
+        key: Names the cause: there is one vacuum per snapshot, per value of the annotation and per approval.
+    """
     return run_id(dataset.meta.uid, RunFamily.VACUUM, [key])
 
 
 def vacuum(dataset: Dataset, key: str, spec: VacuumSpec) -> RunSpec:
-    """What the Dataset says of it is filled in."""
+    """A vacuum run. The fields that the Dataset's spec decides are set here."""
     return _run(dataset, RunKind.VACUUM, [key]).model_copy(update={"vacuum": vacuum_of(dataset, spec)})
 
 
 def vacuum_of(dataset: Dataset, spec: VacuumSpec) -> VacuumSpec:
-    """With what the Dataset says of it."""
+    """The spec with the fields that the Dataset's spec decides."""
     own = {
         "snapshots": limits_of(dataset),
         "target_file_size_bytes": dataset.spec.consolidation.target_file_size_bytes,
@@ -140,7 +148,13 @@ def vacuum_of(dataset: Dataset, spec: VacuumSpec) -> VacuumSpec:
 
 
 def erasures(dataset: Dataset, policy: str, expire_snapshots: bool, lead_seconds: int, key: str) -> RunSpec:
-    """A vacuum that purges nothing. `key` names what there is to see."""
+    """A run that checks erasures, and purges nothing.
+
+    Args:
+        policy: `<namespace>/<name>` of the VacuumPolicy, or of the Dataset if it has none.
+        lead_seconds: triggers.evictByLeadSeconds.
+        key: Identifies the state that the run checks.
+    """
     spec = VacuumSpec(
         policy=policy,
         expire_snapshots=expire_snapshots,
@@ -182,7 +196,7 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
 
 
 def limits_of(dataset: Dataset) -> SnapshotLimits:
-    """How many snapshots may stay."""
+    """The limits in spec.snapshots."""
     limits = dataset.spec.snapshots
     return SnapshotLimits(
         max_age_seconds=limits.max_age_seconds, min_to_keep=limits.min_to_keep, max_count=limits.max_count
