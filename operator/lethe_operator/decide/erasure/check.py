@@ -1,7 +1,7 @@
-"""When the erasures of a table are worth a look, which nothing but the ledger, the refs and the clock decide. Pure.
+"""Decides when a run checks the erasures of a table, from the ledger, the refs and the clock. Pure.
 
-A vacuum looks at them at its end anyway. A run of their own starts when one is due, when what held one has let go, or when a
-vacuum died before its look. It purges nothing.
+Each vacuum checks the erasures at its end. An extra run, which purges nothing, starts when an erasure is due, when its blockers
+are gone, or when a vacuum failed before its check.
 """
 
 from collections.abc import Iterable
@@ -27,19 +27,22 @@ from lethe_operator.settings import Settings
 
 @dataclass(frozen=True)
 class ErasuresVerdict:
-    """`latest`: how the newest run for them stands; `latest_run`: that run."""
-
+    # None: no run starts now.
     launch: Launch | None = None
+    # None: no time at which the decision changes by itself.
     look_again: datetime | None = None
+    # The verdict on `latest_run`; None: there is no run, or it is not continued.
     latest: Verdict | None = None
+    # The run for the current state of the erasures, or the newest run if no check is wanted or possible now; None: no run.
     latest_run: ObservedRun | None = None
+    # Ids of runs that are not continued.
     abandoned: tuple[str, ...] = ()
 
 
 def decide_erasures(
     dataset: Dataset, world: World, stops: RunBlocker | None, now: datetime, settings: Settings
 ) -> ErasuresVerdict:
-    """Say whether a run is to look at the erasures now, or when to ask again. It never runs beside a vacuum."""
+    """Decide whether a run that checks the erasures starts now. It never runs at the same time as a vacuum of the table."""
     runs = [r for r in world.runs if r.kind is RunKind.ERASURE_CHECK]
     latest = max(runs, key=_age, default=None)
     verdict = judge(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
@@ -61,7 +64,7 @@ def decide_erasures(
     abandoned = unfinished if latest is not same else ()
     stands = judge(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
     match stands:
-        case Ended():  # nothing has come of it that could be seen from here
+        case Ended():  # it has checked this state; another check would find the same
             return ErasuresVerdict(None, later, stands, same, abandoned)
         case Again(at) if at > now:
             return ErasuresVerdict(None, earliest(at, later), stands, same, abandoned)
@@ -85,13 +88,13 @@ def decide_erasures(
 
 
 def may_come_further(erasure: Erasure, view: TableView, now: datetime, due_by: datetime) -> bool:
-    """Whether a look, which purges nothing, may find more than the last one did."""
+    """Whether a check, which purges nothing, may find more progress than the last one."""
     due = erasure.is_due(due_by)
     if not erasure.is_purged:
         if erasure.field_id != view.batch_field_id:
-            # On format version 2 records leave the data files with their Erase; on version 3 a vacuum has to write them anew.
+            # In format version 2, an Erase of records rewrites the data files itself; in version 3, a vacuum must rewrite them.
             return due or (view.format_version < 3 and not view.ledger.tombstones)
-        return not view.ledger.tombstones  # purged, and the vacuum died before it said so
+        return not view.ledger.tombstones  # the rows are purged, but the vacuum failed before it recorded that
     if not erasure.blockers_count or (erasure.look_again is not None and erasure.look_again <= now):
         return True
     return all(_lets_go(b, view, now, due) for b in erasure.blockers)
@@ -114,7 +117,7 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
             | BlockerKind.OBJECT
             | BlockerKind.RUN
         ):
-            return False  # only the storage can tell
+            return False  # only the storage knows
         case _:
             assert_never(blocker.kind)
 
@@ -124,7 +127,7 @@ def is_overdue(erasure: Erasure, now: datetime) -> bool:
 
 
 def _key(ripe: Iterable[Erasure], now: datetime, due_by: datetime) -> str:
-    """What there is to see: another one once any of it has changed."""
+    """Identifies the state that a run checks: any change of it gives another key, and so another run."""
     told = sorted(
         repr((e.restatement, e.purged_at, e.look_again, e.blockers, e.is_due(now), e.is_due(due_by))) for e in ripe
     )
@@ -132,7 +135,7 @@ def _key(ripe: Iterable[Erasure], now: datetime, due_by: datetime) -> str:
 
 
 def _changes(erasures: Iterable[Erasure], now: datetime, lead_seconds: int) -> list[datetime]:
-    """When time alone changes the answer, or what is told of one."""
+    """The times at which the decision or the status of an erasure changes by itself."""
     found: list[datetime] = []
     for e in erasures:
         times = [e.look_again, e.evict_by, *(b.until for b in e.blockers)]

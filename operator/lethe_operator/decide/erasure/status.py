@@ -1,4 +1,7 @@
-"""What a Restatement and a Dataset say of erasures: what the ledger says, so that whoever asks anew is told the same. Pure."""
+"""Makes the statuses of Restatements and Datasets about erasures, from the ledger. Pure.
+
+Everything comes from the ledger, so a Restatement that was deleted and created again gets the same status.
+"""
 
 import json
 from collections.abc import Mapping
@@ -20,17 +23,17 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import TableView, World
 from lethe_operator.resources.restatement import Restatement
 
-NAMED_AT_MOST: Final = 3  # of what holds an erasure, in a message
-# Reasons of the condition Erased with which nothing is left to be watched.
+NAMED_AT_MOST: Final = 3  # blockers of an erasure that a message names
+# Reasons of the condition Erased after which the operator does not track the erasure any more.
 _NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDONE), str(Reason.TABLE_REPLACED))
 
 
 @dataclass(frozen=True)
 class Told:
-    """`document`: status.erasure."""
+    """What the status of a Restatement shows of its erasure."""
 
-    condition: Condition
-    document: Mapping[str, Any] = field(default_factory=dict)
+    condition: Condition  # Erased
+    document: Mapping[str, Any] = field(default_factory=dict)  # status.erasure
 
     @property
     def digest(self) -> str:
@@ -38,10 +41,10 @@ class Told:
 
 
 def told(restatement: Restatement, world: World, now: datetime, signer: Signer | None = None) -> Told | None:
-    """What to say of one that is in the ledger; None: its rows need not go, or the ledger cannot be asked.
+    """The erasure status of a Restatement that is in the ledger; None: its rows need not be erased, or the ledger cannot be read.
 
     Args:
-        signer: Of the records of erasures; None: they are not signed.
+        signer: Signs the records of erasures; None: they are not signed.
     """
     if not isinstance(world.table, TableView):
         return None
@@ -64,7 +67,7 @@ def told(restatement: Restatement, world: World, now: datetime, signer: Signer |
 
 
 def of_open(erasure: Erasure, now: datetime) -> Told:
-    """What to say of one whose rows are somewhere still, or nobody has seen that they are not."""
+    """The status of an erasure that is not verified yet."""
     document: dict[str, Any] = {}
     if erasure.evict_by is not None:
         document["dueTime"] = timestamp(erasure.evict_by)
@@ -116,7 +119,7 @@ def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, 
 
 
 def is_awaited(status: Mapping[str, Any]) -> bool:
-    """Whether a status tells of an erasure that is still to be watched."""
+    """Whether a status shows an erasure that the operator still tracks."""
     condition = find(status, conditions.ERASED)
     return condition.get("status") in (conditions.FALSE, conditions.UNKNOWN) and (
         condition.get("reason") not in _NOT_WATCHED
@@ -124,18 +127,18 @@ def is_awaited(status: Mapping[str, Any]) -> bool:
 
 
 def digest_of(status: Mapping[str, Any]) -> str:
-    """What a status tells, to be compared with `Told.digest`."""
+    """The digest of what a status shows, to be compared with `Told.digest`."""
     condition = find(status, conditions.ERASED)
     return _digest(str(condition.get("status")), str(condition.get("reason")), status.get("erasure") or {})
 
 
 def digests(ledger: Ledger, now: datetime) -> dict[str, str]:
-    """Of every open erasure, by its restatement's key, what is to be told."""
+    """The digest of what to show for each open erasure, by the key of its Restatement."""
     return {e.restatement: of_open(e, now).digest for e in ledger.open_erasures}
 
 
 def of_dataset(ledger: Ledger, now: datetime) -> dict[str, Any]:
-    """`status.erasures` of a Dataset."""
+    """`status.erasures` of a Dataset: numbers of open erasures and the next deadline."""
     found = ledger.open_erasures
     due = [e.evict_by for e in found if e.evict_by is not None]
     document: dict[str, Any] = {
@@ -149,7 +152,7 @@ def of_dataset(ledger: Ledger, now: datetime) -> dict[str, Any]:
 
 
 def overdue(ledger: Ledger, now: datetime) -> str:
-    """Which erasures were to be seen by now, and what they wait for; "": none."""
+    """A message about the overdue erasures and what blocks the first one; "": none is overdue."""
     late = [e for e in ledger.open_erasures if is_overdue(e, now)]
     if not late:
         return ""
