@@ -1,6 +1,6 @@
 """The reasons that the operator sets in conditions and events, each with its meaning. Pure.
 
-A reason that a run reports (from `lethe.base.errors`, such as ReplacementAlreadyPromoted) is copied unchanged.
+The operator copies the reasons that a run reports (from `lethe.base.errors`, such as ReplacementAlreadyPromoted) unchanged.
 The reference docs print this list.
 """
 
@@ -8,9 +8,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """A CamelCase word; `meaning` is what the reference prints."""
-
-    meaning: str
+    meaning: str  # the explanation in the reference docs
 
     def __new__(cls, value: str, meaning: str) -> "Reason":
         member = str.__new__(cls, value)
@@ -135,7 +133,7 @@ class Reason(StrEnum):
     RUN_RETRYING = "RunRetrying", "A run failed with a transient error. It is started again after a delay."
     NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs exists and is not Lethe's."
 
-    # --- the events of a buffer ------------------------------------------------------------------------------------
+    # --- the queue of a buffer -------------------------------------------------------------------------------------
     QUEUE_READ = "QueueRead", "The operator reads the queue of spec.buffer.events. It finds new batches within seconds."
     QUEUE_NOT_ASKED = (
         "QueueNotAsked",
@@ -340,7 +338,7 @@ class Reason(StrEnum):
     TIE_WON = "TieWon", "Another policy is equally specific. This one is older and applies."
     DATASET_NOT_READY = "DatasetNotReady", "The Dataset cannot be vacuumed now. Its condition Ready says why."
 
-    # --- evictBy, of a Dataset -------------------------------------------------------------------------------------
+    # --- the condition EvictionOnTime of a Dataset -----------------------------------------------------------------
     ON_TIME = "OnTime", "The next vacuum is expected to finish before the first evictBy."
     NO_VACUUM_POLICY = (
         "NoVacuumPolicy",
