@@ -1,7 +1,7 @@
-"""What runs are for. Pure.
+"""The kinds of runs. Pure.
 
-A new kind starts here: mypy then reports every `match` that has to handle it.
-`tests/unit/test_closed_sets.py` checks that each kind survives its way through a run document and the labels of a Job.
+To add a kind, start here: mypy then reports every `match` that must cover it.
+`tests/unit/test_closed_sets.py` checks that run documents and the labels of Jobs preserve each kind.
 """
 
 from enum import Enum, StrEnum
@@ -11,8 +11,8 @@ from typing import assert_never
 class RunFamily(StrEnum):
     """The name of a kind in run documents, results, labels, Job names, snapshot summaries, statuses, events and metrics.
 
-    These names are a contract, also with runs in flight of an earlier version. A kind that was split off later keeps the name
-    of its family; the content of the document, or the annotation of the Job, tells the two kinds apart.
+    These names must not change: active runs of an earlier version use them. Kinds that were added later share the name of a
+    family; the content of the document, or the annotation of the Job, distinguishes them.
     """
 
     CONSOLIDATION = "Consolidation"
@@ -21,7 +21,7 @@ class RunFamily(StrEnum):
 
 
 class RunKind(Enum):
-    """The kind of a run. It is no text: write `kind.family` where a name is needed."""
+    """The kind of a run. The values are explanations; use `kind.family` as a name."""
 
     CONSOLIDATION = "promote batches"
     REANCHORING = "give a head without a ledger one; a Consolidation document without batch ids"
@@ -43,7 +43,7 @@ class RunKind(Enum):
 
     @property
     def commits_in_steps(self) -> bool:
-        """Whether a run that has committed may still have work to do."""
+        """Whether a run of this kind may make several commits."""
         match self:
             case RunKind.VACUUM | RunKind.ERASURE_CHECK:
                 return True

@@ -1,6 +1,6 @@
-"""What a Restatement may ask for. Pure.
+"""The operations of a Restatement. Pure.
 
-A new operation starts here: mypy then reports every `match` that has to handle it.
+To add an operation, start here: mypy then reports every `match` that must cover it.
 `tests/unit/test_closed_sets.py` compares the enum with the CRD, the chart and the reference.
 """
 
@@ -20,7 +20,7 @@ class Operation(StrEnum):
 
     @property
     def is_metadata_only(self) -> bool:
-        """Whether naming batches is enough to carry it out: it then writes no data and reads none."""
+        """Whether a request that names only batches is carried out without reading or writing data files."""
         match self:
             case Operation.REVERT | Operation.ERASE | Operation.UNDO:
                 return True
@@ -31,7 +31,7 @@ class Operation(StrEnum):
 
     @property
     def always_evicts(self) -> bool:
-        """Whether the bytes of its rows must leave the storage even if the request sets no deadline."""
+        """Whether its rows must be deleted from storage even if the request has no deadline."""
         match self:
             case Operation.ERASE:
                 return True
@@ -46,5 +46,5 @@ def _known(value: Any) -> Any:
 
 
 _VALUES: Final = frozenset(Operation)
-# As a ledger keeps it. None: an earlier version did not keep it, or a later version has an operation that this one does not know.
+# The operation in a ledger. None: an earlier version did not store it, or this version does not know it.
 RecordedOperation = Annotated[Operation | None, BeforeValidator(_known)]

@@ -1,4 +1,4 @@
-"""Why a batch or a request is refused: one value from where that is found out to the status. Pure."""
+"""Why a batch or a request is refused, as a value that goes from the check to the status unchanged. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ _TEXT: Final = re.compile(r"([A-Z][A-Za-z]+): ")
 
 @dataclass(frozen=True)
 class Refusal:
-    reason: str  # CamelCase, for programs; "": an earlier version kept none
-    message: str  # for people
+    reason: str  # CamelCase, for programs; "": an earlier version stored none
+    message: str  # for users
 
     def __str__(self) -> str:
-        """One text, as ledgers keep it; `parse` reads it."""
+        """The text that ledgers store; `parse` reads it."""
         return f"{self.reason}: {self.message}" if self.reason else self.message
 
     @classmethod

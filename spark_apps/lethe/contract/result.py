@@ -1,7 +1,4 @@
-"""The other half of the run contract: what the operator hears of a run while it runs, and at its end.
-
-Pure values, as those of `lethe.contract.run`.
-"""
+"""The run contract: the progress and the result of a run. Pure. The input is in `lethe.contract.run`."""
 
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -14,12 +11,12 @@ from lethe.contract.operation import RecordedOperation
 from lethe.contract.refusal import Refusal
 from lethe.contract.run import CONTRACT_VERSION, Document, Provenance
 
-TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes cuts there
-LISTED_AT_MOST = 20  # of a list that may be long; its count is told beside it
+TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes truncates longer messages
+LISTED_AT_MOST = 20  # entries of a list that may be long; its full length is in another field
 
 
 class Phase(StrEnum):
-    """Phases of a run, in the words of its kind; shown in `status.runs[].phase`."""
+    """Phases of a run, as `status.runs[].phase` shows them. Each kind of run has some of them."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -36,8 +33,7 @@ class Phase(StrEnum):
 
 
 class Progress(Document):
-    """`progress.json`: patched by the driver at most every 5 seconds, and at each change of phase. `begun`: how often the
-    committer has begun this attempt, should its process have ended in the middle; 0 of a driver."""
+    """`progress.json`. The driver updates it at most every 5 seconds, and at each change of phase."""
 
     run_id: str
     attempt: int = 1
@@ -47,7 +43,7 @@ class Progress(Document):
     tasks_total: int = 0
     rows: int = 0
     bytes: int = 0
-    begun: int = 0
+    begun: int = 0  # how often the committer has started this attempt: again if its process ended; 0: a driver
     updated_time: datetime
 
 
@@ -66,36 +62,34 @@ class RefusedBatch(Document):
 
 
 class RestatementPlan(Document):
-    """What a request touches, by the bounds of the head's data files: those that can hold a row of its batches, and of these
-    the ones that hold nothing else."""
+    """The data files of the head that a request affects, by their bounds."""
 
-    files: int
-    bytes: int
-    whole_files: int
+    files: int  # may contain rows of its batches
+    bytes: int  # of these files
+    whole_files: int  # of these files, those that contain no other rows
 
 
 class ErasureOutcome(Document):
-    """How far the erasure of one Restatement has come.
+    """The progress of the erasure of one Restatement."""
 
-    Args:
-        restatement: Its key.
-        vacuum_snapshot_id: The commit with which the last of its rows left the table's data files; None: some are there.
-        verified_time: When it was seen that the storage has none of those files any more; None: not yet, see `blocked_by`.
-        record: URI of the erasure record, "" before it is verified; `record_sha256`: of its content.
-        blocked_by: What holds its rows still, each for people: a tag, a branch, a snapshot, an object lock and until when.
-    """
-
+    # Key of the request.
     restatement: str
+    # The snapshot that removed the last of its rows from the data files; None: some still contain rows.
     vacuum_snapshot_id: int | None = None
+    # When a check found none of these files in the storage; None: not yet, see `blocked_by`.
     verified_time: datetime | None = None
+    # URI of the erasure record; "": not verified yet.
     record: str = ""
+    # Of the content of the record.
     record_sha256: str = ""
+    # The first blockers, as texts for users, such as a tag or an object lock with its end.
     blocked_by: tuple[str, ...] = ()
+    # The number of all blockers.
     blocked_by_count: int = 0
 
 
 class RequestOutcome(Enum):
-    """What became of a request in a run."""
+    """The outcome of a request in a run."""
 
     SUCCEEDED = "carried out, or it would be"
     POSTPONED = "kept out for now; it may succeed as it is"
@@ -103,44 +97,42 @@ class RequestOutcome(Enum):
 
 
 class RequestResult(Document):
-    """What became of one Restatement; `reason` is empty on success. The ledger keeps it with all `batch_ids`, since an
-    Undo names only the request; a run's result leaves them out."""
+    """The result of one request. The ledger stores it with all `batch_ids`, because an Undo names only the request. The result of
+    a run does not contain them."""
 
     key: str
     name: str
     succeeded: bool
-    again: bool = (
-        False  # of one that did not succeed: it was kept out for now and may succeed as it is; else refused for good
-    )
-    reason: str = ""
+    again: bool = False  # False and not `succeeded`: refused; True: postponed, and may succeed unchanged
+    reason: str = ""  # "": it succeeded
     message: str = ""
     snapshot_id: int | None = None
     committed_time: datetime | None = None
     tombstones_added: int = 0
     rows_deleted: int = 0
     rows_added: int = 0
-    rows_erased: int = 0  # by values or by keys: rows found in data files, those of batches taken back included
-    requested_time: datetime | None = None  # of an Erase by records: when its Restatement was created
+    rows_erased: int = 0  # found in data files by values or keys, including rows that tombstones hide
+    requested_time: datetime | None = None  # of an Erase by records: the creation of its Restatement
     values_digest: str | None = None  # of its values (`lethe.restatement.values_digest`); None: unknown
-    group_size: int = 1  # how many requests that commit carried out, this one included; 0 of one that did not succeed
+    group_size: int = 1  # requests that the commit carried out, including this one; 0: this one was not committed
     unknown_batch_ids_count: int = 0
-    unknown_batch_ids: tuple[str, ...] = ()  # the first of them; none of a list by reference, whose lines are not shown
-    batch_ids_count: int | None = None  # of a list by reference: how many it named, and the SHA-256 of it
-    batch_ids_sha256: str | None = None
-    already_deleted_batch_ids_count: int = 0  # batches that were taken back before, for which nothing was left to do
-    replacement_withheld: bool | None = None  # true of a Replay by an id that was taken back before: its rows stay out
+    unknown_batch_ids: tuple[
+        str, ...
+    ] = ()  # the first of them; empty for a list by reference, whose lines are not shown
+    batch_ids_count: int | None = None  # of a list by reference; None: there is none
+    batch_ids_sha256: str | None = None  # of a list by reference; None: there is none
+    already_deleted_batch_ids_count: int = 0  # batches that earlier requests had deleted
+    replacement_withheld: bool | None = None  # True: its rows are not added; an earlier request deleted its batch id
     operation: RecordedOperation = None
     batch_ids: tuple[str, ...] = ()
-    ledger_version: int | None = (
-        None  # that its commit made, by which requests are ordered; None: of before this was kept
-    )
-    undoes: str = ""  # of an Undo: the key of the request that it took back
-    undone_by: str = ""  # the key of the Undo that took this one back
-    tombstones_removed: int = 0  # of an Undo, as is rows_restored
-    rows_restored: int = 0
+    ledger_version: int | None = None  # of its commit; it orders requests; None: committed by an older version of Lethe
+    undoes: str = ""  # key of the request that this Undo took back; "": it is not an Undo
+    undone_by: str = ""  # key of the Undo that took this one back; "": none did
+    tombstones_removed: int = 0  # by an Undo
+    rows_restored: int = 0  # by an Undo
     plan: RestatementPlan | None = None  # of a dry run
-    erasure: ErasureOutcome | None = None  # once it was verified that its rows are gone
-    provenance: Provenance | None = None  # who asked for it and why, for the record of its erasure
+    erasure: ErasureOutcome | None = None  # None: not verified yet, or there is none
+    provenance: Provenance | None = None  # for the record of its erasure
 
     @property
     def outcome(self) -> RequestOutcome:
@@ -155,31 +147,29 @@ class RequestResult(Document):
 
 
 class VacuumPlanned(Document):
-    """What a vacuum would do to the head that it looked at, by metadata alone.
+    """The plan of a vacuum for one snapshot, from metadata only."""
 
-    Args:
-        digest: Names this plan: the same files and tombstones have the same.
-        files, bytes: Data files that would be rewritten, at most: those that turn out to hold none of the rows are left alone;
-            `whole_files`: that would leave by metadata alone.
-        tombstones: Active ones that it would apply; `rows`: that these batches have, as far as the ledger knows.
-        files_left, bytes_left: That the budget leaves to the next vacuum.
-        in_vain_percent: Of `bytes`, how much lies in files that by what is known of the batches' sizes hold none of their rows:
-            bounds are wide where files overlap. None: there are no files.
-        sort_drift: How many of a partition's data files overlap where one would do: 1.0 is perfectly sorted.
-        next_evict_by: The earliest deadline of what it would purge.
-    """
-
+    # Identifies the plan: the same files and tombstones have the same digest.
     digest: str
     snapshot_id: int
+    # Data files to rewrite. The run may rewrite fewer, because it leaves out files in which it finds no tombstoned rows.
     files: int = 0
+    # Of these files.
     bytes: int = 0
+    # Data files in which all rows are tombstoned; they are deleted without being read.
     whole_files: int = 0
+    # Active tombstones to apply.
     tombstones: int = 0
+    # Rows of their batches, as far as the ledger knows.
     rows: int = 0
+    # Left to the next vacuum, because of the limit on bytes.
     files_left: int = 0
     bytes_left: int = 0
+    # Expected share of `bytes` in files without tombstoned rows, because bounds are imprecise; None: there are no files.
     in_vain_percent: float | None = None
+    # How many data files of a partition overlap, on average; 1.0: perfectly sorted; None: not measured.
     sort_drift: float | None = None
+    # The earliest deadline of the rows to purge; None: there is none.
     next_evict_by: datetime | None = None
 
 
@@ -188,38 +178,38 @@ class RunOutcome(StrEnum):
 
     COMMITTED = "Committed"
     NOTHING_TO_DO = "NothingToDo"
-    ALREADY_COMMITTED = "AlreadyCommitted"  # by an earlier attempt, or by another run
-    PLANNED = "Planned"  # a dry run, or a vacuum that waits for an approval
+    ALREADY_COMMITTED = "AlreadyCommitted"  # by an earlier attempt or another run
+    PLANNED = "Planned"  # a dry run, or a vacuum that needs an approval
     FAILED = "Failed"
 
 
 class RunResult(Document):
-    """The end of a run, as far as it is the same for all kinds: in the ConfigMap beside the progress, and in the termination
-    message (compact). Each kind has a model of its own; a run that failed needs no more than this.
+    """The fields that the results of all kinds have. Each kind has its own model; the result of a failed run needs only these.
 
-    Fields that a model does not have are ignored: earlier versions wrote the fields of all kinds.
+    A run writes its result into the ConfigMap, beside the progress, and in compact form into the termination message. Unknown
+    fields are ignored, because earlier versions wrote the fields of all kinds.
     """
 
     model_config = ConfigDict(extra="ignore")
-    LISTS: ClassVar[tuple[str, ...]] = ()  # fields that may be long
+    LISTS: ClassVar[tuple[str, ...]] = ()  # names of the fields with lists that may be long
 
     api_version: str = CONTRACT_VERSION
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int = 1
     outcome: RunOutcome
-    reason: str = ""  # of a failure
-    permanent: bool = False  # of a failure: another attempt would fail the same way
+    reason: str = ""  # of a failure; "": it did not fail
+    permanent: bool = False  # the run failed, and another attempt would fail in the same way
     message: str = ""
     snapshot_id: int | None = None  # of the last commit; None: nothing was committed
     finished_time: datetime
     snapshots_expired: int = 0
     ledger_files_removed: int = 0
-    not_tracked: str = ""  # why the table of batches does not show this run; "": it does, or none is kept
+    not_tracked: str = ""  # why the table of batches does not contain this run; "": it does, or there is no such table
 
     def compact(self) -> str:
-        """JSON of at most 4096 bytes for the termination message: lists go first, then the end of the message; counts
-        stay."""
+        """JSON of at most 4096 bytes for the termination message. If the result is larger, it has no lists, and then a shorter
+        message; all counts remain."""
         whole = self.to_json()
         if len(whole.encode()) <= TERMINATION_MESSAGE_BYTES:
             return whole
@@ -235,7 +225,7 @@ class ConsolidationResult(RunResult):
     LISTS: ClassVar[tuple[str, ...]] = ("refused",)
 
     batches_promoted: int = 0
-    batches_withheld: int = 0  # reverted or replaced before they came
+    batches_withheld: int = 0  # not promoted, because a Restatement had deleted them
     refused_count: int = 0
     refused: tuple[RefusedBatch, ...] = ()  # the first 20
     rows_added: int = 0
@@ -271,17 +261,17 @@ class VacuumResult(RunResult):
     tombstones_purged: int = 0
     rows_purged: int = 0
     bytes_rewritten: int = 0
-    files_left: int = 0  # that a partial vacuum left for the next one
-    bytes_left: int = 0
+    files_left: int = 0  # for the next vacuum
+    bytes_left: int = 0  # of these files
     plan: VacuumPlanned | None = None
     steps: int = 0  # commits
-    files_in_vain: int = 0  # rewritten, although none of their rows went
-    purge_seconds: float = 0.0  # for `bytes_rewritten`
+    files_in_vain: int = 0  # rewritten, although they contained no tombstoned rows
+    purge_seconds: float = 0.0  # time to rewrite `bytes_rewritten`
     expiry_seconds: float = 0.0
-    stopped: str = ""  # why it left something although the budget would have allowed it: WindowClosed | MaxRunSeconds
+    stopped: str = ""  # why it stopped before its limit of bytes: WindowClosed or MaxRunSeconds; "": it did not
     manifests_rewritten: int = 0
     orphan_files_removed: int = 0
-    orphan_files_found: int = 0  # also by a run that only plans, and those that time was too short for
+    orphan_files_found: int = 0  # including files that the run only planned to remove or had no time to remove
     orphan_bytes_found: int = 0
     orphan_files: tuple[str, ...] = ()  # the first 20, as paths below the table
     small_files_compacted: int = 0
@@ -295,7 +285,7 @@ AnyRunResult: TypeAlias = (
 
 
 def result_model(kind: RunKind) -> type[AnyRunResult]:
-    """The model of the results of a kind of runs."""
+    """The model for the results of this kind of run."""
     match kind:
         case RunKind.CONSOLIDATION:
             return ConsolidationResult
@@ -312,5 +302,5 @@ def result_model(kind: RunKind) -> type[AnyRunResult]:
 
 
 def parse_result(text: str, kind: RunKind) -> AnyRunResult:
-    """Parse a `result.json` or a termination message of a run of this kind. Raises: pydantic.ValidationError."""
+    """Parse the `result.json` or the termination message of a run. Raises: pydantic.ValidationError."""
     return result_model(kind).model_validate_json(text)

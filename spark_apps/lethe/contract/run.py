@@ -1,7 +1,7 @@
-"""The run contract: what the operator tells a run (`run.json`). What it hears of it is in `lethe.contract.result`.
+"""The run contract: the input of a run (`run.json`). The output is in `lethe.contract.result`. Pure.
 
-Pure values as pydantic models, camelCase on the wire. Both sides of the contract, operator and Spark applications,
-read and write them through this module only. Times are RFC 3339 in UTC, sizes bytes.
+Pydantic models, camelCase in JSON. Both the operator and the Spark applications read and write them through this module only.
+Times are RFC 3339 in UTC, sizes are bytes.
 """
 
 from datetime import datetime
@@ -16,14 +16,14 @@ from lethe.contract.operation import Operation
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
 FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
-SchemaEvolution = Literal["Refuse", "AddColumns"]  # what becomes of batches with columns that the table does not have
-Deletes = Literal["Ledger", "DeletionVectors", "EqualityDeletes"]  # how batches taken back are marked as deleted
-# A ConfigMap holds 1 MiB, and all runs of a Dataset share one: what is larger lies beside the table.
+SchemaEvolution = Literal["Refuse", "AddColumns"]  # what happens to batches with columns that the table does not have
+Deletes = Literal["Ledger", "DeletionVectors", "EqualityDeletes"]  # how deleted batches are marked
+# A ConfigMap holds 1 MiB, and all runs of a Dataset share one. Larger documents are files beside the table.
 INLINE_BYTES_AT_MOST = 64 * 1024
 
 
 class Document(BaseModel):
-    """Base of everything on the wire: camelCase, frozen, unknown fields refused."""
+    """Base class of all documents: camelCase, frozen. Rejects unknown fields."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
@@ -32,12 +32,12 @@ class Document(BaseModel):
 
 
 class ConsolidationMode(StrEnum):
-    REWRITE = "Rewrite"  # read the files of batches, and write their rows sorted
-    REGISTER = "Register"  # make the files of batches part of the table as they are
+    REWRITE = "Rewrite"  # read the files of batches, and write their rows into sorted files
+    REGISTER = "Register"  # add the files of batches to the table unchanged
 
 
 class AllowedOperation(StrEnum):
-    """What the boundary of a namespace may allow or withhold."""
+    """What the boundary of a namespace may allow."""
 
     REPLAY = Operation.REPLAY.value
     REVERT = Operation.REVERT.value
@@ -47,11 +47,11 @@ class AllowedOperation(StrEnum):
     NATIVE_DELETES = "NativeDeletes"  # spec.deletes: DeletionVectors or EqualityDeletes
     CREATE_TABLE = "CreateTable"  # spec.table.create
     ADOPT_TABLE = "AdoptTable"  # spec.table.adopt
-    VACUUM = "Vacuum"  # what a VacuumPolicy starts
+    VACUUM = "Vacuum"  # of VacuumPolicies
 
     @classmethod
     def of(cls, operation: Operation) -> "AllowedOperation":
-        """What a boundary calls the operation of a Restatement."""
+        """The entry of a boundary for the operation of a Restatement."""
         match operation:
             case Operation.REPLAY:
                 return cls.REPLAY
@@ -66,11 +66,11 @@ class AllowedOperation(StrEnum):
 
 
 class RunBoundary(Document):
-    """What a run may touch, as the chart's value `boundaries` says of its namespace. In each field None sets no limit, and an
-    empty tuple allows nothing."""
+    """What a run may use, from the chart's value `boundaries` for its namespace. In each field, None sets no limit, and an empty
+    tuple allows nothing."""
 
     catalogs: tuple[str, ...] | None = None  # names
-    tables: tuple[str, ...] | None = None  # patterns of "namespace.table", in which * stands for any characters
+    tables: tuple[str, ...] | None = None  # patterns of "namespace.table", in which * matches any characters
     uris: tuple[str, ...] | None = None  # prefixes, compared by whole path segments
     operations: tuple[AllowedOperation, ...] | None = None
 
@@ -79,7 +79,7 @@ class DatasetRef(Document):
     namespace: str
     name: str
     uid: str
-    cluster: str = ""  # an id of the cluster; "": not known
+    cluster: str = ""  # an id of the cluster; "": unknown
 
     @property
     def claim(self) -> str:
@@ -88,10 +88,10 @@ class DatasetRef(Document):
 
 
 class CreateTable(Document):
-    """How to make the table when it is not there. `table_schema` is a Spark SQL column list."""
+    """How to create the table if it does not exist."""
 
-    table_schema: str = Field(alias="schema")
-    partition_by: tuple[str, ...] = ()
+    table_schema: str = Field(alias="schema")  # columns as in CREATE TABLE of Spark SQL
+    partition_by: tuple[str, ...] = ()  # such as "days(time)"
     format_version: int = 2
     properties: dict[str, str] = {}
 
@@ -99,64 +99,61 @@ class CreateTable(Document):
 class TableRef(Document):
     catalog: str
     name: str  # "namespace.table"
-    adopt: bool = False
-    create: CreateTable | None = None
+    adopt: bool = False  # the run may set the sort order and the metrics mode of an existing table
+    create: CreateTable | None = None  # None: the table must exist
 
 
 class BufferRef(Document):
     uri: str
     format: FileFormat = "parquet"
-    layout: str = "Directory"
-    adopt: bool = False  # claim the buffer although it holds objects that are no batches
+    layout: str = "Directory"  # Directory or File
+    adopt: bool = False  # claim the buffer although it contains objects that are not batches
 
 
 class SeenObject(Document):
-    """The write of an object as an event notification told it, for the ledger to remember if that is what is promoted."""
+    """The write of an object that an event notification reported. The ledger records it if the run promotes this object."""
 
     key: str  # full URI
-    etag: str = ""  # "": not told
-    sequencer: str
+    etag: str = ""  # "": not in the notification
+    sequencer: str  # orders the writes of one key
 
 
 class ConsolidationSpec(Document):
     mode: ConsolidationMode = ConsolidationMode.REWRITE
     target_file_size_bytes: int = 512 * 1024 * 1024
-    # The explicit list; folders follow from ids and the batch column. Empty: only stamp a head that another writer left
-    # without a ledger, and keep the history short.
+    # The batches to promote. Empty: only give the head a ledger, because another writer committed it, and expire snapshots.
     batch_ids: tuple[str, ...] = ()
     seen_objects: tuple[SeenObject, ...] = ()  # of these batches, as far as known
-    # A head that has lost its ledger, and the one to continue with. Only without batches. None: no such head is accepted.
+    # A head that lost its ledger, and the ledger to continue with. Only without batches. None: no such head is accepted.
     accepts: "AcceptedHead | None" = None
 
 
 class AcceptedHead(Document):
-    """A head that leads to no ledger although the table had one, and that somebody has accepted."""
+    """A head that a user accepted although it does not lead to the ledger that the table had."""
 
     head_id: int
     ledger: str  # URI of the root that the head gets
 
 
 class Replacement(Document):
-    """`key_columns`: each row stands for all rows with the same values in these columns that were committed before; none: rows
-    only stand for the batches that are replaced. `op_column`, which the table does not have, says of a row whether it is one of
-    the new batch (`U`, `I` or nothing) or only takes the older ones away (`D`); "": all are of the new batch."""
+    """The new batch of a Replay."""
 
     batch_id: str
     uri: str
+    # Each row replaces all rows with the same values in these columns that were committed before. Empty: no rows are replaced.
     key_columns: tuple[str, ...] = ()
+    # A column of the files, not of the table. U, I or null: the row is added; D: it only removes older rows. "": all are added.
     op_column: str = ""
 
 
 class RowsRef(Document):
-    """Which records an Erase deletes: those with one of the values in this column, by its name of today. The values are in a
-    file that is mounted into the run's pod, one a line, and nowhere else: they may be personal data. `secret` and `secret_key`,
-    where that file comes from, are for messages."""
+    """Which records an Erase deletes. The values are only in a file in the run's pod, because they may be personal data."""
 
-    column: str
-    values_file: str
-    secret: str = ""
-    secret_key: str = ""
-    values_digest: str = ""  # `lethe.restatement.values_digest`, which the run fills in; "": unknown
+    column: str  # its current name
+    values_file: str  # path in the pod; one value per line
+    secret: str = ""  # the source of the file, for messages
+    secret_key: str = ""  # the source of the file, for messages
+    values_digest: str = ""  # `lethe.restatement.values_digest`; the run sets it; "": unknown
 
 
 class Manager(Document):
@@ -168,63 +165,61 @@ class Manager(Document):
 
 
 class Provenance(Document):
-    """Who asked for a Restatement and why, as far as the object says. No proof of a person: annotations and the names of managers
-    are set by whoever writes the object."""
+    """Who created a Restatement and why, as far as the object shows it. This does not prove an identity: every writer of the
+    object can set annotations and the name of a manager."""
 
     reason: str = ""  # spec.reason
     ticket: str = ""  # spec.ticket
-    uid: str = ""  # of the object, by which the API server's audit log names it
+    uid: str = ""  # of the object; the API server's audit log contains it
     created_time: datetime | None = None
     managers: tuple[Manager, ...] = ()  # without those of its status
-    marks: dict[str, str] = {}  # annotations and labels by which deployment tools and people name themselves
+    marks: dict[str, str] = {}  # annotations and labels in which deployment tools and people give their names
 
 
 class RestatementRequest(Document):
-    key: str  # lethe.ids.request_key
+    key: str  # lethe.base.ids.request_key
     name: str  # "namespace/name", for messages
     operation: Operation
     batch_ids: tuple[str, ...] = ()  # of a Replay or Revert, or of an Erase without `rows`
-    batch_ids_uri: str = ""  # where they are listed instead, one per line
-    batch_ids_sha256: str = ""  # of a list by reference, as it was first looked at; "": not yet
+    batch_ids_uri: str = ""  # of a file with the batch ids, one per line; "": there is none
+    batch_ids_sha256: str = ""  # of a list by reference, when it was first read; "": not read yet, or no list
     rows: RowsRef | None = None  # of an Erase without batch ids
     replacement: Replacement | None = None
-    undoes: str = ""  # of an Undo: the key of the request that it takes back
+    undoes: str = ""  # key of the request that an Undo takes back; "": it is not an Undo
     reason: str = ""
     creation_time: datetime
-    evict_by_seconds: int | None = None
-    provenance: Provenance | None = None  # of one whose rows must go; None: not known, or not kept
+    evict_by_seconds: int | None = None  # time from the commit until the rows must be deleted; None: no deadline
+    provenance: Provenance | None = None  # None: unknown, or its rows need not leave the storage
 
     @property
     def by_keys(self) -> bool:
-        """Whether its replacement is record-level change data."""
+        """Whether its replacement also replaces single rows by their keys."""
         return self.replacement is not None and bool(self.replacement.key_columns)
 
     @property
     def searches(self) -> bool:
-        """Whether it takes out rows that are found by their values."""
+        """Whether it removes rows that the run finds by their values."""
         return self.rows is not None or self.by_keys
 
 
 class RestatementGroupSpec(Document):
-    """`dry_run`: only say what each of the requests would do by itself; nothing is committed, and the ledger hears of none.
-    `deletes`: what marks batches as deleted beside the ledger, for readers that know nothing of it. `listed_snapshot_id`:
-    the head by which it was told which batches of the buffer are to come first; requests that search for rows wait for another
-    look if an Undo was committed after it. None: nobody looked."""
-
     requests: tuple[RestatementRequest, ...]
-    dry_run: bool = False
+    dry_run: bool = False  # only plan each request by itself, and commit nothing
+    # How batches are marked as deleted, in addition to the ledger, for readers that do not know Lethe.
     deletes: Deletes = "Ledger"
+    # The snapshot whose ledger showed which batches of the buffer come first. If an Undo was committed after it, requests that
+    # search for rows wait for a new listing. None: the buffer was not checked.
     listed_snapshot_id: int | None = None
 
 
 class SnapshotLimits(Document):
-    max_age_seconds: int = 432_000
-    min_to_keep: int = 5
-    max_count: int = 1000
+    max_age_seconds: int = 432_000  # older snapshots expire
+    min_to_keep: int = 5  # the newest snapshots, kept at any age
+    max_count: int = 1000  # snapshots that are kept at most, at any age
 
 
 class Maintenance(Document):
-    """What a vacuum run does besides purging, each as long as the budget and the time allow."""
+    """What a vacuum does in addition to purging, within its limits of bytes and time."""
 
     rewrite_manifests: bool = False
     remove_orphan_files: bool = False
@@ -233,45 +228,27 @@ class Maintenance(Document):
 
 
 class VacuumSpec(Document):
-    """`policy`: "namespace/name", for messages and tombstone provenance.
-
-    Args:
-        batch_ids: Only the tombstones of these batches; empty: all.
-        plan_only: Say what would be done, and change nothing. `approved_plan`: purge only what the plan of this digest says; if
-            the plan is another by now, tell that one and change nothing. "": no approval is asked for.
-        max_bytes: Files of at most so many bytes are rewritten, those first that hold rows whose bytes are due within the lead,
-            then those of which most rows are likely to go per byte. One file is always taken. None: everything.
-        step_bytes: A run that rewrites more commits in steps of about so many bytes, and keeps those it has finished.
-        max_seconds, stop_by: No step begins later than so long after the start, or than this moment. None: whenever.
-        target_file_size_bytes: Of what is written; None: as the table says.
-        erasures_only: Purge nothing; only see how far the erasures have come.
-    """
-
-    policy: str
+    policy: str  # "namespace/name" of the VacuumPolicy, for messages and tombstones
     expire_snapshots: bool = True
     snapshots: SnapshotLimits = SnapshotLimits()
-    batch_ids: tuple[str, ...] = ()
-    plan_only: bool = False
+    batch_ids: tuple[str, ...] = ()  # purge only the rows of these batches; empty: of all tombstones
+    plan_only: bool = False  # report a plan, and change nothing
+    # Digest of the approved plan. If the plan differs by now, report the new plan and change nothing. "": no approval is needed.
     approved_plan: str = ""
+    # Limit for the size of files to rewrite; None: no limit. Files with rows that are due within `evict_by_lead_seconds` come
+    # first, then files with the most expected deleted rows per byte. At least one file is rewritten.
     max_bytes: int | None = None
-    step_bytes: int = 20 * 1024**3
-    max_seconds: int | None = None
-    stop_by: datetime | None = None
-    target_file_size_bytes: int | None = None
+    step_bytes: int = 20 * 1024**3  # a run that rewrites more makes several commits of about this size
+    max_seconds: int | None = None  # no step starts later than this after the start of the run; None: no limit
+    stop_by: datetime | None = None  # no step starts later; None: no limit
+    target_file_size_bytes: int | None = None  # None: as the table's properties say
     evict_by_lead_seconds: int = 86_400
     maintenance: Maintenance = Maintenance()
-    erasures_only: bool = False
+    erasures_only: bool = False  # purge nothing, only check the progress of erasures
 
 
 class RunSpec(Document):
-    """`run.json`. Exactly one of the three last fields is set, the one that `family` names.
-
-    `seen_table_uuid` is the UUID of the table that whoever asks for the run saw; the run refuses any other table, and creates
-    none. None: not to be checked. `seen_snapshot_id` and `seen_sequence_number` are the head that whoever asks for the run saw
-    last; the run refuses a table that was rolled back to before it. None: not to be checked. `snapshots`: how many snapshots
-    any commit may leave.
-    `batch_tracking`: keep the table of batches beside the table. `boundary`: what the run may touch; None sets no limit.
-    """
+    """`run.json`. Exactly one of the last three fields is set, the one that `family` names."""
 
     api_version: str = CONTRACT_VERSION
     family: RunFamily = Field(alias="kind")
@@ -282,19 +259,21 @@ class RunSpec(Document):
     batch_column: str
     buffer: BufferRef
     schema_evolution: SchemaEvolution = "Refuse"
+    # UUID of the table that the operator saw. The run refuses any other table, and creates none. None: not checked.
     seen_table_uuid: str | None = None
+    # The last head that the operator saw. The run refuses a table that was rolled back to before it. None: not checked.
     seen_snapshot_id: int | None = None
-    seen_sequence_number: int | None = None
-    snapshots: SnapshotLimits | None = None
-    batch_tracking: bool = False
-    boundary: RunBoundary | None = None
+    seen_sequence_number: int | None = None  # of that head
+    snapshots: SnapshotLimits | None = None  # which snapshots each run keeps; None: the defaults
+    batch_tracking: bool = False  # update the table of batches
+    boundary: RunBoundary | None = None  # None: no limit
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementGroupSpec | None = None
     vacuum: VacuumSpec | None = None
 
     @property
     def kind(self) -> RunKind:
-        """What the run is for, as the content of the document says."""
+        """The kind of the run, from the content of the document."""
         match self.family:
             case RunFamily.CONSOLIDATION:
                 promotes = self.consolidation is None or bool(self.consolidation.batch_ids)
@@ -322,50 +301,49 @@ class RunSpec(Document):
 
 
 class RunPointer(Document):
-    """What the ConfigMap holds instead of a `run.json` that is too large for it: where it lies and how to know it."""
+    """The location of a `run.json` that is too large for the ConfigMap. The ConfigMap contains this document instead."""
 
     api_version: str = CONTRACT_VERSION
-    catalog: str  # whose FileIO properties open the URI
+    catalog: str  # its FileIO properties open the URI
     uri: str
-    sha256: str
+    sha256: str  # of the content
 
 
 class ResultPointer(RunPointer):
-    """The same instead of a `result.json`, and which attempt's it is."""
+    """The location of a `result.json` that is too large for the ConfigMap."""
 
     run_id: str
     attempt: int
 
 
 class RunMember(Document):
-    """One of several runs that share a driver: where its `run.json` lies, and where its progress and result go: into this
-    ConfigMap, under keys with this prefix."""
+    """One of several runs that share a driver."""
 
-    run_file: str
-    config_map: str
-    prefix: str
+    run_file: str  # path of its `run.json`
+    config_map: str  # name of the ConfigMap for its progress and result
+    prefix: str  # of the keys in that ConfigMap
 
 
 class MailboxEntry(Document):
-    """A run for the committer: the value of one key of its mailbox. What is to be done lies in the Dataset's ConfigMap, as
-    `<prefix>.run.json`; progress and result go there as of any run.
+    """A run for the committer: the value of one key of its mailbox.
 
-    `run_id`, `family` and `attempt` are those of that document, or it is not what was meant. The entries of one Dataset are
-    carried out in the order of their `created_time`.
+    The document of the run is in the Dataset's ConfigMap, as `<prefix>.run.json`; its progress and result go there too. The
+    committer carries out the entries of one Dataset in the order of their `created_time`.
     """
 
     api_version: str = CONTRACT_VERSION
     dataset_uid: str
+    # These three must match the document; otherwise the committer does not carry it out.
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int = 1
-    config_map: str
+    config_map: str  # name
     prefix: str
     created_time: datetime
 
 
 def parse_run(text: str) -> RunSpec:
-    """Parse a `run.json`. Raises pydantic.ValidationError, naming the field."""
+    """Parse a `run.json`. Raises: pydantic.ValidationError; the message names the field."""
     return RunSpec.model_validate_json(text)
 
 
