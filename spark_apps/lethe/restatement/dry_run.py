@@ -1,4 +1,4 @@
-"""What a request would touch if it were carried out now, by itself: the answer to a dry run. Pure."""
+"""Plans a dry run: what a request would change if a run carried it out now, by itself. Pure."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,10 +14,10 @@ from lethe.restatement.record import recalled
 
 
 class Sized(Protocol):
-    """A data file of so many bytes."""
+    """A data file with a known size."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int: ...  # in bytes
 
 
 def plan_dry_run(
@@ -27,13 +27,13 @@ def plan_dry_run(
     scope: PlanScope,
     searched: Sequence[Sized] | None = None,
 ) -> RequestResult:
-    """The result that the request would have on this ledger, with its plan and without a commit. O(files x log ids).
+    """The result that the request would have on this ledger, with a plan and without a commit. O(files x log ids).
 
     Args:
         files: The live data files of the head.
-        searched: Of an Erase by records, the data files that may hold a value.
-    Returns: A result that succeeded, with `plan`; or the reason for which the request would be refused.
-    Raises: LedgerError, TableError: the request is not at fault.
+        searched: For an Erase by records: the data files that may contain one of the values; None: any other request.
+    Returns: a successful result with `plan`, or a result with the reason why the request would be refused.
+    Raises: LedgerError, TableError: an error that no request causes.
     """
     try:
         planned = plan_restatement(ledger, request, scope)

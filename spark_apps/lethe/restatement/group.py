@@ -1,7 +1,7 @@
-"""Many requests planned as one commit: each on what those before it make of the ledger. Pure.
+"""Plans many requests as one commit. Each is planned on the ledger that the requests before it make. Pure.
 
-Invariant: the change is that of the requests carried out one after another, in the order of
-`lethe.restatement.order`. A request that is refused, or cannot be carried out now, leaves no trace in it and harms no other.
+Invariant: the result is the same as if the requests were committed one after another, in the order of `lethe.restatement.order`.
+A refused or postponed request changes nothing, and does not affect others, except those that depend on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,38 +17,35 @@ from lethe.restatement.order import Dependencies, Thing, in_order, place_of
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Restated, plan_restatement
 from lethe.restatement.record import name_of, recalled
 
-# Of a replacement whose rows are not written yet: that it comes is enough to plan what follows.
+# Stands for a replacement whose rows are not written yet. The requests after it can be planned without their number.
 _TO_COME = ReplacementRows(0, 0)
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What a group comes to on one ledger.
+    """The plan of a group on one ledger. All sequences of keys are in the order of the requests."""
 
-    Args:
-        delta: Of all requests that are carried out; empty when there is none.
-        results: Of every request of the group, by its key.
-        carried_out: Keys of the requests that the delta holds, in their order.
-        adds: Keys of those whose replacement's rows must go in with the delta, in their order.
-        erases: Keys of those whose rows must go out of data files with the delta, in their order.
-    """
-
+    # The changes of all requests that are carried out; empty if there is none.
     delta: Delta
+    # Of all requests of the group, by key.
     results: Mapping[str, RequestResult]
+    # Keys of the requests in the delta.
     carried_out: tuple[str, ...]
+    # Keys of those whose replacement's rows must be added in the same commit.
     adds: tuple[str, ...]
+    # Keys of those whose rows must be removed from data files in the same commit.
     erases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class GroupFindings:
-    """What a run has found out about requests before it plans them; each by the key of the request."""
+    """What a run has found out about requests before it plans them, by the key of the request."""
 
-    # Replacements whose rows are written. Others are planned as if they came.
+    # Replacements whose rows are written. Others are planned as if they were.
     written: Mapping[str, ReplacementRows] = field(default_factory=dict)
-    # Requests that cannot be carried out, or not now (`again`). Whatever needs one of the latter waits with it.
+    # Refused and postponed requests. Requests that depend on a postponed one are postponed too.
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
-    # Erases by records, and replacements with keys, whose rows are found.
+    # Erases by records, and replacements with key columns, whose rows the run has searched for.
     erased: Mapping[str, ErasedRows] = field(default_factory=dict)
 
 
@@ -62,10 +59,10 @@ def plan_group(
     """Plan the requests on this ledger; on another ledger, plan again.
 
     Args:
-        requests: In any order; one that is named twice counts once.
-        masking: Native deletes are written with the commit, and cannot be of rows that come with it: who takes back a replacement
-            of the same group waits.
-    Raises: LedgerError, TableError: no request is at fault.
+        requests: In any order; duplicates are ignored.
+        masking: The commit writes native deletes. They cannot delete rows that the same commit adds, so a request that deletes a
+            replacement of the same group is postponed.
+    Raises: LedgerError, TableError: an error that no request causes.
     """
     _fetch(ledger, requests, scope.field_id)
     folding = Folding(ledger, scope.run)
@@ -87,7 +84,7 @@ def plan_group(
             try:
                 planned = plan_restatement(folding.ledger, request, scope, rows, known.erased.get(request.key))
             except (LedgerError, TableError):
-                raise  # nothing can be said of any request until the ledger is mended, the table accepted
+                raise  # it concerns all requests: a user must repair the ledger or accept the table
             except InputError as e:
                 out = set_aside(request, e)
         if out is not None:
@@ -109,7 +106,11 @@ def plan_group(
 
 
 def set_aside(request: RestatementRequest, error: LetheError, again: bool = False) -> RequestResult:
-    """The result of a request that this error keeps out of the group; `again`: only for now."""
+    """The result of a request that this error excludes from the group.
+
+    Args:
+        again: True: the request is postponed; False: it is refused.
+    """
     by_reference = bool(request.batch_ids_sha256 and request.batch_ids)
     return RequestResult(
         key=request.key,
@@ -125,7 +126,11 @@ def set_aside(request: RestatementRequest, error: LetheError, again: bool = Fals
 
 
 def _waits(request: RestatementRequest, place: Dependencies, late: Mapping[Thing, str]) -> RequestResult | None:
-    """Whether a request needs what one of the `late` ones (by what they bring, their names) would have brought."""
+    """The result of a request that depends on a postponed one; None: it does not.
+
+    Args:
+        late: Names of the requests that are not available yet, by what they bring.
+    """
     other = next((late[thing] for thing in place.needs if thing in late), None)
     if other is None:
         return None
@@ -134,8 +139,12 @@ def _waits(request: RestatementRequest, place: Dependencies, late: Mapping[Thing
 
 
 def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Sequence[str]) -> RequestResult | None:
-    """Whether a request that finds its rows by their values has to see those of replacements before it, which are no part of the
-    table yet, or of batches that an Undo lets in."""
+    """The result of a request that searches for rows and comes after rows that are not in the table yet; None: there are none.
+
+    Args:
+        adds: Keys of the requests before it that add a replacement.
+        undos: Keys of the Undos before it that allow batches to be promoted.
+    """
     if not adds and not undos:
         return None
     brings = (
@@ -149,7 +158,7 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
 
 
 def _fetch(ledger: Ledger, requests: Sequence[RestatementRequest], field_id: int) -> None:
-    """Read all that the plans will ask for in a few requests to the storage: a ledger in files remembers its answers."""
+    """Read everything that the plans need with a few requests to the storage. A ledger in files caches what it reads."""
     entries = get_many(ledger.requests, [k for r in requests for k in (r.key, r.undoes) if k])
     ids = [i for r in requests for i in r.batch_ids]
     ids += [r.replacement.batch_id for r in requests if r.replacement]

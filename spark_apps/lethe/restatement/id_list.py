@@ -1,4 +1,4 @@
-"""A long list of batch ids that comes by reference: one id per line. Pure; the operator and the runs read lists alike."""
+"""Parses a list of batch ids by reference, with one id per line. Pure. The operator and the runs both use it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,26 +8,25 @@ from lethe.base.errors import InputError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
 
 LISTED_IDS_AT_MOST: Final = 100_000
-# Each id of the longest, of characters of four bytes.
+# Every id has the maximum length, every character four bytes, and every line ends with CR LF.
 LIST_BYTES_AT_MOST: Final = LISTED_IDS_AT_MOST * (4 * MAX_BATCH_ID_LENGTH + 2)
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class IdList:
-    """`ids`: each once, in the order of the list; `sha256`: of its bytes, as `sha256sum` prints it."""
-
-    ids: tuple[str, ...]
-    sha256: str
+    ids: tuple[str, ...]  # without duplicates, in the order of the list
+    sha256: str  # of the bytes, as `sha256sum` prints it
 
 
 def parse_ids(content: bytes, where: str) -> IdList:
-    """Read a list. Empty lines do not count, nor does an id that comes again. A line ends with LF or CR LF, and with nothing
-    else: other characters that end lines somewhere may be part of an id.
+    """Parse a list. Ignores empty lines and duplicates. Only LF or CR LF ends a line, because other line separators may be part
+    of an id.
 
     Args:
-        where: The list as messages name it. What it holds is not quoted: it may be no list at all.
-    Raises: InputError (`InvalidIdList`): no UTF-8, no id, too many of them, one that is too long or begins or ends with a blank.
+        where: The name of the list, for messages. Messages do not quote the content, because it may not be a list of ids.
+    Raises: InputError (`InvalidIdList`): not UTF-8, no id, too many ids, or an id that is too long or begins or ends with
+        whitespace.
     """
     if len(content) > LIST_BYTES_AT_MOST:
         raise _invalid(where, f"it has more than {LIST_BYTES_AT_MOST} bytes")
@@ -60,7 +59,13 @@ def _invalid(where: str, what: str) -> InputError:
 
 
 def changed(where: str, told: str, found: str) -> InputError:
-    """What is said of a list that is another one than when it was first looked at."""
+    """The error for a list that has changed since it was first read.
+
+    Args:
+        where: The name of the list.
+        told: SHA-256 when it was first read.
+        found: SHA-256 now.
+    """
     return InputError(
         "ListChanged",
         f"{where}: the list has changed since it was first looked at (SHA-256 {found[:12]}…, then {told[:12]}…), and nobody can "

@@ -1,7 +1,7 @@
-"""In which order requests go that were made of one table. Pure; the operator and the runs ask the same.
+"""Sorts the requests for one table. Pure. The operator and the runs use the same order.
 
-A request waits for whatever brings about what it needs: a replacement comes before the request that restates it, a restatement
-before its Undo. Otherwise the oldest goes first.
+A request comes after those that it depends on: a replacement before the request that restates it, a restatement before its Undo.
+Otherwise the oldest request comes first.
 """
 
 from collections import Counter
@@ -19,22 +19,23 @@ Thing: TypeAlias = Hashable
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What decides where a request stands: its age, what it `brings` about and what it `needs` that others may bring."""
+    """What the place of a request in the order depends on."""
 
     created: datetime
     name: str
-    brings: Collection[Thing]
-    needs: Collection[Thing]
+    brings: Collection[Thing]  # the batches and requests that exist after it
+    needs: Collection[Thing]  # the batches and requests that must exist before it, if another request brings them
 
 
 def place(
     created: datetime, name: str, key: str, batch_ids: Iterable[str], replacement: str | None, undoes: str | None
 ) -> Dependencies:
-    """The place of a Restatement.
+    """The dependencies of a Restatement.
 
     Args:
-        key: What an Undo calls it, as `undoes` of the other says.
-        replacement: The id of the batch that it brings in.
+        key: Identifies it, as `undoes` of another Restatement does: a name or a request key.
+        replacement: The id of the batch that it adds; None: it adds none.
+        undoes: None or "": it is not an Undo.
     """
     brings: list[Thing] = [("request", key)]
     if replacement is not None:
@@ -51,9 +52,9 @@ def place_of(request: RestatementRequest) -> Dependencies:
 
 
 def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple[T, ...]:
-    """Whatever brings something before whatever needs it, then by creation, then by name. O(n log n).
+    """Sort by dependency, then by creation time, then by name. O(n log n).
 
-    What several bring, such as two replacements of one id, is there once all of them went.
+    If several requests bring the same thing, such as two replacements with one id, all of them come before those that need it.
     """
     placed = sorted(((r, place(r)) for r in requests), key=lambda pair: (pair[1].created, pair[1].name))
     to_come = Counter(thing for _, p in placed for thing in p.brings)
@@ -66,7 +67,7 @@ def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple
     left = dict.fromkeys(range(len(placed)))
     ordered: list[T] = []
     while left:
-        # A circle: nobody can be right, so the oldest goes.
+        # The rest depends on each other in a circle, so the oldest comes next.
         chosen = heappop(free) if free else next(iter(left))
         if chosen not in left:
             continue

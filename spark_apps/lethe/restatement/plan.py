@@ -1,4 +1,4 @@
-"""A restatement planned on a ledger: its tombstones, its batch states, its result, or the reason it is refused. Pure."""
+"""Plans one request on a ledger: its tombstones, batch states and result, or the reason why it is refused. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,54 +28,51 @@ from lethe.restatement.values_digest import refuse_other_values
 
 @dataclass(frozen=True)
 class PlanScope:
-    """For whom and on which table requests are planned."""
+    """The run and the table for which requests are planned."""
 
     run: str  # the id of the run
     now: datetime
-    field_id: int  # Iceberg's, of the batch column
-    in_files: Collection[
-        str
-    ] = ()  # of the requests' batch ids, those that some data file might hold (rows older than the ledger)
+    field_id: int  # Iceberg field id of the batch column
+    # Batch ids of the requests that data files might contain by their bounds; their rows may be older than the ledger.
+    in_files: Collection[str] = ()
 
 
 @dataclass(frozen=True)
 class ReplacementRows:
-    """The rows of a replacement as they were written: not yet committed. `partitions` that they lie in; None: any."""
+    """The rows of a replacement, written and not committed yet."""
 
     rows: int
     bytes: int
-    partitions: tuple[str, ...] | None = None
+    partitions: tuple[str, ...] | None = None  # that contain the rows; None: any
 
 
 @dataclass(frozen=True)
 class ErasedRows:
-    """The rows that an Erase by records, or the keys of a replacement, were found to mean: how many, by the column (of keys the
-    first one) of which Iceberg field id."""
+    """The rows that a run found by the values of an Erase by records, or by the keys of a replacement."""
 
     rows: int
-    field_id: int
+    field_id: int  # Iceberg field id of the column with the values, or of the first key column
 
 
 @dataclass(frozen=True)
 class AlreadyDone:
-    """The ledger remembers this request."""
+    """The ledger contains this request."""
 
     result: RequestResult
 
 
 @dataclass(frozen=True)
 class Restated:
-    """Commit `delta`; `add_replacement` says whether the replacement's files go in with it, `erase_rows` whether rows are
-    taken out of data files."""
+    """Commit `delta`."""
 
     delta: Delta
     result: RequestResult
-    add_replacement: bool = False
-    erase_rows: bool = False
+    add_replacement: bool = False  # the commit must also add the replacement's files
+    erase_rows: bool = False  # the commit must also remove rows from data files
 
 
 def check_request(request: RestatementRequest) -> None:
-    """Raises InputError for what no ledger can make right."""
+    """Check the fields of a request, independently of a ledger. Raises: InputError."""
     match request.operation:
         case Operation.REPLAY:
             takes_replacement, takes_undoes, takes_rows = True, False, False
@@ -139,10 +136,10 @@ def plan_restatement(
     """Plan one request on this ledger; on another ledger, plan again.
 
     Args:
-        replacement: What was written for a Replay; None when only asking what would be done.
-        erased: What was found for an Erase by records, or by the keys of the replacement; None as above.
-    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted; of an Undo, see `plan_undo`; of an Erase by
-        records, see `refuse_other_values`.
+        replacement: The written rows of a Replay; None: a dry run, or no Replay.
+        erased: The rows found for an Erase by records, or by the keys of the replacement; None: a dry run, or no such request.
+    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted, and those of `check_request`, `plan_undo` and
+        `refuse_other_values`.
     """
     run, now, field_id = scope.run, scope.now, scope.field_id
     done = ledger.requests.get(request.key)
@@ -172,7 +169,7 @@ def plan_restatement(
         there = ledger.batches.get(request.replacement.batch_id)
         brought_back = _is_of(there, request)
         _refuse_doubling(known, None if brought_back else there, request)
-        # A replacement restated before it came (a group in another order) is not added; its tombstones are.
+        # A replacement whose id was restated before is not added, but the tombstones of this request are.
         add_replacement = there is None or not there.blocks_promotion
     evict_by = _due(request, now)
     replaced_by = request.replacement.batch_id if request.replacement else None
@@ -200,7 +197,7 @@ def plan_restatement(
                 partitions=replacement.partitions,
             )
         )
-    # Of a replacement that is not wanted any more the keys are not, either.
+    # If the replacement is not added, its keys delete no rows either.
     by_keys = add_replacement and request.by_keys
     result = RequestResult(
         key=request.key,
@@ -213,7 +210,7 @@ def plan_restatement(
         rows_added=replacement.rows if replacement and add_replacement else 0,
         rows_erased=erased.rows if erased and by_keys else 0,
         unknown_batch_ids_count=len(unknown),
-        # Lines of a list by reference are not shown: the reference may name another file than its author believes.
+        # Lines of a list by reference are not shown: the reference may name the wrong file by mistake.
         unknown_batch_ids=() if request.batch_ids_sha256 else unknown[:LISTED_AT_MOST],
         batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
         batch_ids_sha256=request.batch_ids_sha256 or None,
@@ -233,7 +230,7 @@ def plan_restatement(
 
 
 def _erase_rows(ledger: Ledger, request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
-    """No tombstone can say which rows those are, and no batch changes its state: the rows go with the commit itself."""
+    """Plan an Erase by records. It adds no tombstones and changes no batch: the commit itself removes the rows."""
     result = RequestResult(
         key=request.key,
         name=request.name,
@@ -253,7 +250,7 @@ def _erase_rows(ledger: Ledger, request: RestatementRequest, erased: ErasedRows,
 
 
 def _due(request: RestatementRequest, now: datetime) -> datetime | None:
-    """When the bytes must be gone."""
+    """When the rows must be deleted from storage; None: there is no deadline."""
     return now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
 
 
@@ -264,14 +261,15 @@ def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, r
     if known is not None and known.partitions is not None:
         meta[META_PARTITIONS] = "\n".join(known.partitions)
     if known is not None and known.blocks_promotion and known.state is not BatchState.PROMOTED and not active:
-        # Taken back before, and its tombstone is gone: its rows were purged. An Undo of this request cannot restore them.
+        # The batch was deleted before, and its tombstone was removed: its rows are purged, and an Undo cannot restore them.
         meta[META_PURGED_BY] = PURGED_BEFORE
     return meta
 
 
 def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
-    """Whether a replacement is in the table by this very request, which the ledger does not know: after a rollback another
-    tool has copied the files of its commit. Not of one with key columns: its own rows have the same keys as the old ones."""
+    """Whether this same request has added the replacement, although the ledger does not contain the request: another tool copied
+    the files of its commit after a rollback. Never true with key columns, because its own rows have the same keys as older
+    rows."""
     return (
         there is not None
         and there.state is BatchState.PROMOTED
@@ -281,7 +279,13 @@ def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
 
 
 def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | None, request: RestatementRequest) -> None:
-    """`restated`: entries of the request's batches; `known`: that of its replacement."""
+    """Refuse a Replay that would add rows twice.
+
+    Args:
+        restated: Entries of the request's batches, by id.
+        known: The entry of its replacement; None: there is none, or this request made it.
+    Raises: InputError: AlreadyReplaced, ReplacementAlreadyPromoted.
+    """
     for i, entry in restated.items():
         if entry.state is BatchState.REPLACED:
             raise InputError(
@@ -298,21 +302,22 @@ def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | Non
 
 
 def _taken_back(known: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
-    """The entry of a batch after this request. Unknown ids are remembered too: they block a later promotion.
+    """The entry of a batch after this request. The ledger also stores ids that it did not know, which blocks their promotion.
 
     Args:
-        entry: What the request makes of a batch that the ledger does not know.
+        known: The entry before; None: the ledger does not know the batch.
+        entry: The entry that the request gives to an unknown batch.
     """
     if known is None:
         return entry
     deadlines = [d for d in (known.evict_by, entry.evict_by) if d is not None]
     known = replace(known, evict_by=min(deadlines, default=None))
     if known.state is BatchState.REPLACED:
-        return known  # a revert of a replaced batch leaves it replaced by what replaced it
+        return known  # a replaced batch stays replaced by the same batch
     if known.state is BatchState.ERASED and entry.state is BatchState.REVERTED:
-        return known  # an Erase is for good, a revert might be undone
+        return known  # an Erase is permanent, but a Revert can be undone
     if known.state is BatchState.REFUSED:
-        # Its objects were judged, never promoted: retention must not take them for promoted ones.
+        # Its objects were refused. Without them in the entry, retention does not treat them as promoted objects.
         known = replace(known, objects=(), refusal=None)
     return replace(
         known,
@@ -325,5 +330,5 @@ def _taken_back(known: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
 
 
 def _rows_hidden(batches: Iterable[BatchEntry]) -> int:
-    """Rows that this request takes out of sight: those of promoted batches not hidden already."""
+    """The number of rows that this request hides: those of promoted batches."""
     return sum(b.rows or 0 for b in batches if b.state is BatchState.PROMOTED)

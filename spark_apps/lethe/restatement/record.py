@@ -1,7 +1,7 @@
-"""What a ledger remembers of a request, and what is told of it. Pure.
+"""The result of a request as the ledger stores it, and as a run reports it. Pure.
 
-The ledger keeps all batch ids of a request: an Undo names the request alone, and the ids are then found without a walk
-over every batch of the table. Whoever is told the result is not told the ids.
+The ledger stores all batch ids of a request. An Undo names only the request, and so finds the ids without reading all batches of
+the table. A reported result does not contain them.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ from lethe.ledger.ledger import Ledger, RequestEntry
 def remembered(
     ledger: Ledger, request: RestatementRequest, result: RequestResult, run: str, now: datetime
 ) -> RequestEntry:
-    """The entry of a request that is being carried out on a ledger."""
+    """The entry of a request in the next version of this ledger."""
     kept = result.model_copy(
         update={
             "operation": request.operation,
@@ -27,24 +27,25 @@ def remembered(
 
 
 def version_of(entry: RequestEntry) -> int:
-    """The ledger version that its commit made: it orders requests, whatever the clocks of their runs said. 0 for a request from
-    before this was kept: it is older than any with a version, and the order among those is unknown."""
+    """The version of the ledger that the commit of the request made. It orders requests independently of the clocks of runs.
+    0: the request was committed by a version of Lethe that did not store it. Such requests are older than all others, and their
+    order is unknown."""
     return int(entry.result.get("ledgerVersion") or 0)
 
 
 def recalled(entry: RequestEntry) -> RequestResult:
-    """The whole result as the ledger has it."""
+    """The complete result in the ledger."""
     return RequestResult.model_validate(dict(entry.result))
 
 
 def told(result: RequestResult) -> RequestResult:
-    """The result without what only the ledger keeps: the list of batch ids, which may be long and which the asker knows, a
-    digest, the ledger version and who asked."""
+    """The result as a run reports it: without the fields that are only for the ledger. The list of batch ids may be long, and the
+    user knows it."""
     return result.model_copy(
         update={"batch_ids": (), "values_digest": None, "ledger_version": None, "provenance": None}
     )
 
 
 def name_of(key: str) -> str:
-    """`namespace/name` of a request key: the hash behind it says nothing to people."""
+    """`namespace/name` of a request key, for messages: without the hash at its end."""
     return key.rpartition("/")[0] or key

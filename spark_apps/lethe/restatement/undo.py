@@ -1,4 +1,4 @@
-"""Taking a revert back: its batches are seen again, as long as every one of their rows is still in the table. Pure."""
+"""Plans an Undo, which makes the rows of a Revert visible again if the table still contains all of them. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ class PlannedUndo:
 
 
 def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: str, now: datetime) -> PlannedUndo:
-    """Plan to take the restatement `request.undoes` back, whole or not at all.
+    """Plan to take back the request `request.undoes`, completely or not at all.
 
-    Batches that were promoted are promoted again. One that was reverted before it came is forgotten, and may come. Rows
-    that somebody else wrote for it are seen again.
+    Batches that were promoted before become promoted again. The ledger forgets a batch that was never promoted, so it may be
+    promoted later. Rows that another writer added with its batch id become visible again.
 
-    Raises: InputError: UnknownRestatement; NotUndoable, for a Replay, an Undo, or what was undone before; per batch
-        AlreadyReplaced, AlreadyPurged, HeldByAnother, ErasedSince.
+    Raises: InputError: UnknownRestatement; NotUndoable, for a Replay, an Erase, an Undo, or a request that is already undone;
+        for one of its batches AlreadyReplaced, AlreadyPurged, HeldByAnother or ErasedSince.
     """
     where = f"Restatement {request.name}: spec.undoes"
     entry = ledger.requests.get(request.undoes)
@@ -127,11 +127,12 @@ def _check_batch(
 
 
 def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequence[str], field_id: int) -> None:
-    """Batches that may come once this is undone have not been searched by the Erases of records since, which could not see
-    them wait: they are not promoted as long as they are taken back.
+    """Refuse the Undo if it would allow batches to be promoted that a later Erase of records should have searched. The Erase
+    could not see them: a reverted batch in the buffer is not promoted, so no Erase waits for it.
 
     Args:
-        to_come: Those of the batches that no run of ours brought in.
+        to_come: Those of the batches that were never promoted.
+    Raises: InputError: ErasedSince.
     """
     records = [e.restatement for e in ledger.erasures if e.field_id != field_id] if to_come else []
     erases = get_many(ledger.requests, records).values()
@@ -159,7 +160,7 @@ def _how_purged(batch_id: str, tombstone: Tombstone | None) -> str:
 def _promoted_again(
     batches: Mapping[str, BatchEntry], request: RestatementRequest, run: str, now: datetime
 ) -> tuple[BatchEntry, ...]:
-    """Entries of those that were in the table when they were taken back."""
+    """The new entries of the batches that were promoted before the Revert."""
     return tuple(
         replace(b, state=BatchState.PROMOTED, run=run, time=now, restatement=request.key, evict_by=None)
         for b in batches.values()

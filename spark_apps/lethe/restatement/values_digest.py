@@ -1,7 +1,7 @@
-"""A keyed digest of the values of an Erase by records: whether a request that comes again means the same values. Pure.
+"""A keyed digest of the values of an Erase by records, to compare the values of a repeated request. Pure.
 
-The ledger keeps the digest and never the values. Without the key nobody can try out values against it, however few there may be:
-the key is in a Secret of the cluster, and not beside the table.
+The ledger stores the digest and never the values. The key is in a Secret of the cluster and not beside the table. Without the
+key, it is impossible to test guessed values against the digest, even if there are few possible values.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ def values_digest(content: bytes, key: bytes) -> str:
     """`<id of the key>:<HMAC-SHA256 of the distinct lines>`; "" if there is no key, or one of fewer than 16 bytes.
 
     Args:
-        content: As `lethe.files.values.parse_values` takes it. Neither the order of lines nor blank ones matter.
+        content: As for `lethe.files.values.parse_values`. The order of lines and blank lines do not matter.
     """
     if len(key) < KEY_BYTES_AT_LEAST:
         return ""
@@ -30,11 +30,11 @@ def values_digest(content: bytes, key: bytes) -> str:
 
 
 def refuse_other_values(request: RestatementRequest, before: RequestResult) -> None:
-    """Whether the result of an Erase by records may be told of a request with the same key.
+    """Refuse an Erase by records whose key is in the ledger, unless its values are those that were erased.
 
     Args:
-        before: What the ledger remembers of the request that was carried out.
-    Raises: InputError: `ValuesChanged`, if it is about other values; `ValuesNotComparable`, if nobody can tell.
+        before: The result in the ledger.
+    Raises: InputError: `ValuesChanged`, if the values differ; `ValuesNotComparable`, if that is unknown.
     """
     if request.rows is None or before.requested_time == request.creation_time:
         return
