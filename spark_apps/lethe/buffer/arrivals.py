@@ -1,4 +1,4 @@
-"""Folders of a buffer that were looked at since it was listed, made part of the listing's digest. Pure."""
+"""Adds folders that were read after the listing of a buffer to the digest of that listing. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,20 +8,21 @@ from lethe.buffer.batch import BufferedBatch, NoBatch
 from lethe.buffer.digest import BufferDigest, Standing, WaitingBatch, standing, waiting
 from lethe.ledger.ledger import BatchEntry
 
-# What a folder of the buffer holds, None for nothing, by its name.
+# The content of each folder of the buffer, by its name. None: the folder is empty.
 Folders = Mapping[str, BufferedBatch | NoBatch | None]
 
 
 def with_folders(
     digest: BufferDigest, folders: Folders, entries: Mapping[str, BatchEntry], run_takes: int
 ) -> BufferDigest:
-    """The digest with these folders as they are now; counts of anything but what waits stay those of the listing.
+    """Update the waiting batches of the digest with the current content of these folders. All other counts stay as listed.
 
-    While more batches wait than are known one by one, the next run is full whatever came since, and nobody could tell whether
-    a folder has been counted: then nothing changes. Two folders of one id are no batch: the next listing says so.
+    A cut digest stays unchanged: the next run is full in any case, and the digest does not say whether it already counts a
+    folder. Two folders of one id are not a batch, so they are left out; the next listing reports them.
+
     Args:
-        entries: What the ledger knows of the folders' batches.
-        run_takes: How many batches one run takes at most.
+        entries: The ledger's entries of the folders' batches, by id.
+        run_takes: The maximum number of batches of one run.
     """
     if digest.is_cut:
         return digest

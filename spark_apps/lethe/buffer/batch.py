@@ -1,4 +1,4 @@
-"""What a listing of a buffer consists of: objects, and the batches that `lethe.buffer.layout` makes of them. Pure."""
+"""The elements of a buffer listing: objects, and the batches that `lethe.buffer.layout` groups them into. Pure."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,25 +10,24 @@ from lethe.ledger.ledger import BufferedObject
 
 @dataclass(frozen=True)
 class ListedObject:
-    """One object as a store lists it: `key` its full URI, `modified` an aware datetime."""
+    """One object as a store lists it."""
 
-    key: str
-    size: int
-    etag: str
-    modified: datetime
+    key: str  # its full URI
+    size: int  # in bytes
+    etag: str  # without quotes
+    modified: datetime  # aware
 
 
 @dataclass(frozen=True)
 class BufferedBatch:
-    """A folder of the buffer, or a file of it. `folder` is its URI, also the file's; `complete` once a folder holds
-    `_SUCCESS`; `bytes` of its data files; `objects` include the marker."""
+    """A batch in the buffer: a folder, or with the layout File a single file."""
 
     id: str
-    folder: str
-    objects: tuple[BufferedObject, ...]
-    complete: bool
-    bytes: int
-    oldest_time: datetime
+    folder: str  # the URI of the folder, or of the file
+    objects: tuple[BufferedObject, ...]  # includes the `_SUCCESS` marker
+    complete: bool  # a folder is complete when it contains `_SUCCESS`; a file always is
+    bytes: int  # of its data files
+    oldest_time: datetime  # when the oldest object was written
 
     @property
     def data_objects(self) -> tuple[BufferedObject, ...]:
@@ -41,37 +40,41 @@ class BufferedBatch:
 
 @dataclass(frozen=True)
 class NoBatch:
-    """A folder or file of the buffer that is no batch. Nothing ever moves or deletes it."""
+    """A folder or file of the buffer that is not a batch. Lethe never moves or deletes it."""
 
     folder: str  # its name below the buffer
-    message: str  # why
-    table: bool = False  # its files have names that only Iceberg gives
+    message: str  # why it is not a batch
+    table: bool = False  # True: its file names are those of an Iceberg table
 
 
 def file_etag(size: int, modified_ns: int) -> str:
-    """What stands for an ETag on a file system: as good as one offers. Whoever compares with a listing needs the same."""
+    """The substitute for an ETag on a file system. Code that compares a file with a listing must use this function."""
     return f"{size:x}-{modified_ns:x}"
 
 
 def fingerprint(objects: Iterable[BufferedObject]) -> str:
-    """Changes when any object of a batch does; a refused batch is looked at again only then."""
+    """A hash that changes when any of the objects changes. A refused batch is checked again only after such a change."""
     lines = sorted(f"{o.key}\n{o.size}\n{o.etag}" for o in objects)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def is_data(key: str, folder: str = "") -> bool:
-    """Whether an object is a data file: names that begin with `_` or `.` are markers or somebody's unfinished work, as
-    everywhere in the field; so are, below `folder`, whole folders of such names."""
+    """Whether an object is a data file. By the convention of Hadoop and Spark, names that begin with `_` or `.` are markers or
+    unfinished files.
+
+    Args:
+        folder: Subfolders of this folder with such names are excluded as well; "": only the file name counts.
+    """
     names_ = key.removeprefix(folder).split("/") if folder else [key.rsplit("/", 1)[-1]]
     return not any(name.startswith(("_", ".")) for name in names_)
 
 
 def same_id(batch_id: str) -> str:
-    """Why none of several folders or files of one id is a batch: which of them it is, is nobody's to guess."""
+    """Why none of several folders or files of one id is a batch: it is unknown which of them the producer means."""
     return f"several names in the buffer stand for the batch {batch_id!r}"
 
 
 def hidden_folder(key: str, prefix: str) -> str:
-    """The first folder of a key below `prefix` if its name begins with `_` or `.`, else ""."""
+    """The first folder of a key below `prefix` if its name begins with `_` or `.`; otherwise ""."""
     folder, slash, _ = key.removeprefix(prefix).partition("/")
     return folder if slash and folder.startswith(("_", ".")) else ""

@@ -1,7 +1,6 @@
-"""The table of batches beside a table: its rows, made of the ledger's entries, its totals, and which of its files a change
-writes anew. Pure.
+"""The batches table of a table: its rows, made from ledger entries, its totals, and which of its files an update rewrites. Pure.
 
-The ledger is the truth, and the table a projection of it: what is here can be made again at any time.
+The batches table is a projection of the ledger and can be recreated from it at any time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,21 +14,20 @@ from lethe.ledger.ledger import BatchEntry, BatchState
 
 BUFFERED: Final = "buffered"
 STATES: Final = (*(s.value for s in BatchState), BUFFERED)
-# Of all that waits, so many are shown, the oldest: a buffer may hold more than anybody would look through.
+# The maximum number of rows for waiting batches; the oldest are shown.
 BUFFERED_AT_MOST: Final = 20_000
 
 
 @dataclass(frozen=True)
 class BatchRow:
-    """A row of the table, its fields in the order of the columns. `state_time`: since when it is in this state, a buffered
-    one when the oldest of its objects was written; `bytes` and `objects` of the buffer."""
+    """A row of the batches table, its fields in the order of the columns. None: unknown, or not applicable."""
 
     batch_id: str
-    state: str
-    state_time: datetime
+    state: str  # one of STATES
+    state_time: datetime  # when the batch reached this state; for a buffered batch, when its oldest object was written
     rows: int | None = None
-    bytes: int | None = None
-    objects: int | None = None
+    bytes: int | None = None  # of its objects in the buffer
+    objects: int | None = None  # in the buffer; None: the batch did not come from the buffer
     snapshot_id: int | None = None
     run_id: str | None = None
     restatement: str | None = None
@@ -40,7 +38,7 @@ class BatchRow:
 
 
 def row_of(entry: BatchEntry) -> BatchRow:
-    """What the ledger remembers of a batch, as a row."""
+    """The row of a batch that the ledger records."""
     refusal = entry.refusal
     return BatchRow(
         batch_id=entry.id,
@@ -60,17 +58,17 @@ def row_of(entry: BatchEntry) -> BatchRow:
 
 
 def buffered_row(batch: BufferedBatch) -> BatchRow:
-    """What lies complete in the buffer and is not known to the ledger, as a row."""
+    """The row of a complete batch in the buffer that the ledger does not record."""
     return BatchRow(batch.id, BUFFERED, batch.oldest_time, bytes=batch.bytes, objects=len(batch.data_objects))
 
 
 @dataclass(frozen=True)
 class Total:
-    """Of one state. `rows` and `bytes` leave out batches of which they are not known."""
+    """The sums of one state."""
 
     batches: int = 0
-    rows: int = 0
-    bytes: int = 0
+    rows: int = 0  # of the batches with a known number of rows
+    bytes: int = 0  # of the batches with a known size
 
     def plus(self, other: "Total", sign: int = 1) -> "Total":
         return Total(
@@ -80,9 +78,9 @@ class Total:
 
 @dataclass(frozen=True)
 class Totals:
-    """Batches, rows and bytes by state; a state of no batches is not there."""
+    """The sums of all states."""
 
-    by_state: Mapping[str, Total] = field(default_factory=dict)
+    by_state: Mapping[str, Total] = field(default_factory=dict)  # without states that have no batches
 
     def __getitem__(self, state: str) -> Total:
         return self.by_state.get(state, Total())
@@ -98,13 +96,13 @@ class Totals:
         return Totals({s: t for s, t in self.by_state.items() if s != state})
 
     def agree_with(self, counts: Mapping[str, int]) -> bool:
-        """Whether there are as many batches in each state as a ledger counts; what waits is in none."""
+        """Whether the number of batches in each state equals that of a ledger. Buffered batches do not count."""
         return {s: t.batches for s, t in self.without(BUFFERED).by_state.items()} == {
             s: n for s, n in counts.items() if n
         }
 
     def as_summary(self) -> dict[str, str]:
-        """One key for each state and number, 0 included: whoever draws a graph needs the zeros."""
+        """One key for each state and number. Zeros are included, because graphs need them."""
         return {
             names.TRACKING_TOTAL.format(what=what, state=state): str(getattr(self[state], what))
             for state in STATES
@@ -122,19 +120,21 @@ class Totals:
 
 @dataclass(frozen=True)
 class Sizes:
-    """In rows. `floor`: files up to this size are always merged; `cap`: no file is larger."""
+    """Sizes of files of the batches table, in rows."""
 
-    floor: int = 4096
-    cap: int = 65_536
+    floor: int = 4096  # files up to this size are always merged
+    cap: int = 65_536  # the maximum size of a file; files of this size are not merged
 
 
 def to_merge(records: Sequence[int], new: int, sizes: Sizes) -> tuple[int, ...]:
-    """Which files of one state are written together with `new` rows, by their positions: the small ones, and those no larger
-    than what is merged already, so that sizes grow geometrically and a row is written O(log n) times. Nothing is merged
-    with itself.
+    """Choose the files of one state that are merged with `new` rows.
+
+    These are the small files, and files no larger than the rows merged so far. So sizes grow geometrically, and each row is
+    written O(log n) times. A single file without new rows is not rewritten.
 
     Args:
-        records: Of each file, how many rows stay in it.
+        records: The number of rows that remain in each file.
+    Returns: Positions in `records`.
     """
     size, chosen = new, []
     for at in sorted(range(len(records)), key=lambda n: records[n]):

@@ -1,7 +1,7 @@
-"""A buffer in a few numbers: what waits, which batches a run would take, what retention may delete. Pure.
+"""Summarizes a buffer: which batches wait, which a run would take, what retention may delete. Pure.
 
-A buffer may hold any number of batches and is listed piece by piece. What is remembered of them is bounded, but for eight
-bytes a batch, by which two folders or files of one id are told.
+A buffer may contain any number of batches and is listed piece by piece. Memory is bounded, except for a hash of eight bytes
+per batch, which detects folders or files of the same id.
 """
 
 from array import array
@@ -20,89 +20,84 @@ from lethe.contract.result import LISTED_AT_MOST
 from lethe.guards.rejections import Around
 from lethe.ledger.ledger import BatchEntry, BatchState
 
-# As many objects as a store lists at a time: they are looked up in the ledger together.
+# The ledger is read once per piece of a listing. This is also the number of objects that stores return per page.
 OBJECTS_PER_PIECE: Final = 1000
-# Retention deletes at most so many objects after one listing; the others are found by the next.
+# Retention deletes at most this many objects after one listing. The next listing finds the others.
 OBJECTS_PER_SWEEP: Final = 20_000
 
 LookUp = Callable[[Sequence[str]], Mapping[str, BatchEntry]]
 
 
 class Standing(Enum):
-    """What becomes of a batch in the buffer."""
+    """The state of a batch in the buffer."""
 
     WAITING = auto()  # to be promoted
     INCOMPLETE = auto()  # no `_SUCCESS` yet, or no data
-    PROMOTED = auto()  # lies there until its retention has passed
-    REFUSED = auto()  # as it was when it was refused
-    WITHHELD = auto()  # taken back before it came
+    PROMOTED = auto()  # stays until its retention has passed
+    REFUSED = auto()  # and unchanged since
+    WITHHELD = auto()  # reverted or replaced before it was promoted
 
 
 @dataclass(frozen=True)
 class WaitingBatch:
-    """A complete batch that may be promoted, without its objects; `folder` is its name below the buffer, also of a file."""
+    """A complete batch that may be promoted, without its objects."""
 
     id: str
-    folder: str
+    folder: str  # the name of the folder or file below the buffer
     bytes: int
-    oldest_time: datetime
-    fingerprint: str
+    oldest_time: datetime  # when its oldest object was written
+    fingerprint: str  # of its data files
 
 
 @dataclass(frozen=True)
 class BufferDigest:
-    """A listing of a buffer beside the ledger of one moment. Counts are of all, lists the first of them.
+    """The summary of a buffer listing, compared with one ledger. Counts are of all; lists are limited to the first."""
 
-    `batches` and `bytes` wait for promotion, the `oldest` of them are known one by one; `promoted` lie there until their
-    retention has passed, `expired` those for which it has; `unexpected`: objects that were added to a promoted batch;
-    `more_expired`: not all of what retention may delete is in `expired`; `invalid`: folders and files that are no batch,
-    each with the reason; `head_id`: the snapshot whose ledger it was compared with.
-    """
-
-    batches: int = 0
-    bytes: int = 0
-    oldest: tuple[WaitingBatch, ...] = ()
+    batches: int = 0  # that wait for promotion
+    bytes: int = 0  # of the batches that wait
+    oldest: tuple[WaitingBatch, ...] = ()  # of the batches that wait, oldest first
     incomplete: int = 0
-    promoted: int = 0
+    promoted: int = 0  # still in the buffer
     withheld: int = 0
     refused: int = 0
     refused_ids: tuple[str, ...] = ()
-    expired: tuple[BufferedBatch, ...] = ()
-    more_expired: bool = False
-    unexpected: int = 0
+    expired: tuple[BufferedBatch, ...] = ()  # promoted batches whose retention has passed
+    more_expired: bool = False  # True: retention may delete more batches than those in `expired`
+    unexpected: int = 0  # objects in the folders of promoted batches that were not promoted
     unexpected_keys: tuple[str, ...] = ()
-    invalid: int = 0
-    invalid_folders: tuple[tuple[str, str], ...] = ()
-    unrelated: int = 0  # of the invalid ones those whose names are no batches
-    unrelated_names: tuple[str, ...] = ()  # the first of them
-    tables: tuple[str, ...] = ()  # the first of those that are part of an Iceberg table
-    around: Around | None = None  # what surrounds the buffer; None: nobody looked
-    objects: int = 0
-    # The write time of the youngest batch that the listing left known one by one; others are as young or younger. None: all are
-    # known.
+    invalid: int = 0  # folders and files that are not batches
+    invalid_folders: tuple[tuple[str, str], ...] = ()  # each with the reason
+    unrelated: int = 0  # invalid ones, without those that share an id with others
+    unrelated_names: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()  # the unrelated ones that are part of an Iceberg table
+    around: Around | None = None  # the claim, and tables at or above the buffer; None: not checked
+    objects: int = 0  # of all batches
+    # The write time of the youngest batch in `oldest`. Waiting batches that are not in `oldest` are not older. None: all
+    # waiting batches are in `oldest`.
     known_until: datetime | None = None
-    # The write time of the youngest batch of the listing, whatever becomes of it. None: the buffer was empty.
+    # The write time of the youngest batch of the listing, in any state. None: the buffer contains no batches.
     youngest_time: datetime | None = None
+    # The snapshot whose ledger the listing was compared with. None: the table has no snapshot, or is not known.
     head_id: int | None = field(default=None, compare=False)
-    # By the UID of a Restatement that was known before a listing began: `youngest_time` of the first such listing, or the
-    # beginning of time. Batches that are younger, by the same clock of the store, came after the Restatement.
+    # By the UID of a Restatement that existed before a listing began: `youngest_time` of the first such listing, or the
+    # earliest possible time. Younger batches, by the same clock of the store, were written after the Restatement.
     horizons: Mapping[str, datetime] = field(default_factory=dict, compare=False)
 
     @property
     def is_cut(self) -> bool:
-        """Whether more batches wait than are known one by one."""
+        """Whether more batches wait than `oldest` lists."""
         return self.batches > len(self.oldest)
 
     def may_hide(self, until: datetime) -> bool:
-        """Whether a batch that was written until then may wait among those that are not known one by one."""
+        """Whether a batch that was written at or before `until` may wait without being in `oldest`."""
         return self.is_cut and (self.known_until is None or self.known_until <= until)
 
     def swept(self) -> "BufferDigest":
-        """The digest once what had expired was deleted, or was to be."""
+        """The digest without expired batches, after retention has deleted them or tried to."""
         return replace(self, expired=()) if self.expired else self
 
     def as_of(self, batches: Mapping[str, BatchEntry]) -> "BufferDigest":
-        """The digest on a later ledger: those of the `oldest` that do not wait any more are counted as what they are now."""
+        """The digest on a later ledger: batches in `oldest` that no longer wait are counted by their new state."""
         settled = [b for b in self.oldest if not _waits(b, batches.get(b.id))]
         if not settled:
             return self
@@ -125,13 +120,13 @@ EMPTY_BUFFER: Final = BufferDigest()
 
 
 def waiting(batch: BufferedBatch) -> WaitingBatch:
-    """What is remembered of a batch that waits."""
+    """The summary of a batch that waits."""
     name = batch.folder.rpartition("/")[2]
     return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint)
 
 
 def standing(batch: BufferedBatch, entry: BatchEntry | None) -> Standing:
-    """What becomes of a batch. `entry`: what the ledger knows of it."""
+    """The state of a batch, by its objects and its ledger entry. None: the ledger does not record it."""
     complete = batch.complete and bool(batch.data_objects)
     if complete and _waits(batch, entry):
         return Standing.WAITING
@@ -140,7 +135,7 @@ def standing(batch: BufferedBatch, entry: BatchEntry | None) -> Standing:
 
 
 def _settled_as(entry: BatchEntry) -> Standing:
-    """What a batch is that waits for nothing."""
+    """The state of a batch that does not wait for promotion."""
     if entry.state is BatchState.REFUSED:
         return Standing.REFUSED
     if entry.state is not BatchState.PROMOTED and not entry.objects and entry.rows is None:
@@ -159,12 +154,12 @@ def _waits(batch: BufferedBatch | WaitingBatch, entry: BatchEntry | None) -> boo
 def digest(
     folders: Iterable[BufferedBatch | NoBatch], look_up: LookUp, run_takes: int, retention_seconds: int, now: datetime
 ) -> BufferDigest:
-    """Fold a listing.
+    """Summarize a listing.
 
     Args:
-        look_up: Those of some ids that the ledger knows, with their entries; asked once for each piece of the listing.
-        run_takes: How many batches one run takes at most.
-        now: The time, for retention.
+        look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
+        run_takes: The maximum number of batches of one run.
+        retention_seconds: How long the objects of promoted batches stay in the buffer.
     """
     made = _Fold(run_takes, retention_seconds, now)
     for piece in pieces(folders):
@@ -178,7 +173,7 @@ def digest(
 
 
 def pieces(folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[list[BufferedBatch | NoBatch]]:
-    """The listing in pieces of about so many objects, each worth one look into the ledger."""
+    """Split the listing into pieces of about OBJECTS_PER_PIECE objects. The ledger is read once per piece."""
     piece: list[BufferedBatch | NoBatch] = []
     objects = 0
     for found in folders:
@@ -193,10 +188,10 @@ def pieces(folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[list[Buffered
 
 @dataclass
 class _First:
-    """How many there are, and the first of them."""
+    """A count of items, and a list of the first."""
 
     count: int = 0
-    listed: list[Any] = field(default_factory=list)
+    listed: list[Any] = field(default_factory=list)  # at most LISTED_AT_MOST
 
     def add(self, found: Any) -> None:
         self.count += 1
@@ -216,7 +211,7 @@ class _Fold:
         self._bytes = 0
         self._objects = 0
         self._oldest: list[WaitingBatch] = []
-        self._youngest: tuple[datetime, str] | None = None  # of the oldest, once there are as many as a run takes
+        self._youngest: tuple[datetime, str] | None = None  # of `_oldest`; None: fewer than a run takes
         self._refused = _First()
         self._unexpected = _First()
         self._expired: list[BufferedBatch] = []
@@ -240,7 +235,7 @@ class _Fold:
             sweep = sweep_of(batch, entry, self._retention_seconds, self._now)
             for o in sweep.unexpected:
                 self._unexpected.add(o.key)
-            # One batch of more objects than are deleted at a time goes alone.
+            # A batch with more objects than the limit is deleted alone.
             if sweep.delete and (not self._expired or self._to_sweep + len(sweep.delete) <= OBJECTS_PER_SWEEP):
                 self._expired.append(batch)
                 self._to_sweep += len(sweep.delete)
@@ -294,7 +289,7 @@ class _Fold:
             self._youngest = _age(self._oldest[-1])
 
     def _take_twins(self) -> list[WaitingBatch]:
-        """Batches of whose id there is another folder or file, which may be anywhere in the listing."""
+        """Remove and return the batches in `_oldest` whose id has another folder or file anywhere in the listing."""
         hashes, counts = np.unique(np.frombuffer(self._ids, np.uint64), return_counts=True)
         several = set(hashes[counts > 1].tolist())
         twins = [b for b in self._oldest if _hash(b.id) in several] if several else []

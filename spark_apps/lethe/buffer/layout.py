@@ -1,4 +1,4 @@
-"""How the objects of a buffer become batches: each folder of it is one, or each file. Pure."""
+"""Groups the objects of a buffer into batches: each folder is a batch, or each file. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,35 +19,42 @@ _TABLE: Final = "is no batch: it is part of an Iceberg table"
 
 
 class Layout(Protocol):
-    """What in a buffer is a batch. `of_files`: each file, not each folder."""
+    """Defines what is a batch in a buffer."""
 
     @property
-    def of_files(self) -> bool: ...
+    def of_files(self) -> bool:
+        """True: each file is a batch; False: each folder."""
+        ...
 
     def id_of(self, name: str) -> str:
-        """The id of the batch of a name. Raises: InputError, if it names none."""
+        """The id of the batch with this name. Raises: InputError, if it is not the name of a batch."""
         ...
 
     def name_of(self, path: str) -> str:
-        """The name, below the buffer, of what an object belongs to; "" for an object that is to be passed over.
+        """The name below the buffer of the folder or file that an object belongs to; "": the object is ignored.
 
         Args:
-            path: The object's own, below the buffer.
+            path: Of the object, below the buffer.
         """
         ...
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
-        """What is of that name, and has that URI. `listed` are its objects, at least one."""
+        """The folder or file of this name.
+
+        Args:
+            uri: Of the folder or file.
+            listed: Its objects, at least one.
+        """
         ...
 
     def stray(self, path: str) -> NoBatch | None:
-        """What an object is that `name_of` passes over; None for a hidden one."""
+        """Describe an object that `name_of` ignores; None: it is hidden."""
         ...
 
 
 @dataclass(frozen=True)
 class Directories:
-    """A batch is a folder `<batch column>=<id>`, complete once it holds `_SUCCESS`."""
+    """A batch is a folder `<batch column>=<id>`, complete when it contains `_SUCCESS`."""
 
     batch_column: str
     of_files = False
@@ -88,8 +95,8 @@ class Directories:
 
 @dataclass(frozen=True)
 class Files:
-    """A batch is a file directly in the buffer, `<id>` with or without an extension. A store shows an object when it is
-    whole, so that there is nothing to wait for."""
+    """A batch is a file directly in the buffer, `<id>` with or without an extension. It is always complete, because a store
+    shows an object only when it is whole."""
 
     of_files = True
 
@@ -125,7 +132,7 @@ class Files:
 
 
 def layout_of(name: str, batch_column: str) -> Layout:
-    """By its name in `spec.buffer.layout`. Raises: InputError (`UnknownLayout`)."""
+    """The layout with this name in `spec.buffer.layout`. Raises: InputError (`UnknownLayout`)."""
     if name == DIRECTORY:
         return Directories(batch_column)
     if name == FILE:
@@ -134,11 +141,13 @@ def layout_of(name: str, batch_column: str) -> Layout:
 
 
 def folders_of(objects: Iterable[ListedObject], root: str, layout: Layout) -> Iterator[BufferedBatch | NoBatch]:
-    """A listing, folder by folder, or file by file, as they come. Holds the objects of one at a time.
+    """Group a listing by folders or files, in its order. Only the objects of one of them are in memory.
+
+    Folders and files directly in the buffer that start with `_` or `.` are ignored.
 
     Args:
-        objects: The objects of a folder one after the other, as a listing in the order of the keys has them.
-    Folders and files of the buffer that start with `_` or `.` are passed over. What has no name of a batch is no batch.
+        objects: The listing. The objects of a folder must follow one another, as in a listing ordered by key.
+        root: The URI of the buffer.
     """
     prefix = root.rstrip("/") + "/"
     for name, listed in groupby(objects, lambda o: layout.name_of(o.key.removeprefix(prefix))):
@@ -149,7 +158,7 @@ def folders_of(objects: Iterable[ListedObject], root: str, layout: Layout) -> It
 
 
 def is_of_batch(key: str, root: str, layout: Layout) -> bool:
-    """Whether an object below the buffer `root` has a name that only an object of a batch has."""
+    """Whether an object below the buffer `root` has the name of an object of a batch, and nothing else has such a name."""
     prefix = root.rstrip("/") + "/"
     name = layout.name_of(key.removeprefix(prefix)) if key.startswith(prefix) else ""
     if not name or name.endswith("/") or is_table_metadata(key) or (layout.of_files and is_table_data(key)):
@@ -161,5 +170,5 @@ def is_of_batch(key: str, root: str, layout: Layout) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    """Somebody's unfinished work, or our own `_refused`."""
+    """Whether this is the name of unfinished work of a producer, or of the folder `_refused`."""
     return name.startswith(("_", "."))

@@ -1,7 +1,7 @@
-"""S3 event notifications: what they tell of a buffer, and when what they told is settled. Pure.
+"""Reads S3 event notifications about a buffer, and decides when a notification needs no more work. Pure.
 
-A notification may be lost, doubled, late or wrong: it only says where to look. Whether a batch is there, and whole, the
-buffer's listing says; whether it is dealt with, the ledger.
+A notification may be lost, repeated, late or wrong, so it only says which folder to list. The listing shows whether a batch
+exists and is complete; the ledger shows whether it was promoted or refused.
 """
 
 import json
@@ -23,39 +23,37 @@ _OPEN: Final = frozenset({Standing.WAITING, Standing.INCOMPLETE})
 
 
 class Unreadable(ValueError):
-    """A message that is no notification of S3's."""
+    """A message that is not an S3 event notification."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """An object of a batch that was written. `key` is its full URI, as a listing has it; `etag` and `sequencer` are "" where
-    the notification has none."""
+    """One write of an object of a batch."""
 
     batch_id: str
     folder: str  # the name of the batch's folder, or of its only file, below the buffer
-    key: str
-    etag: str = ""
-    sequencer: str = ""
+    key: str  # the full URI, as in a listing
+    etag: str = ""  # "": the notification has none
+    sequencer: str = ""  # orders the writes of one key; "": the notification has none
 
     @property
     def is_marker(self) -> bool:
-        """Whether it says that the batch is complete: its marker, or its only file."""
+        """Whether this write completes the batch: it is the write of the marker, or of the only file."""
         return self.key.endswith((f"/{self.folder}/{names.SUCCESS_MARKER}", f"/{self.folder}"))
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What a message says: the objects of batches that were written. `elsewhere`: it tells of objects outside the buffer,
-    which are somebody else's to hear of."""
+    """The content of a message."""
 
-    written: tuple[Written, ...] = ()
-    elsewhere: bool = False
+    written: tuple[Written, ...] = ()  # the writes to objects of batches
+    elsewhere: bool = False  # True: the message is about objects outside the buffer, so it is for another receiver
 
 
 def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
-    """Read a message: a notification from S3, through SNS or EventBridge as well, or S3's test message.
+    """Read a message: a notification from S3, directly or through SNS or EventBridge, or S3's test message.
 
-    What was deleted, and what lies in the buffer but in no batch, is left out. Raises: Unreadable.
+    Deletions, and objects in the buffer that belong to no batch, are ignored. Raises: Unreadable.
     """
     scheme, _, place = buffer_uri.rstrip("/").partition("://")
     found: list[Written] = []
@@ -74,14 +72,14 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
 
 
 def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Bucket and object of everything that was written; the key as it is."""
+    """Bucket and object of each write, with the key decoded."""
     try:
         document = json.loads(body)
-        if isinstance(document.get("Message"), str) and "Records" not in document:  # SNS's envelope
+        if isinstance(document.get("Message"), str) and "Records" not in document:  # the envelope of SNS
             document = json.loads(document["Message"])
         if document.get("Event") == "s3:TestEvent":
             return []
-        if document.get("source") == "aws.s3":  # EventBridge, which does not encode keys
+        if document.get("source") == "aws.s3":  # EventBridge does not encode keys
             detail = document["detail"]
             _require_key(detail["object"]["key"])
             created = document["detail-type"] == "Object Created"
@@ -103,8 +101,8 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _require_key(key: str) -> None:
-    """What is no key cannot be asked for. Raises: ValueError."""
-    if not 0 < len(key.encode()) <= LONGEST_KEY_BYTES:  # which raises on half a surrogate pair
+    """Raises: ValueError, if no object can have this key."""
+    if not 0 < len(key.encode()) <= LONGEST_KEY_BYTES:  # `encode` raises on half a surrogate pair
         raise ValueError("no key")
 
 
@@ -116,18 +114,18 @@ def _batch_id(layout: Layout, name: str) -> str | None:
 
 
 def is_later(sequencer: str, than: str) -> bool:
-    """Whether, of two writes of one key, this one is the later: hexadecimal numbers, of any length. Says nothing about two
-    keys."""
+    """Whether this sequencer is the later of two. They are hexadecimal numbers of any length, and comparable only if both are
+    of the same key."""
     length = max(len(sequencer), len(than))
     return sequencer.lower().rjust(length, "0") > than.lower().rjust(length, "0")
 
 
 def is_settled(written: Written, entry: BatchEntry | None) -> bool:
-    """Whether the ledger alone says that nothing will come of a write any more: its batch was promoted or taken back, or
-    refused with just this object or a later one of the key.
+    """Whether the ledger alone shows that a write needs no more work: its batch was promoted, reverted or replaced, or it was
+    refused with this object or a later one of the same key.
 
     Args:
-        entry: What the ledger knows of the batch.
+        entry: The batch's entry in the ledger; None: it has none.
     """
     if entry is None or entry.blocks_promotion:
         return entry is not None
@@ -140,11 +138,12 @@ def is_settled(written: Written, entry: BatchEntry | None) -> bool:
 
 
 def is_over(written: Written, listed: BufferedBatch | None, entry: BatchEntry | None) -> bool:
-    """Whether nothing will come of a write, by what its folder holds now: the object went or was written over, or the batch
-    waits for nothing.
+    """Whether a write needs no more work, by the current content of its folder: the object was deleted or overwritten, or the
+    batch is neither waiting nor incomplete.
 
     Args:
-        listed: The folder, None if it holds nothing.
+        listed: The batch in the folder; None: the folder is empty.
+        entry: The batch's entry in the ledger; None: it has none.
     """
     there = next((o for o in listed.objects if o.key == written.key), None) if listed else None
     if listed is None or there is None or (written.etag and written.etag != there.etag):
@@ -153,19 +152,20 @@ def is_over(written: Written, listed: BufferedBatch | None, entry: BatchEntry | 
 
 
 def folders_to_list(window: Iterable[tuple[Written, bool]], marked: frozenset[str]) -> list[str]:
-    """The folders that are worth a look after these writes: those that are, or may be, complete. A data file alone makes no
-    batch complete.
+    """The folders to list after these writes: those that are, or may be, complete. A data file alone does not complete a
+    batch.
 
     Args:
-        window: Writes, and whether one came for the first time: one that comes again may be told of an object that is gone.
-        marked: Folders whose marker was heard of before.
+        window: Writes, each with whether its message is received for the first time. A repeated message may be about an
+            object that no longer exists.
+        marked: Folders whose marker was in an earlier notification.
     """
     wanted = (w.folder for w, first in window if w.is_marker or not first or w.folder in marked)
     return list(dict.fromkeys(wanted))
 
 
 def latest(writes: Iterable[Written]) -> dict[str, dict[str, Written]]:
-    """By batch and key the latest write of each data file of which the order is known."""
+    """The latest write of each data file, by batch and key. Writes without a sequencer are left out."""
     found: dict[str, dict[str, Written]] = {}
     for w in writes:
         if w.sequencer and is_data(w.key):
@@ -177,5 +177,5 @@ def latest(writes: Iterable[Written]) -> dict[str, dict[str, Written]]:
 
 
 def with_sequencer(o: BufferedObject, etag: str, sequencer: str) -> BufferedObject:
-    """The object as it was listed, with the sequencer of its write, unless that was another write."""
+    """The listed object with the sequencer of its write; unchanged if the ETags show that it was another write."""
     return replace(o, sequencer=sequencer) if not etag or etag == o.etag else o

@@ -1,4 +1,4 @@
-"""Which of the batches a run was told to promote it may promote, on the ledger of this moment. Pure."""
+"""Decides which batches of a run may be promoted on the current ledger. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from lethe.ledger.parts import get_many
 
 @dataclass(frozen=True)
 class Promotion:
-    """`promote` in the order asked; `already` are in the table; `withheld` were reverted or replaced before they came."""
+    """The requested batches, by what happens to them."""
 
-    promote: tuple[str, ...]
-    already: tuple[str, ...]
-    withheld: tuple[str, ...]
+    promote: tuple[str, ...]  # in the requested order
+    already: tuple[str, ...]  # in the table
+    withheld: tuple[str, ...]  # reverted or replaced
 
 
 def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
-    """Say of each batch whether it may be promoted now. Looks up only these."""
+    """Decide for each batch whether it may be promoted now. Reads only the entries of these batches."""
     wanted = tuple(dict.fromkeys(batch_ids))
     known = get_many(ledger.batches, wanted)
     promote: list[str] = []
@@ -38,13 +38,13 @@ def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
 
 @dataclass(frozen=True)
 class WrittenBatch:
-    """A batch whose rows lie in files that are written and not yet committed. `registered`: these files are its objects."""
+    """A batch whose rows are in files that are written and not yet committed."""
 
     id: str
     rows: int
     bytes: int
     objects: tuple[BufferedObject, ...]
-    registered: bool = False
+    registered: bool = False  # True: these files are its objects in the buffer, registered without a rewrite
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class JudgedBatch:
     """A batch that is refused."""
 
     refusal: Refusal
-    objects: tuple[BufferedObject, ...]  # by which it was judged
+    objects: tuple[BufferedObject, ...]  # that were checked
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ class Publish:
 
 @dataclass(frozen=True)
 class WriteAnew:
-    """Abandon the written files: some of their batches are in the table already, or were taken back, and files are
-    shared by batches, so that publishing would double those rows and dropping would lose the others."""
+    """Abandon the written files and write these batches again.
+
+    Some batches of the files were promoted, reverted or replaced meanwhile. Batches share files: committing the files would
+    duplicate rows, and dropping the files would lose rows of other batches."""
 
     batch_ids: tuple[str, ...]
 
@@ -79,13 +81,13 @@ def plan_publication(
     in_table: bool = False,
     partitions: Mapping[str, tuple[str, ...] | None] | None = None,
 ) -> Publish | WriteAnew:
-    """Say whether written files may be committed on this ledger.
+    """Decide whether written files may be committed on this ledger.
 
     Args:
         written: The batches in the files, by id.
-        refused: Batches set aside, by id.
-        in_table: The files are part of the table already, published by somebody else: only the records are wanting.
-        partitions: That the rows of each batch may lie in; anywhere, of a batch not named.
+        refused: The refused batches, by id.
+        in_table: True: another writer has already added the files to the table, and only the ledger entries are missing.
+        partitions: The partitions that may contain rows of each batch. None, or no entry for a batch: any partition.
     """
     promotion = plan_promotion(ledger, written)
     if not in_table and (promotion.already or promotion.withheld):
@@ -114,7 +116,7 @@ def plan_publication(
 
 
 def _is_news(known: BatchEntry | None, found: JudgedBatch) -> bool:
-    """Whether a refusal is to be recorded: not over what became of the batch, and not the same one again."""
+    """Whether to record a refusal: not if the batch was promoted, reverted or replaced, and not if it is already recorded."""
     if known is None:
         return True
     return not known.blocks_promotion and (known.refusal, known.objects) != (found.refusal, found.objects)

@@ -1,7 +1,7 @@
-"""How a refused batch leaves the buffer: which of its objects go where, in which order. Pure.
+"""Plans how a refused batch is moved out of the buffer: which objects, where to, in which order. Pure.
 
-Invariant: what leaves are exactly the objects that were judged. A folder in which there is anything else, or that was marked
-complete again, is its producer's: nothing of it is touched.
+Invariant: only objects that were checked are moved. If a folder contains other data files, or if its `_SUCCESS` marker was
+written again, the producer is changing it and nothing in it is moved or deleted.
 """
 
 import json
@@ -19,17 +19,14 @@ _DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, no
 
 @dataclass(frozen=True)
 class Removal:
-    """First every object is copied, then the reason written, then the marker deleted, so that what is left is no batch any
-    more, then the objects. Each step may be repeated.
-
-    `copies`: the objects and the URIs that they are copied to; `marker` is None when it went already.
-    """
+    """The steps, in this order: copy all objects, write the reason, delete the marker, delete the objects. Each step may be
+    repeated. The marker is deleted before the objects, so that the rest of the folder is not a complete batch."""
 
     batch_id: str
-    copies: tuple[tuple[BufferedObject, str], ...]
+    copies: tuple[tuple[BufferedObject, str], ...]  # each object and the URI of its copy
     reason_uri: str
-    reason: str
-    marker: BufferedObject | None
+    reason: str  # the content of the reason file
+    marker: BufferedObject | None  # None: it does not exist, or was deleted before
 
     @property
     def objects(self) -> tuple[BufferedObject, ...]:
@@ -37,18 +34,18 @@ class Removal:
 
 
 def folder_of(buffer_uri: str, entry: BatchEntry) -> str:
-    """The URI of the folder, or of the file, that a refused batch was judged in, as its producer spelt it."""
+    """The URI of the refused batch's folder or file, with the name that the producer gave it."""
     prefix = buffer_uri.rstrip("/") + "/"
     return prefix + entry.objects[0].key.removeprefix(prefix).partition("/")[0]
 
 
 def is_file(buffer_uri: str, entry: BatchEntry) -> bool:
-    """Whether the refused batch was one file of the buffer, and no folder."""
+    """Whether the refused batch is a single file, not a folder."""
     return entry.objects[0].key == folder_of(buffer_uri, entry)
 
 
 def refused_folder(buffer_uri: str, entry: BatchEntry) -> str:
-    """Where the batch goes. Refused again with other objects, it goes elsewhere: nothing there is written over."""
+    """The URI of the folder that the batch is moved to. It depends on the objects, so a second refusal overwrites nothing."""
     judged = folder_of(buffer_uri, entry).rpartition("/")[2]
     return f"{buffer_uri.rstrip('/')}/{names.REFUSED_FOLDER}/{judged}/{fingerprint(entry.objects)[:_DIGITS]}"
 
@@ -60,12 +57,13 @@ def reason_uri(buffer_uri: str, entry: BatchEntry) -> str:
 def plan_removal(
     buffer_uri: str, entry: BatchEntry, listed: Iterable[ListedObject], until: datetime | None = None
 ) -> Removal | None:
-    """What is to be done about a refused batch.
+    """Plan how to move a refused batch out of the buffer.
 
     Args:
-        listed: What its folder holds now; for a file, the file if it is there.
-        until: Objects written later were not judged, though they be the same to the byte; None: nobody has looked away.
-    Returns: None, when there is nothing to do, or the folder is the producer's.
+        listed: The current objects of its folder; for a file, the file if it exists.
+        until: The time of the refusal: objects written later were not checked, even if their content is the same. None: this
+            run itself checked the objects.
+    Returns: None, if there is nothing to move, or the producer is changing the folder.
     """
     if entry.state is not BatchState.REFUSED or not entry.objects:
         return None
@@ -89,7 +87,7 @@ def plan_removal(
 
 
 def reason_document(entry: BatchEntry) -> str:
-    """The reason file: the same whichever run writes it."""
+    """The content of the reason file. It does not depend on the run that writes it."""
     refusal = entry.refusal or Refusal("", "")
     document = {
         "batch": entry.id,
@@ -103,24 +101,24 @@ def reason_document(entry: BatchEntry) -> str:
 
 
 def is_left(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
-    """Whether objects lie in the buffer that were there when they were refused: their removal is not finished. Objects that
-    were written since are none of them, though they be the same to the byte."""
+    """Whether the buffer still contains refused objects, because their removal is not finished. Objects written after the
+    refusal do not count, even if their content is the same."""
     if entry is None or entry.state is not BatchState.REFUSED or batch.oldest_time > entry.time:
         return False
     return not set(batch.data_objects).isdisjoint(entry.objects)
 
 
 def is_judged(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
-    """Whether objects of a batch may be moved away at any moment, by a run that still is at its refusal: such as were there
-    then, or all of them, if they are the same to the byte. Objects that are to stay must not be among them."""
+    """Whether a run that is still moving the refused batch may move objects of this batch at any moment: objects that existed
+    at the refusal, or all objects, if their content is the same. A run must not register such objects as table files."""
     if entry is None or entry.state is not BatchState.REFUSED:
         return False
     return is_left(batch, entry) or set(batch.data_objects) <= set(entry.objects)
 
 
 def is_mixed(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
-    """Whether a batch holds objects that were refused beside new ones. If its removal had begun, nobody can tell whether
-    the producer counts on the old ones."""
+    """Whether a batch contains both refused and new objects. If its removal had begun, it is unknown whether the producer
+    still relies on the refused ones."""
     return is_left(batch, entry) and not set(batch.data_objects) <= set(entry.objects if entry else ())
 
 
@@ -129,7 +127,7 @@ def _plain(o: ListedObject) -> BufferedObject:
 
 
 def mixed_message(entry: BatchEntry, buffer_uri: str) -> str:
-    """Why such a batch is refused as it is."""
+    """Why a batch with both refused and new objects is refused."""
     return (
         f"{folder_of(buffer_uri, entry)} holds files of this batch as it was refused before, beside new ones. The refused batch "
         f"is in {refused_folder(buffer_uri, entry)}; write the whole batch anew, _SUCCESS last"

@@ -1,4 +1,4 @@
-"""Which objects of the buffer may be deleted: exactly those that were promoted, as they were. Pure."""
+"""Decides which objects of the buffer may be deleted: only those that were promoted and are unchanged since. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from lethe.ledger.ledger import BatchEntry, BatchState, BufferedObject, Ledger
 
 @dataclass(frozen=True)
 class Sweep:
-    """`unexpected`: objects in a promoted batch's folder that were not promoted with it; reported, never deleted."""
+    """The objects of promoted batches that retention deletes or reports."""
 
     delete: tuple[BufferedObject, ...] = ()
-    unexpected: tuple[BufferedObject, ...] = ()
+    unexpected: tuple[BufferedObject, ...] = ()  # not promoted with their batch: reported, never deleted
 
 
 def plan_sweep(batches: Iterable[BufferedBatch], ledger: Ledger, retention_seconds: int, now: datetime) -> Sweep:
-    """Objects of batches that are in a committed snapshot for longer than the retention."""
+    """Plan the deletion of objects whose batches were promoted longer ago than the retention."""
     sweeps = [
         sweep_of(batch, entry, retention_seconds, now)
         for batch in batches
@@ -28,12 +28,12 @@ def plan_sweep(batches: Iterable[BufferedBatch], ledger: Ledger, retention_secon
 
 
 def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, now: datetime) -> Sweep:
-    """What of one batch may go.
+    """Decide which objects of one batch may be deleted.
 
-    An object goes only if key, size and ETag are those recorded at promotion. The `_SUCCESS` marker of a folder goes
-    with the last object of it. Batches taken back later were promoted once too: their recorded objects go likewise. Of a
-    registered batch nothing goes, whatever the Dataset says today: its objects are the table's files, and only the expiry
-    of snapshots may tell that no reader needs them any more.
+    An object is deleted only if its key, size and ETag are those recorded at promotion. The `_SUCCESS` marker of a folder is
+    deleted together with the last object. The objects of batches that were reverted or replaced after promotion are deleted
+    in the same way. Nothing of a registered batch is deleted, whatever the Dataset's current mode: its objects are data files
+    of the table, and only the expiry of snapshots shows that they are no longer needed.
     """
     if entry.state is BatchState.REFUSED or not entry.objects:
         return Sweep()

@@ -1,7 +1,7 @@
-"""What a run finds of its batches in a listing of the buffer: all that it asked for, and of the rest what it must tell. Pure.
+"""Finds the batches of a run in a listing of the buffer, and of the other batches what the run must report. Pure.
 
-The listing goes by folder by folder. Kept are the batches that were asked for and the oldest of those that wait, so that what
-a run needs does not grow with what lies in the buffer.
+The listing is read folder by folder. Only the requested batches and the oldest waiting batches are kept, so memory does not
+grow with the size of the buffer.
 """
 
 from collections.abc import Container, Iterable
@@ -16,30 +16,31 @@ from lethe.ledger.ledger import BatchEntry
 
 @dataclass
 class Found:
-    """What became of a listing.
+    """The batches found in a listing, by id."""
 
-    Args:
-        batches: Those asked for that are there, complete, under one name; also such without data files.
-        entries: What the ledger knows of them.
-        left: Others that were refused before, and of which there are still objects.
-    """
-
+    # Requested batches that are complete and have one folder or file. Some may have no data files.
     batches: dict[str, BufferedBatch] = field(default_factory=dict)
+    # The ledger's entries of `batches`.
     entries: dict[str, BatchEntry] = field(default_factory=dict)
+    # Ids of other batches that were refused and still have objects in the buffer.
     left: list[str] = field(default_factory=list)
-    _waiting: dict[str, BatchRow] = field(default_factory=dict)
-    _of_run: dict[str, BatchRow] = field(default_factory=dict)  # those asked for that the ledger does not know
-    _seen: set[str] = field(default_factory=set)  # of those asked for
-    _ambiguous: set[str] = field(default_factory=set)
+    _waiting: dict[str, BatchRow] = field(default_factory=dict)  # not requested and not in the ledger
+    _of_run: dict[str, BatchRow] = field(default_factory=dict)  # requested and not in the ledger
+    _seen: set[str] = field(default_factory=set)  # ids of requested batches
+    _ambiguous: set[str] = field(default_factory=set)  # ids of more than one folder or file
 
     def waiting_but(self, *settled: Container[str]) -> tuple[BatchRow, ...]:
-        """The batches that wait, when some of those asked for do not any more, the oldest first, bounded."""
+        """The oldest waiting batches, oldest first.
+
+        Args:
+            settled: Ids of requested batches that no longer wait.
+        """
         rows = [*self._waiting.values(), *(r for i, r in self._of_run.items() if not any(i in s for s in settled))]
         return tuple(sorted(rows, key=_age)[:BUFFERED_AT_MOST])
 
     def _add(self, batch: BufferedBatch, entry: BatchEntry | None, wanted: bool) -> None:
         if batch.id in self._ambiguous or batch.id in self._seen or batch.id in self._waiting:
-            # Two folders of one id: nobody can tell which is meant.
+            # Two folders of one id: it is unknown which of them the producer means.
             self._ambiguous.add(batch.id)
             for known in (self.batches, self.entries, self._waiting, self._of_run):
                 known.pop(batch.id, None)
@@ -60,12 +61,12 @@ class Found:
 
 
 def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], look_up: LookUp) -> Found:
-    """Go through a listing.
+    """Find batches in a listing.
 
     Args:
-        folders: As the buffer lists them.
-        wanted: The ids that are asked for.
-        look_up: Those of some ids that the ledger knows, with their entries; asked once for each piece of the listing.
+        folders: In the order of the listing.
+        wanted: The ids of the requested batches.
+        look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
     """
     found = Found()
     for piece in pieces(folders):
