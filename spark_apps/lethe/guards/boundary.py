@@ -1,7 +1,7 @@
-"""What is outside the boundary of a namespace: of a Dataset's table and places, of a run, of a table that is there. Pure.
+"""Checks a Dataset, a run or an existing table against the boundary of the Dataset's Kubernetes namespace. Pure.
 
-The operator asks before it starts anything, and the run asks again, since only then the table's own location is known. A place is
-inside when every reading of its URI is: see `lethe.uri`.
+The operator checks before it starts a run. The run checks again, because only then is the location of the table known. A URI is
+inside a boundary if every reading of it is: see `lethe.uri`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from lethe.contract.run import (
 from lethe.uri import surely_contains
 
 REASON: Final = "OutsideBoundary"
-# Table properties by which files of a table lie elsewhere than below its location.
+# Table properties that put files of a table outside its location.
 PATH_PROPERTIES: Final = (*DATA_PROPERTIES, METADATA_PROPERTY)
 _SHOWN_AT_MOST: Final = 10
 
@@ -33,10 +33,10 @@ _SHOWN_AT_MOST: Final = 10
 class Outside:
     """Something that the boundary does not allow."""
 
-    what: str  # the field, or what was found, such as "the table's location"
-    value: str
-    boundary: str  # the key below the entry of the namespace in the chart's value `boundaries`
-    allowed: str  # what it allows, in words
+    what: str  # the field, or another subject such as "the table's location"
+    value: str  # of the field
+    boundary: str  # the key in the namespace's entry of the chart's value `boundaries`
+    allowed: str  # the values that the boundary allows, as text
 
     def message(self, namespace: str) -> str:
         return (
@@ -46,14 +46,14 @@ class Outside:
 
 
 def listed(allowed: Iterable[str]) -> str:
-    """What a boundary allows, in words; of many, the first."""
+    """The values that a boundary allows, as text. A long list is cut."""
     found = list(allowed)
     more = f" and {len(found) - _SHOWN_AT_MOST} more" if len(found) > _SHOWN_AT_MOST else ""
     return (", ".join(found[:_SHOWN_AT_MOST]) or "none") + more
 
 
 def outside_names(boundary: RunBoundary, catalog: str, table: str) -> Outside | None:
-    """Of spec.table."""
+    """Check spec.table. None: it is inside the boundary; likewise for the other functions."""
     if boundary.catalogs is not None and catalog not in boundary.catalogs:
         return Outside("spec.table.catalog", catalog, "catalogs", listed(boundary.catalogs))
     if boundary.tables is not None and not matches_any(boundary.tables, table):
@@ -66,7 +66,13 @@ def outside_uri(boundary: RunBoundary, what: str, uri: str) -> Outside | None:
 
 
 def outside_prefixes(prefixes: tuple[str, ...] | None, what: str, uri: str, name: str) -> Outside | None:
-    """Of URIs; `name`: the boundary's."""
+    """Check that a URI is below one of the prefixes.
+
+    Args:
+        prefixes: None: every URI is allowed.
+        what: The field of the URI, or another subject of the message.
+        name: The key of the boundary.
+    """
     if prefixes is None or any(surely_contains(prefix, uri) for prefix in prefixes):
         return None
     return Outside(what, uri, name, listed(prefixes))
@@ -86,11 +92,13 @@ def outside_settings(
     adopt: bool,
     create: CreateTable | None,
 ) -> Outside | None:
-    """Of what a Dataset asks for besides Restatements and vacuums.
+    """Check the settings of a Dataset. Restatements and vacuums are checked elsewhere.
 
     Args:
-        mode: spec.consolidation.mode; None: not asked here.
-        deletes: spec.deletes; None: not asked here.
+        mode: spec.consolidation.mode; None: not checked.
+        deletes: spec.deletes; None: not checked.
+        adopt: spec.table.adopt.
+        create: spec.table.create; None: the Dataset creates no table.
     """
     asked: list[tuple[str, AllowedOperation]] = []
     match mode:
@@ -114,13 +122,17 @@ def outside_settings(
 
 
 def outside_paths(boundary: RunBoundary, properties: Mapping[str, str], where: str) -> Outside | None:
-    """Of the properties of a table that send files elsewhere."""
+    """Check the table properties that put files outside the table's location.
+
+    Args:
+        where: The subject of the message, before the name of the property.
+    """
     found = (outside_uri(boundary, f"{where} {p}", properties[p]) for p in PATH_PROPERTIES if properties.get(p))
     return next((f for f in found if f is not None), None)
 
 
 def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str, str]) -> Outside | None:
-    """Of a table that is there."""
+    """Check an existing table."""
     return outside_uri(boundary, "the table's location", location) or outside_paths(
         boundary, properties, "the table property"
     )
@@ -136,7 +148,7 @@ def outside_request(boundary: RunBoundary, request: RestatementRequest) -> Outsi
 
 
 def outside_run(spec: RunSpec) -> Outside | None:
-    """Of everything that a run is asked for; None: its boundary allows all of it."""
+    """Check everything that a run does. None: its boundary allows all of it."""
     boundary = spec.boundary
     if boundary is None:
         return None
@@ -156,18 +168,18 @@ def _outside_kind(boundary: RunBoundary, kind: RunKind) -> Outside | None:
         case RunKind.VACUUM:
             return outside_operation(boundary, "the vacuum, which is", AllowedOperation.VACUUM)
         case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT | RunKind.ERASURE_CHECK:
-            return None  # checked by their fields, or needed to keep what was promised
+            return None  # checked by its fields, or needed to keep promises made before
         case _:
             assert_never(kind)
 
 
 def require_run_within(spec: RunSpec) -> None:
-    """Raises: InputError (`OutsideBoundary`), for a run that asks for something that its boundary does not allow."""
+    """Raises: InputError (`OutsideBoundary`), if the run does something that its boundary does not allow."""
     _refuse(outside_run(spec), spec)
 
 
 def require_table_within(spec: RunSpec, location: str, properties: Mapping[str, str]) -> None:
-    """Raises: InputError (`OutsideBoundary`), for a table that lies where the boundary of its run does not allow it."""
+    """Raises: InputError (`OutsideBoundary`), if the boundary of the run does not allow the locations of the table's files."""
     if spec.boundary is not None:
         _refuse(outside_table(spec.boundary, location, properties), spec)
 

@@ -1,7 +1,7 @@
-"""The claim of a buffer: an object in it that names the one Dataset whose runs may move and delete there. Pure.
+"""The claim of a buffer: an object in it that names the only Dataset whose runs may move and delete objects there. Pure.
 
-A claim belongs to a Dataset by its UID, which no other has in any cluster. A Dataset that was deleted and created again, as
-GitOps tools do, has another UID: it takes its claim over if namespace, name, table and cluster are the same.
+A claim identifies the Dataset by its UID, which is unique across clusters. A Dataset that was deleted and created again, as
+GitOps tools do, has a new UID. It takes over its former claim if namespace, name, table and cluster are the same.
 """
 
 import json
@@ -14,18 +14,18 @@ from lethe.base import names
 from lethe.contract.run import DatasetRef
 
 VERSION: Final = "lethe.dev/claim/v1"
-ADOPTED_AT_MOST: Final = 1000  # names of adopted objects that a claim lists
+ADOPTED_AT_MOST: Final = 1000  # adopted objects whose names a claim lists
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A Dataset that claims, or would."""
+    """The Dataset that owns a claim, or wants to."""
 
     namespace: str
     name: str
     uid: str
     table_uuid: str  # "": the table does not exist yet
-    cluster: str = ""  # an id of the cluster; "": not known
+    cluster: str = ""  # the id of the cluster; "": unknown
 
     @classmethod
     def of(cls, dataset: DatasetRef, table_uuid: str) -> "Owner":
@@ -38,22 +38,26 @@ class Owner:
 
 @dataclass(frozen=True)
 class Claim:
-    """The content of the object. `owner` is None if it cannot be read: then it is somebody's, and nobody knows whose."""
+    """The content of the claim object."""
 
-    owner: Owner | None
+    owner: Owner | None  # None: the content cannot be read, so the buffer belongs to an unknown owner
 
 
 class Holder(StrEnum):
-    """Whose a buffer is."""
+    """Who owns a buffer, as seen by one Dataset."""
 
     NONE = "none"
     OURS = "ours"
-    TAKEN_OVER = "taken over"  # ours; the claim still names the Dataset's former UID or table
+    TAKEN_OVER = "taken over"  # by us; the claim still names the Dataset's former UID or table
     OTHERS = "others"
 
 
 def holder_of(claim: Claim | None, owner: Owner) -> Holder:
-    """Args: claim: None: the buffer has none."""
+    """Who owns a buffer, as seen by `owner`.
+
+    Args:
+        claim: None: the buffer has none.
+    """
     if claim is None:
         return Holder.NONE
     held = claim.owner
@@ -68,10 +72,12 @@ def holder_of(claim: Claim | None, owner: Owner) -> Holder:
 
 
 def document(owner: Owner, layout: str, adopted: tuple[str, ...], adopted_count: int, now: datetime) -> bytes:
-    """The object's content.
+    """The content of the claim object.
 
     Args:
-        adopted: Names below the buffer of objects that are no batches and were there when `spec.buffer.adopt` was set.
+        layout: spec.buffer.layout.
+        adopted: Names below the buffer of objects that are not batches and existed when `spec.buffer.adopt` was set.
+        adopted_count: The number of all such objects.
     """
     content: dict[str, Any] = {
         "apiVersion": VERSION,
@@ -88,7 +94,7 @@ def document(owner: Owner, layout: str, adopted: tuple[str, ...], adopted_count:
 
 
 def parse(content: bytes) -> Claim:
-    """What an object named `_lethe.json` says, whatever it is."""
+    """Read an object named `_lethe.json`, which may have any content."""
     try:
         found = json.loads(content)
         of, table = found["dataset"], found["table"]
@@ -101,7 +107,7 @@ def parse(content: bytes) -> Claim:
 
 
 def rejected(claim: Claim, uri: str) -> str:
-    """Why a buffer that is somebody else's is not touched."""
+    """Why a buffer of another owner cannot be used."""
     whose = str(claim.owner) if claim.owner is not None else "an owner that this version cannot read"
     return (
         f"the buffer {uri} belongs to {whose}: its object {names.CLAIM_FILE} says so. Nothing in it is read, moved or deleted. "

@@ -1,7 +1,7 @@
-"""What keeps a buffer, a replacement or a list from being used: it is local, part of a table, somebody else's. Pure.
+"""Decides whether a buffer, a replacement or a list must not be used: it is local, part of a table, or claimed. Pure.
 
-Values in, a `Rejection` out. The operator asks before it starts a run or deletes, and the run asks again for itself. Messages
-name URIs, declared names and names of files, and never what a file contains.
+The operator checks before it starts a run or deletes, and the run checks again. Messages contain URIs, declared names and
+names of files, but never the content of a file.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,10 +23,10 @@ BUFFER_REASONS: Final = frozenset({BUFFER_LOCAL, BUFFER_HOLDS_TABLE, BUFFER_HOLD
 
 @dataclass(frozen=True)
 class Rejection:
-    """`message` is a sentence without its subject's name in front."""
+    """Why a URI must not be used."""
 
     reason: str
-    message: str
+    message: str  # a sentence, without the name of the Dataset or Restatement in front
 
     def error(self) -> InputError:
         return InputError(self.reason, self.message)
@@ -34,23 +34,23 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Around:
-    """What was seen of a buffer beside its batches."""
+    """Facts about a buffer besides its content."""
 
-    tables: tuple[str, ...] = ()  # URIs of folders, at or above it, that hold the metadata of an Iceberg table
+    tables: tuple[str, ...] = ()  # URIs of folders at or above the buffer that contain metadata of an Iceberg table
     claim: Claim | None = None  # None: the buffer has none
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What of a buffer is no batch, by names below it."""
+    """The folders and files of a buffer that are not batches, by their names below it."""
 
-    unrelated: int = 0
+    unrelated: int = 0  # their number
     unrelated_names: Sequence[str] = ()  # the first of them
-    tables: Sequence[str] = ()  # those that are part of an Iceberg table
+    tables: Sequence[str] = ()  # the first of those that are part of an Iceberg table
 
 
 def local(field: str, uri: str, catalog: str, catalog_is_local: bool) -> str | None:
-    """Why a local place may not be used, or None."""
+    """Why a local URI must not be used; None: it may, or it is not local."""
     if not is_local(uri) or catalog_is_local:
         return None
     return (
@@ -60,19 +60,21 @@ def local(field: str, uri: str, catalog: str, catalog_is_local: bool) -> str | N
 
 
 def in_table(field: str, uri: str, tables: Iterable[str]) -> str | None:
-    """Why a place at, above or below a table may not be used, or None.
+    """Why a URI must not be used; None: no table is at, above or below it.
 
     Args:
+        field: The subject of the message.
         tables: URIs of folders that belong to tables.
     """
     return found_in(field, uri, [t for t in tables if overlap(t, uri)])
 
 
 def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
-    """Why a place may not be used, or None.
+    """Why a URI must not be used; None: `found` is empty.
 
     Args:
-        found: URIs of tables' folders at the place, above or below it; a symbolic link may hide that they are.
+        field: The subject of the message.
+        found: URIs of tables' folders at, above or below the URI. A symbolic link may make them look unrelated.
     """
     if not found:
         return None
@@ -83,7 +85,7 @@ def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
 
 
 def above_warehouse(field: str, uri: str, warehouses: Iterable[str]) -> str | None:
-    """Why a place that is or contains the root of a catalog's tables may not be used, or None."""
+    """Why a URI must not be used; None: it neither is nor contains the root folder of a catalog's tables."""
     found = [w for w in warehouses if w and contains(uri, w)]
     if not found:
         return None
@@ -93,11 +95,11 @@ def above_warehouse(field: str, uri: str, warehouses: Iterable[str]) -> str | No
 def buffer_rejection(
     uri: str, owner: Owner, around: Around, contents: Contents, adopt: bool, warehouses: Collection[str] = ()
 ) -> Rejection | None:
-    """Why a buffer that was looked at may not be used, or None.
+    """Why a buffer must not be used; None: it may.
 
     Args:
-        owner: Who wants to.
-        adopt: Take it although it holds objects that are no batches, if nobody has claimed it.
+        owner: The Dataset that wants to use it.
+        adopt: spec.buffer.adopt: use an unclaimed buffer although it contains objects that are not batches.
         warehouses: URIs below which catalogs keep their tables.
     """
     held = above_warehouse("spec.buffer.uri", uri, warehouses) or found_in("spec.buffer.uri", uri, around.tables)

@@ -1,4 +1,4 @@
-"""Names that only Iceberg gives: by them a folder is known to belong to a table, without reading it. Pure."""
+"""Recognizes file names that only Iceberg writers use, so that a table's folder is detected without reading a file. Pure."""
 
 import re
 from typing import Final
@@ -13,11 +13,11 @@ _DATA: Final = re.compile(rf"\d{{5}}-\d+-{_UUID}(-\d{{5}})?(-deletes)?\.(parquet
 def is_table_metadata(key: str) -> bool:
     """Whether a key names a metadata file, a version hint, a manifest or a manifest list."""
     if key.endswith(".parquet"):
-        return False  # most are: say so at once
+        return False  # a shortcut: most files are Parquet
     name = key.rpartition("/")[2]
     return name.endswith(_TABLE) or name == VERSION_HINT or _METADATA.fullmatch(name) is not None
 
 
 def is_table_data(key: str) -> bool:
-    """Whether a key names a data or delete file as Iceberg's writers name theirs."""
+    """Whether a key names a data or delete file by the pattern of Iceberg's writers."""
     return _DATA.fullmatch(key.rpartition("/")[2]) is not None
