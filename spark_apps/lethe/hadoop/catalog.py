@@ -1,7 +1,7 @@
-"""A catalog that is nothing but a folder: Hadoop-style tables, `<warehouse>/<namespace>/<table>/metadata/v<N>.metadata.json`.
+"""A read-only catalog for Hadoop tables: `<warehouse>/<namespace>/<table>/metadata/v<N>.metadata.json`. I/O.
 
-I/O. PyIceberg has none; this one reads, for whatever reads with PyIceberg. Changes are made of Iceberg's Java library, which
-comes here through `lethe_spark.sql.folder_server`.
+PyIceberg has no such catalog. Changes to tables are made with Iceberg's Java library, which uses `MetadataFolder` through
+`lethe_spark.sql.folder_server`.
 """
 
 from typing import Final
@@ -21,7 +21,10 @@ WAREHOUSE: Final = "warehouse"
 
 
 class FolderCatalog(NoopCatalog):
-    """Raises: InputError (UnsupportedCatalog), without a warehouse."""
+    """A folder as a catalog.
+
+    Raises: InputError (UnsupportedCatalog), if the properties have no warehouse.
+    """
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
@@ -53,7 +56,7 @@ class FolderCatalog(NoopCatalog):
         return MetadataFolder(open_folder(f"{self.location(parts)}/metadata", self.properties))
 
     def location(self, parts: Identifier) -> str:
-        """The folder of a table. Raises: InputError (InvalidName), for a name that is no folder's."""
+        """The folder of a table. Raises: InputError (InvalidName), if a part of the name cannot be the name of a folder."""
         for part in parts:
             if not part or part in (".", "..") or "/" in part:
                 raise InputError(

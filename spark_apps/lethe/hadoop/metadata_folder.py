@@ -1,12 +1,13 @@
-"""The versions of one table in its metadata folder: reading the newest, and committing the next. I/O.
+"""Reads the newest version of a table from its metadata folder, and commits the next version. I/O.
 
-A commit is the creation of the file of the next version, which exactly one writer can do. Invariants:
+A commit creates the file of the next version. Only one writer can create it. Invariants:
 
-- The listing decides what the newest version is. `version-hint.text` is written after a commit, for others; never read.
-- What cannot be read is not passed over: whoever fell back to the version before would hide a commit, or overwrite it.
-- A version is created whole. A writer that dies before has done nothing, one that dies after has committed.
-- Old versions are deleted from the oldest on. So when a writer was overtaken by so many commits that the very number it
-  creates has been in use and is free again, the version it started from is gone as well: that is looked at afterwards.
+- The listing decides which version is the newest. `version-hint.text` is written after a commit, for other engines; Lethe never
+  reads it.
+- An unreadable version is an error. Falling back to the previous version would hide a commit, or overwrite it.
+- A version is created atomically. A writer that crashes before that has changed nothing; after that it has committed.
+- Old versions are deleted oldest first. If so many commits were made meanwhile that the version number of this writer was used
+  and deleted again, then the version before it was deleted as well. So a commit checks afterwards that its base still exists.
 """
 
 import gzip
@@ -22,18 +23,18 @@ from lethe.storage.object_store import Folder, WriteUnknown
 
 log = logging.getLogger(__name__)
 
-LOOKS: Final = 10
+LOOKS: Final = 10  # attempts to read the newest version
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a table's metadata: the file's content, and the same as text and as a parsed document."""
+    """A version of a table's metadata."""
 
     number: int
-    location: str
-    content: bytes
-    text: str
-    document: dict[str, Any]
+    location: str  # the URI of the file
+    content: bytes  # of the file, possibly gzip
+    text: str  # the content, decompressed
+    document: dict[str, Any]  # the text, parsed as JSON
 
     @property
     def uuid(self) -> str:
@@ -52,13 +53,13 @@ class MetadataFolder:
 
     @property
     def location(self) -> str:
-        """The table's."""
+        """The URI of the table's folder."""
         return self._folder.uri.rpartition("/")[0]
 
     def current(self) -> Version | None:
         """The newest version; None: there is no table.
 
-        Raises: TableError (MetadataUnreadable, MetadataAmbiguous), TransientError; whatever the storage raises.
+        Raises: TableError (MetadataUnreadable, MetadataAmbiguous), TransientError; errors of the storage.
         """
         for _ in range(LOOKS):
             name = self._newest()
@@ -67,7 +68,7 @@ class MetadataFolder:
             content = self._folder.read(name)
             if content is not None:
                 return self._version(name, content)
-            # Deleted since it was listed: so many others have been committed meanwhile.
+            # Deleted since it was listed, because newer versions were committed.
         raise TransientError(
             "MetadataMoving",
             f"{self._folder.uri}: in {LOOKS} attempts the newest version of the table was deleted before it could be read. "
@@ -75,10 +76,13 @@ class MetadataFolder:
         )
 
     def commit(self, base: Version | None, text: str) -> Version:
-        """Create the version after `base`, the first one if that is None, with this content.
+        """Create the version after `base`.
 
-        Raises: ConflictError (VersionTaken), if another writer did: nothing was committed. UnknownCommitState. Other
-            LetheErrors: nothing was committed.
+        Args:
+            base: None: create the first version of a new table.
+            text: The table metadata as JSON.
+        Raises: ConflictError (VersionTaken), if another writer created it: nothing was committed. UnknownCommitState. After
+            other LetheErrors nothing was committed.
         """
         number = 1 if base is None else base.number + 1
         made = self._version(versions.file_of(number), text.encode())
@@ -101,12 +105,12 @@ class MetadataFolder:
         return made
 
     def _create(self, made: Version) -> None:
-        """Returns when the version's content is surely this one."""
+        """Create the file. On return, the version certainly has this content."""
         failure: Exception | None = None
         try:
             if self._folder.create(made.name, made.content):
                 return
-        except WriteUnknown as e:  # what exists may be ours
+        except WriteUnknown as e:  # an existing file may be ours
             failure = e
         except LetheError:
             raise
@@ -129,7 +133,7 @@ class MetadataFolder:
         ) from failure
 
     def _follows(self, base: Version | None, made: Version) -> bool:
-        """Whether the version just created surely is the successor of `base`, rather than one far behind the newest."""
+        """Whether the created version is certainly the successor of `base`. If not, its number may have been used before."""
         if base is not None and self._folder.read(base.name) == base.content:
             return True
         newest = self._newest()
@@ -139,14 +143,14 @@ class MetadataFolder:
             return False
         found = self.current()
         if found is not None and found.uuid != made.uuid:
-            self._folder.delete(made.name)  # below another table that was created, and has lost its first version since
+            self._folder.delete(made.name)  # another writer created a table, whose first version is already deleted
             raise ConflictError(
                 "VersionTaken", f"{self.location}: another writer created a table there. Nothing was committed."
             )
         return True
 
     def _tell(self, number: int) -> None:
-        """For other engines; whoever comes last writes it, so it may be old."""
+        """Write the version hint for other engines. Concurrent writers overwrite each other, so it may be outdated."""
         try:
             self._folder.replace(versions.HINT, str(number).encode())
         except Exception as e:
@@ -158,7 +162,7 @@ class MetadataFolder:
             return
         try:
             for name in versions.outdated(self._folder.names("v"), made.number, keep):
-                self._folder.delete(name)  # a failure ends it: a later version must not go before an earlier one
+                self._folder.delete(name)  # stop at a failure: versions are deleted oldest first
         except Exception as e:
             log.warning("%s: old versions could not be deleted (%s)", self._folder.uri, type(e).__name__)
 
