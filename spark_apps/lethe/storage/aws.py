@@ -1,7 +1,7 @@
-"""Clients of S3 and SQS through boto3, configured by the properties of a catalog. I/O.
+"""Creates boto3 clients of S3 and SQS, configured by the properties of a catalog. I/O.
 
-A property of the service itself (`sqs.region`) goes before that of S3 (`s3.region`), keys as a whole. An endpoint is never
-another service's: without one of its own, a service is AWS's.
+A property of the service (`sqs.region`) takes precedence over the one of S3 (`s3.region`). All access key properties are taken
+from the same service. Each service has its own endpoint property; without it, boto3's default applies.
 """
 
 import threading
@@ -14,20 +14,21 @@ from botocore.config import Config
 
 from lethe.base.names import VENDED_FOR
 
-# boto3 makes clients from a session that all threads share, and that is not safe to share while it does.
+# boto3 creates clients from a session that all threads share. Creating a client is not thread-safe.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
 
 def client(service: str, properties: Mapping[str, str], attempts: int, read_timeout_seconds: int, **config: Any) -> Any:
-    """A boto3 client; it connects within seconds or not at all.
+    """A boto3 client. The connection timeout is 5 seconds.
 
     Args:
+        service: "s3" or "sqs".
         attempts: How often a request is sent before it counts as failed.
-        config: What else botocore's Config takes.
+        config: Further arguments of botocore's Config.
     """
     credentials = None
     if service == "s3" and VENDED_FOR in properties:
-        from lethe.storage.vended import for_boto3  # with PyIceberg's catalog, which few need
+        from lethe.storage.vended import for_boto3  # imports PyIceberg's catalog, which few callers need
 
         properties, credentials = for_boto3(properties)
     keys = service if f"{service}.access-key-id" in properties else "s3"
@@ -40,7 +41,7 @@ def client(service: str, properties: Mapping[str, str], attempts: int, read_time
     with _ONE_AT_A_TIME:
         if credentials is not None:
             session = botocore.session.get_session()
-            session._credentials = credentials  # botocore has no other way in for credentials that renew themselves
+            session._credentials = credentials  # botocore has no public way to set refreshable credentials
             return boto3.Session(botocore_session=session).client(
                 service,
                 endpoint_url=properties.get(f"{service}.endpoint"),

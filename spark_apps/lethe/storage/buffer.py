@@ -1,4 +1,4 @@
-"""The buffer: where producers put batches. I/O."""
+"""Lists the batches in a buffer and deletes their objects. I/O."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -17,10 +17,10 @@ class Buffer:
         self._store = store
 
     def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
-        """List batches, complete or not, and what is no batch, in the order of the store. Duplicate ids are not detected.
+        """List batches, complete or not, and other folders and files, in the order of the store. Duplicate ids are not detected.
 
         Args:
-            heard: Called for each object that the store lists; what it raises ends the listing.
+            heard: Called for each object that the store lists. An exception from it ends the listing.
         """
 
         def objects() -> Iterator[ListedObject]:
@@ -31,17 +31,17 @@ class Buffer:
         return folders_of(objects(), self.uri, self._layout)
 
     def folder(self, name: str) -> BufferedBatch | NoBatch | None:
-        """Return what one folder holds, or the file of that name; None: nothing."""
+        """Return the folder or file of this name; None: it does not exist."""
         uri = f"{self.uri.rstrip('/')}/{name}"
         objects = filter(None, (self._store.head(uri),)) if self._layout.of_files else self._store.list(uri)
         return next(folders_of(objects, self.uri, self._layout), None)
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
-        """Delete the objects that are parts of batches and still what was listed. Return how many no longer exist."""
+        """Delete the objects that belong to batches and are unchanged since the listing. Return how many no longer exist."""
         return self._store.delete([o for o in objects if self.is_of_batch(o.key)])
 
     def is_of_batch(self, key: str) -> bool:
-        """Whether, under the declared layout, only an object of a batch can have this name."""
+        """Whether, with the declared layout, only an object of a batch can have this name."""
         return is_of_batch(key, self.uri, self._layout)
 
 

@@ -1,7 +1,7 @@
-"""Clients of object stores, made by obstore from the properties of a catalog. I/O.
+"""Creates obstore clients of object stores from the properties of a catalog. I/O.
 
-Properties have the names that PyIceberg and Iceberg's Java library give them. Without credentials among them, S3 takes those that
-boto3 finds, and the others what their platform provides. Credentials that a catalog vends are asked for again before they expire.
+Properties have the names that PyIceberg and Iceberg's Java library use. Without credentials in them, S3 uses those that boto3
+finds, and other stores use those of their platform. Credentials that a catalog vends are renewed before they expire.
 """
 
 import os
@@ -21,17 +21,17 @@ Client = S3Store | GCSStore | AzureStore
 
 _RENEWED_AFTER: Final = timedelta(minutes=5)
 _CONNECT_TIMEOUT: Final = timedelta(seconds=5)
-_READ_TIMEOUT: Final = timedelta(seconds=20)  # without a byte
-_TIMEOUT: Final = timedelta(minutes=30)  # of a request as a whole, its body included
+_READ_TIMEOUT: Final = timedelta(seconds=20)  # without receiving a byte
+_TIMEOUT: Final = timedelta(minutes=30)  # of a whole request, including its body
 _BACKOFF: Final[Any] = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
-_BOTO3: Final = threading.Lock()  # boto3's session is not safe to share while it is made
+_BOTO3: Final = threading.Lock()  # creating a boto3 session is not thread-safe
 
 
 def client_of(backend: Backend, bucket: str, properties: Mapping[str, str], attempts: int = 4) -> Client:
-    """A client of one bucket or container; it connects within seconds or not at all.
+    """A client of one bucket or container. The connection timeout is 5 seconds.
 
     Args:
-        bucket: Of Azure `container@account.host`, or `container` if the properties name the account.
+        bucket: For Azure `container@account.host`, or `container` if the properties name the account.
         attempts: How often a request is sent before it counts as failed.
     """
     current = _vended(properties)
@@ -59,7 +59,7 @@ def client_of(backend: Backend, bucket: str, properties: Mapping[str, str], atte
             raise AssertionError("local folders need no client")
 
 
-# The properties as they are valid now, and when to ask again; None: they do not change.
+# Returns the properties that are valid now, and when they must be read again; None: they do not change.
 _Current = Callable[[], tuple[Mapping[str, str], datetime | None]]
 
 
@@ -171,7 +171,7 @@ def _azure(bucket: str, current: _Current, options: Mapping[str, Any]) -> AzureS
 
 
 def _connection(properties: Mapping[str, str], account: str) -> dict[str, str]:
-    """The parts of a connection string, empty if there is none. Iceberg's Java library has one for each account."""
+    """The parts of a connection string; empty: there is none. Iceberg's Java library has one property per account."""
     found = next(
         (v for k, v in properties.items() if k.startswith(f"adls.connection-string.{account}") and account), ""
     )

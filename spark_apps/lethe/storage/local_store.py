@@ -22,15 +22,15 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import Content, Reader, WriteUnknown, not_created, not_retained
 from lethe.uri import local_path
 
-# What link(2) answers on a file system that has no hard links.
+# The errors of link(2) on a file system without hard links.
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
-_ENTRIES_PER_NAME: Final = 20  # of a folder, looked at for each name that is asked for at most
+_ENTRIES_PER_NAME: Final = 20  # how many entries of a folder are read at most for each requested name
 
 
 class LocalStore:
-    """A POSIX file system, a mounted one included if it has hard links.
+    """A POSIX file system. A mounted one must have hard links.
 
-    A folder that becomes empty is removed, except `root`: a buffer belongs to its producers.
+    A folder that becomes empty is removed, except `root`: the root of a buffer belongs to its producers.
     """
 
     def __init__(self, root: str = "") -> None:
@@ -85,7 +85,7 @@ class LocalStore:
 
     def put(self, uri: str, content: bytes) -> None:
         path = Path(local_path(uri))
-        # Hadoop keeps a checksum beside each file that it writes; the old one would make it reject the new file.
+        # Hadoop writes a checksum file beside each file. With the old checksum it would reject the new file.
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
         self._replace(path, lambda draft: _write(draft, content), lambda: True)
 
@@ -152,7 +152,7 @@ class LocalStore:
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
     def _replace(self, path: Path, write: Callable[[Path], object], holds: Callable[[], bool]) -> bool:
-        """Write beside the target and take its place, if `holds` afterwards."""
+        """Write a draft beside the target and rename it to the target, if `holds` returns True after writing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft_of(path)
         try:
@@ -193,12 +193,12 @@ class _LocalReader(Reader):
 
 
 def _draft_of(path: Path) -> Path:
-    """A hidden name beside the target, of a file that a crash may leave behind and that is never read."""
+    """A hidden name beside the target. A crash may leave a file of this name; it is never read."""
     return path.with_name(f".{uuid.uuid4().hex}")
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Put the content on the disk."""
+    """Create a file and flush it to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as stream:
         stream.write(content)
@@ -207,7 +207,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Let a new name survive a loss of power, where the file system can do that."""
+    """Flush a folder, so that a new name in it survives a power failure, if the file system supports that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

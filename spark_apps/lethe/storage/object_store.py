@@ -24,7 +24,7 @@ from lethe.uri import Backend, backend_of, scheme_of
 
 NO_BUCKET: Final = "NoSuchBucket"
 DENIED: Final = "AccessDenied"
-# What a store answers about a folder that does not exist or that these credentials may not list.
+# The codes for a folder that does not exist or that these credentials may not list.
 NOT_VISIBLE: Final = (NO_BUCKET, DENIED)
 
 
@@ -56,17 +56,14 @@ class Content:
     """An object as it was read."""
 
     data: bytes
-    # Without quotes, as in a listing. Empty: the store has none.
-    etag: str
+    etag: str  # without quotes, as in a listing; empty: the store has none
 
 
 class Reader(io.RawIOBase):
     """A seekable object, read in ranges. Reading fails if the object was overwritten since it was opened."""
 
-    # In bytes.
-    size: int
-    # Without quotes, as in a listing.
-    etag: str
+    size: int  # in bytes
+    etag: str  # without quotes, as in a listing
 
 
 class ObjectStore(Protocol):
@@ -127,15 +124,15 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
-        """Delete objects that are what was listed, in bulk. Return how many no longer exist."""
+        """Delete objects that are unchanged since they were listed, in bulk. Return how many no longer exist."""
         ...
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
-        """Delete one object if it is what was listed. Return False if it differs; True if it no longer exists."""
+        """Delete one object if it is unchanged since it was listed. Return False if it differs; True if it no longer exists."""
         ...
 
     def remove(self, uri: str) -> None:
-        """Delete an object, whatever it contains. A missing one is no error."""
+        """Delete an object, whatever it contains. A missing object is not an error."""
         ...
 
 
@@ -187,7 +184,7 @@ def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
     """Open the store of a URI.
 
     Args:
-        properties: The catalog's, as PyIceberg names them (`s3.endpoint`, `gcs.…`, `adls.…`).
+        properties: Of the catalog, with PyIceberg's names (`s3.endpoint`, `gcs.…`, `adls.…`).
     Raises: InputError (UnsupportedScheme).
     """
     backend = backend_of(uri)

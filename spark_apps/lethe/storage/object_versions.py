@@ -1,6 +1,6 @@
-"""What a storage still has of files that should be gone: looked for, removed, and named if it cannot be. I/O.
+"""Finds and removes what a storage still has of erased files, and names what prevents a removal. I/O.
 
-Where the storage keeps versions, an object is gone when no version of it is left: a delete hides it only.
+If the storage keeps versions, an object is gone only when no version of it exists: a delete only hides it.
 """
 
 import io
@@ -33,7 +33,7 @@ _DENIED: Final = ("AccessDenied", "403", "Forbidden")
 
 
 class VersionsDenied(Exception):
-    """The store does not let us see the versions of its objects, so that nobody can say that they are gone."""
+    """The credentials may not list the versions of objects, so it cannot be verified that they are gone."""
 
     def __init__(self, bucket: str) -> None:
         super().__init__(bucket)
@@ -42,76 +42,75 @@ class VersionsDenied(Exception):
 
 @dataclass(frozen=True)
 class Remain:
-    """An object that is there. `current`: whoever reads it finds it; `versions`: the ids of all versions with bytes, `markers`
-    of those that say it was deleted; both empty where the store tells of none."""
+    """An object that still exists."""
 
     path: str
-    current: bool
-    versions: tuple[str, ...] = ()
-    markers: tuple[str, ...] = ()
+    current: bool  # False: only older versions exist, so readers do not find the object
+    versions: tuple[str, ...] = ()  # ids of all versions with bytes; empty: the store does not list versions
+    markers: tuple[str, ...] = ()  # ids of delete markers
 
 
 class Storage(Protocol):
-    """`calls`: how often it was asked what."""
+    """The storage of a table's files."""
 
-    calls: Counter[str]
+    calls: Counter[str]  # the number of requests, by operation
 
     @property
     def tells_versions(self) -> bool:
-        """Whether all versions of an object were looked for."""
+        """Whether `find` looks for all versions of an object. May become False with the first request."""
         ...
 
     @property
     def lists_folders(self) -> bool:
-        """Whether `under` can tell."""
+        """Whether `under` can list folders."""
         ...
 
     def find(self, paths: Iterable[str]) -> dict[str, Remain]:
-        """Those of the paths of which something is there. Raises: VersionsDenied; what the store raises."""
+        """The objects that still exist, by path. Raises: VersionsDenied, TransientError; errors of the storage."""
         ...
 
     def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:
-        """Delete an object. What keeps us from it; None: nothing, which is no proof that it is gone.
+        """Delete an object. Return what prevents it; None: nothing, but this does not prove that the object is gone.
 
         Args:
-            every_version: Older versions, too; else only what whoever reads it finds.
+            every_version: Delete older versions as well; False: delete only the current one.
         """
         ...
 
     def why(self, remain: Remain) -> ErasureBlocker:
-        """What keeps an object that is there although nothing kept us from deleting it."""
+        """What keeps an object that still exists although the storage accepted the deletion."""
         ...
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
-        """The objects below a folder, deleted ones of which versions are left included, and when each was written."""
+        """The objects below a folder and when each was written. Includes deleted objects that still have versions."""
         ...
 
     def cannot_list(self, folder: str) -> str | None:
-        """Why `under` cannot tell of this folder; None: it can."""
+        """Why `under` cannot list this folder; None: it can."""
         ...
 
     def open(self, path: str) -> BinaryIO | None:
-        """An object, or of a deleted one its newest version that is left; None: there is none, or it may not be read."""
+        """Open an object, or the newest version of a deleted one. None: it does not exist, or may not be read."""
         ...
 
     def uploads(self, folder: str) -> tuple[list[Upload], str]:
-        """Multipart uploads below a folder that were never finished, and why they cannot be listed, "" if they can."""
+        """The unfinished multipart uploads below a folder, and why they cannot be listed; "": they can."""
         ...
 
     def abort(self, upload: Upload) -> bool:
-        """Whether the parts of an upload are gone."""
+        """Abort an upload. Return whether its parts are gone."""
         ...
 
 
 def open_storage(location: str, file_io: FileIO, properties: Mapping[str, str]) -> Storage:
-    """The storage of a table at this location, asked as the catalog's properties say."""
+    """The storage of a table at this location, configured by the properties of its catalog."""
     if is_s3(location):
         return S3Objects(properties)
     return Files(file_io, listable=is_local(location))
 
 
 class Files:
-    """Anything that PyIceberg reads. Only of local folders is it known how to list them."""
+    """Any storage that PyIceberg supports. Only local folders can be listed."""
 
     def __init__(self, file_io: FileIO, listable: bool) -> None:
         self.calls: Counter[str] = Counter()
@@ -129,7 +128,7 @@ class Files:
     def find(self, paths: Iterable[str]) -> dict[str, Remain]:
         return {path: Remain(path, True) for path in paths if self._exists(path)}
 
-    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:  # noqa: ARG002 - there is but one
+    def remove(self, remain: Remain, every_version: bool) -> ErasureBlocker | None:  # noqa: ARG002 - there are no older versions
         self.calls["delete"] += 1
         try:
             self._io.delete(remain.path)
@@ -150,7 +149,7 @@ class Files:
         self.calls["list"] += 1
         root = Path(local_path(folder))
         for at, _, files in os.walk(root):
-            # Beside each file of a local folder Hadoop writes a sum of it, which tells nothing.
+            # Hadoop writes a checksum file beside each local file. It contains no values of rows.
             for name in (f for f in files if not (f.startswith(".") and f.endswith(".crc"))):
                 path = Path(at, name)
                 try:
@@ -180,8 +179,8 @@ class Files:
 
 
 class S3Objects:
-    """A bucket of any S3 server, configured by PyIceberg's `s3.*` properties. One that knows no versions is asked for the
-    objects alone."""
+    """The buckets of any S3 server, configured by PyIceberg's `s3.*` properties. Without support for versions, only current
+    objects are found."""
 
     def __init__(self, properties: Mapping[str, str], client: Any = None) -> None:
         self.calls: Counter[str] = Counter()
@@ -212,7 +211,7 @@ class S3Objects:
         except ClientError as e:
             return self._kept(remain, e)
         if every_version:
-            with suppress(ClientError):  # they hold no bytes
+            with suppress(ClientError):  # delete markers contain no bytes
                 for marker in remain.markers:
                     self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key, VersionId=marker)
         return None
@@ -301,14 +300,14 @@ class S3Objects:
         return Remain(path, True)
 
     def _listed(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
-        """Versions and delete markers; the former have ETags."""
+        """Versions and delete markers. Only versions have an ETag."""
         for page in self._s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
             self._count("ListObjectVersions")
             yield from page.get("Versions", ())
             yield from page.get("DeleteMarkers", ())
 
     def _no_versions(self, error: ClientError, bucket: str) -> None:
-        """Raises: VersionsDenied, TransientError, unless the store does not know what versions are."""
+        """Remember that the store does not support versions. Raises: VersionsDenied, TransientError, for other errors."""
         if _code(error) in _DENIED:
             raise VersionsDenied(bucket) from error
         if _code(error) not in _UNKNOWN_CALL:
@@ -316,7 +315,7 @@ class S3Objects:
         self._versions = False
 
     def _kept(self, remain: Remain, error: ClientError | None) -> ErasureBlocker:
-        """What keeps an object, as far as the store tells."""
+        """What keeps an object, as far as the store shows it."""
         bucket, key = _split(remain.path)
         name = without_values(remain.path)
         for version in remain.versions:
@@ -340,7 +339,7 @@ class S3Objects:
     def _told(self, name: str, method: str, what: str, named: Mapping[str, str]) -> Mapping[str, Any]:
         try:
             return dict(self._call(name, method, **named)[what])
-        except ClientError:  # it has none, or the store does not say
+        except ClientError:  # there is none, or the store does not support the request
             return {}
 
     def _call(self, name: str, method: str, **arguments: str) -> Any:
@@ -353,7 +352,7 @@ class S3Objects:
 
 
 class _Ranged(io.RawIOBase):
-    """A version of an object, read in ranges: what is wanted of a large file is its end."""
+    """A version of an object, read in ranges, because callers need only the end of a large file."""
 
     def __init__(self, client: Any, named: Mapping[str, str], size: int) -> None:
         self._client, self._named, self._size, self._at = client, named, size, 0

@@ -1,6 +1,6 @@
-"""A queue that speaks SQS's protocol: messages are received, and deleted once they are dealt with. I/O.
+"""Receives and deletes messages of a queue with the SQS protocol. I/O.
 
-What is received is hidden from others for a while and comes again afterwards, unless it was deleted.
+A received message is hidden from other receivers for a while. It is delivered again afterwards, unless it was deleted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from lethe.base.errors import TransientError
 from lethe.storage import aws
 
-AT_A_TIME: Final = 10  # messages that one request may receive or delete, as the protocol says
+AT_A_TIME: Final = 10  # messages per request to receive or delete; a limit of SQS
 LONGEST_POLL_SECONDS: Final = 20
 _NOT_FOUND: Final = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "NonExistentQueue"})
 _DENIED: Final = frozenset(
@@ -33,12 +33,12 @@ _DENIED: Final = frozenset(
 
 @dataclass(frozen=True)
 class Message:
-    """`receipt` deletes it, as long as it is hidden; `receives`: how often it was received, this time included."""
+    """A received message."""
 
     id: str
     body: str
-    receipt: str
-    receives: int
+    receipt: str  # needed to delete the message; valid while the message is hidden
+    receives: int  # how often it was received, including this time
     sent: datetime
 
 
@@ -47,15 +47,16 @@ class Queue:
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         self.url = url
-        # A long poll answers after its whole time.
+        # A long poll without messages answers only after its whole wait time.
         self._sqs = aws.client("sqs", properties, attempts=2, read_timeout_seconds=LONGEST_POLL_SECONDS + 10)
 
     def receive(self, at_most: int, wait_seconds: float, hidden_seconds: int) -> tuple[Message, ...]:
-        """Messages, as soon as there is one. Nobody else receives them for `hidden_seconds`.
+        """Receive messages. Returns as soon as there is one.
 
         Args:
-            at_most: Ten are received at most, whatever this says.
-            wait_seconds: How long to wait for the first, up to 20 seconds; whole ones.
+            at_most: The maximum number of messages; values above 10 count as 10.
+            wait_seconds: How long to wait for the first message, rounded down to whole seconds, at most 20.
+            hidden_seconds: For how long other receivers do not get the messages.
         Raises: TransientError (QueueNotFound, QueueAccessDenied, QueueOverLimit, QueueUnavailable).
         """
         with self._said():
@@ -69,7 +70,7 @@ class Queue:
         return tuple(_message(m) for m in answer.get("Messages", ()))
 
     def delete(self, receipts: Iterable[str]) -> int:
-        """How many were deleted. One that was not, because its time was over, comes again.
+        """Delete messages and return how many were deleted. A message that is no longer hidden is delivered again.
 
         Raises: as `receive`.
         """
@@ -84,7 +85,7 @@ class Queue:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """What the library says, in words that may be shown."""
+        """Turn errors of boto3 into errors whose text may be shown to users."""
         try:
             yield
         except ClientError as e:

@@ -1,6 +1,6 @@
 """S3, Google Cloud Storage and Azure as an object store, through obstore. I/O.
 
-obstore's errors may hold signed URLs and answers of servers, so their text never leaves this module.
+obstore's errors may contain signed URLs and responses of servers, so their text never leaves this module.
 """
 
 import io
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 PAGE: Final = 1000  # objects in a page of a listing
 REQUESTS_AT_ONCE: Final = 10
-_SKIPS_AT_MOST: Final = 10  # of subfolders, where only some names of a folder are asked for
+_SKIPS_AT_MOST: Final = 10  # subfolders to skip in a listing of a limited number of names
 _COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
 _PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
 _RANGE_BYTES: Final = 8 * 1024 * 1024
@@ -144,8 +144,8 @@ class RemoteStore:
     def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
         if retention is not None:
             raise not_retained(uri, f"{self._backend} storage has none")
-        # A creation that is sent again because its answer was lost would find its own object, or, once that was deleted,
-        # create it a second time: it is sent once.
+        # Send it only once: a repeated request whose first response was lost would find its own object, or create the object
+        # a second time after it was deleted.
         client, _, key = self._at(uri, attempts=1)
         try:
             client.put(key, content, mode="create")
@@ -154,7 +154,7 @@ class RemoteStore:
         except (BaseError, ValueError, FileNotFoundError) as e:
             code = _code_of(e, missing=NO_BUCKET)
             status = _status(e)
-            if status in (409, 412):  # there is one, or another request creates it now
+            if status in (409, 412):  # the object exists, or another request is creating it
                 return False
             if 400 <= status < 500 or status == 501 or isinstance(e, ValueError | PermissionDeniedError):
                 raise not_created(uri, code) from None
@@ -181,7 +181,7 @@ class RemoteStore:
             if e.code == "412":
                 return False
             raise
-        if not self._is_same(source):  # overwritten meanwhile: the copy may be either
+        if not self._is_same(source):  # overwritten meanwhile: the copy may have the old or the new content
             self.remove(target)
             return False
         return True
@@ -219,7 +219,7 @@ class RemoteStore:
                 client.delete([bucket_and_key(u)[1] for u in some])
                 gone += len(some)
             except (BaseError, ValueError, TypeError, FileNotFoundError):
-                # A bulk request does not say which of them failed; a key that obstore cannot express is a TypeError.
+                # A bulk request does not report which objects failed. obstore raises TypeError for a key that it cannot express.
                 with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-delete") as pool:
                     gone += sum(pool.map(self._removed, some))
         return gone
@@ -253,7 +253,7 @@ class RemoteStore:
             yield [_listed(o, o["path"]) for o in page]
 
     def _is_marker(self, bucket: str, found: ListedObject) -> bool:
-        """Whether this is `folder/`, an empty object that stands for a folder: obstore lists it without its slash."""
+        """Whether this is `folder/`, an empty object that represents a folder. obstore lists it without its slash."""
         name = found.key.rpartition("/")[2]
         if found.size or name.startswith(("_", ".")):
             return False
@@ -284,8 +284,8 @@ class RemoteStore:
 
 
 class S3Store(RemoteStore):
-    """Buckets of any S3 server. boto3 asks for what obstore cannot: conditional copies and deletes, object locks, and keys that
-    obstore's paths exclude (`a//b`, control characters)."""
+    """Buckets of any S3 server. boto3 makes the requests that obstore cannot: conditional copies and deletes, object locks, and
+    keys that obstore's paths exclude (`a//b`, control characters)."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         super().__init__(Backend.S3, properties)
@@ -335,7 +335,7 @@ class S3Store(RemoteStore):
             return self._requests.delete_if_match(listed.key, listed.etag)
 
     def _require_conditions(self, uri: str) -> None:
-        """A server that does not know the condition overwrites silently: no table would be safe in it.
+        """Check that the server supports conditional writes. One that does not overwrites silently, so no table would be safe.
 
         Raises: InputError (UnsupportedStorage).
         """
@@ -359,6 +359,7 @@ class S3Store(RemoteStore):
         _KEEPS_CONDITIONS.add(store)
 
 
+# Endpoints and buckets that support conditional writes.
 _KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()
 
 
@@ -415,7 +416,7 @@ def _unquoted(etag: str | None) -> str:
 
 
 def _before(prefix: str) -> str:
-    """A name that sorts before all that begin with the prefix, and after most others. "": there is no such name."""
+    """A name that sorts before all names with the prefix, and after most of the smaller names. "": there is no such name."""
     if not prefix:
         return ""
     before = chr(ord(prefix[-1]) - 1)
@@ -431,10 +432,10 @@ def _is_nameable(uri: str) -> bool:
 
 @contextmanager
 def _errors(uri: str, missing: str = "") -> Iterator[None]:
-    """Turn what obstore, its credential providers and boto3 raise into our errors, without their text.
+    """Turn errors of obstore, its credential providers and boto3 into StoreErrors, without their text.
 
     Args:
-        missing: What a 404 means; "": FileNotFoundError passes.
+        missing: The code for a 404 response; "": FileNotFoundError is not converted.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""S3 through boto3: the client, and the requests that obstore cannot make. I/O."""
+"""The boto3 client of S3, and the requests that obstore cannot make. I/O."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ _DENIED: Final = ("AccessDenied", "403", "Forbidden")
 
 
 def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
-    """A boto3 client; short time-outs, so that a store that is away is noticed in seconds.
+    """A boto3 client with short timeouts, so that an unreachable store is detected in seconds.
 
     Args:
         attempts: How often a request is sent before it counts as failed.
@@ -34,7 +34,7 @@ class S3Requests:
         self._clients: dict[int, Any] = {}
 
     def pages(self, bucket: str, prefix: str, after: str, size: int) -> Iterator[list[ListedObject]]:
-        """List by keys, without the empty objects that stand for folders."""
+        """List objects by key, without the empty objects that represent folders."""
         asked = {"Bucket": bucket, "Prefix": prefix, **({"StartAfter": after} if after else {})}
         try:
             for page in (
@@ -64,8 +64,8 @@ class S3Requests:
             raise _store_error(uri, e) from None
 
     def delete_if_match(self, uri: str, etag: str) -> bool:
-        """Delete an object with this ETag. Return False if it has another. A server that does not know conditional deletes
-        deletes it unconditionally."""
+        """Delete an object if it has this ETag. Return False if it has another, or does not exist. On a server without
+        conditional deletes, the object is deleted unconditionally."""
         try:
             self._client().delete_object(**_named(uri), IfMatch=f'"{etag}"')
         except (ClientError, BotoCoreError) as e:
@@ -78,7 +78,7 @@ class S3Requests:
         return True
 
     def copy(self, source: str, etag: str, target: str) -> bool:
-        """Copy an object with this ETag, in parts if it is large. Return False if it does not exist or has another."""
+        """Copy an object if it has this ETag, in parts if it is large. Return False if it has another, or does not exist."""
         to = _named(target)
         try:
             self._client().copy(_named(source), to["Bucket"], to["Key"], ExtraArgs={"CopySourceIfMatch": f'"{etag}"'})
@@ -89,7 +89,7 @@ class S3Requests:
         return True
 
     def put_locked(self, uri: str, content: bytes, retention: Retention, now: datetime) -> bool:
-        """Create an object with an object lock. Return False if there is an object.
+        """Create an object with an object lock. Return False if the object exists.
 
         Raises: InputError (RecordNotRetained), StoreError: nothing was created; WriteUnknown.
         """
@@ -98,9 +98,9 @@ class S3Requests:
             self._client(attempts=1).put_object(**_named(uri), Body=content, IfNoneMatch="*", **lock)
         except (ClientError, BotoCoreError) as e:
             status = _status(e)
-            if status in (409, 412):  # there is one, or another request creates it now
+            if status in (409, 412):  # the object exists, or another request is creating it
                 return False
-            if status == 400:  # InvalidRequest says that the bucket has no lock
+            if status == 400:  # InvalidRequest: the bucket has no object lock
                 raise not_retained(uri, f"the store answers {code_of(e)}") from e
             if 400 <= status < 500 or status == 501:
                 raise not_created(uri, code_of(e)) from e
@@ -124,7 +124,7 @@ class S3Requests:
 
 
 def code_of(error: Exception) -> str:
-    """The code of an error of boto3: S3's own, or the name of the exception if there was no answer."""
+    """The code of a boto3 error: the code of S3, or the name of the exception if there was no response."""
     response = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code", "")) or type(error).__name__
 

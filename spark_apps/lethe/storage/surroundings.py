@@ -1,7 +1,7 @@
-"""What surrounds a place in a store: tables at it and above it, and the claim in it. I/O.
+"""Finds tables at and above a URI, and reads and writes the claim of a buffer. I/O.
 
-Bounded: of each folder above, a few pages of names are listed. Folders that the credentials may not list are skipped; other
-failures of the store are raised.
+The search is bounded: it lists a few pages of names of each folder above. It skips folders that the credentials may not list and
+raises other errors of the store.
 """
 
 import os
@@ -26,17 +26,17 @@ PLACE_IN_TABLE: Final = "PlaceInTable"
 _NAMES_AT_MOST: Final = 1000  # of one folder
 _LOOKS_AT_ONCE: Final = 8
 _METADATA: Final = "metadata"
-# What a store answers about a folder that does not exist, cannot exist, or that these credentials may not list.
+# The codes for a folder that does not exist, cannot exist, or that these credentials may not list.
 _SKIPPED: Final = (*NOT_VISIBLE, "NoSuchKey", "404", "InvalidBucketName")
 
 
 def around(uri: str, properties: Mapping[str, str]) -> Around:
-    """What is at a buffer and above it. Raises: what the store raises."""
+    """The claim of a buffer, and tables at and above it. Raises: errors of the store."""
     return Around(tables_around(uri, properties), read_claim(uri, properties))
 
 
 def tables_around(uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """URIs of the folders at a place and above it, in any reading of the URI, that hold metadata of an Iceberg table."""
+    """The folders at and above a URI, in any reading of it, that contain metadata of an Iceberg table."""
     if backend_of(uri) is None:
         return ()
     read = [uri]
@@ -50,12 +50,12 @@ def tables_around(uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -> None:
-    """Make sure that a replacement or a list does not lie in a table.
+    """Check that a replacement or a list is not in a table.
 
     Args:
         what: The subject of the message.
-        around: `tables_around` of a folder, remembered or not.
-    Raises: InputError (PlaceInTable), what the store raises.
+        around: Returns `tables_around` of a folder, possibly cached.
+    Raises: InputError (PlaceInTable), errors of the store.
     """
     above = uri.rstrip("/").rpartition("/")[0]
     inside = guards.found_in(what, uri, around(above)) if not is_root(above) else None
@@ -64,7 +64,7 @@ def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -
 
 
 def read_claim(uri: str, properties: Mapping[str, str]) -> Claim | None:
-    """The claim of a buffer, None when it has none."""
+    """The claim of a buffer; None: it has none."""
     try:
         content = open_folder(uri, properties).read(names.CLAIM_FILE)
     except StoreError as e:
@@ -76,7 +76,7 @@ def read_claim(uri: str, properties: Mapping[str, str]) -> Claim | None:
 
 @dataclass(frozen=True)
 class Adopted:
-    """Objects of a buffer that are no batches and may lie there."""
+    """Objects of a buffer that are not batches and may stay, because of `spec.buffer.adopt`."""
 
     count: int = 0
     names: tuple[str, ...] = ()  # the first of them
@@ -85,10 +85,14 @@ class Adopted:
 def take_claim(
     uri: str, properties: Mapping[str, str], owner: Owner, layout: str, adopted: Adopted = Adopted()
 ) -> Claim:
-    """Claim a buffer unless somebody has, and say whose it is now: of any number that try at once, one Dataset gets it. The
-    buffer must have been looked at before.
+    """Claim a buffer if it has no claim, and return its claim. If several Datasets try at the same time, one succeeds.
 
-    Raises: InputError (UnsupportedStorage), TransientError, what the store raises.
+    The caller must have checked the buffer before.
+
+    Args:
+        layout: spec.buffer.layout.
+        adopted: Recorded in the claim.
+    Raises: InputError (UnsupportedStorage), TransientError, errors of the store.
     """
     folder = open_folder(uri, properties)
     content = claims.document(owner, layout, adopted.names, adopted.count, datetime.now(UTC))
@@ -97,19 +101,19 @@ def take_claim(
         if there is None:
             if folder.create(names.CLAIM_FILE, content):
                 return Claim(owner)
-            continue  # somebody was faster
+            continue  # another writer created it first
         claim = claims.parse(there)
         if holder_of(claim, owner) is Holder.TAKEN_OVER:
             folder.replace(names.CLAIM_FILE, content)
             return Claim(owner)
         return claim
-    return Claim(None)  # it comes and goes: whoever does that owns it
+    return Claim(None)  # another writer creates and deletes it again and again: treat the buffer as claimed
 
 
 def _holds_table(store: ObjectStore, place: str) -> bool:
-    """Whether metadata of a table lies directly in a folder or in its folder `metadata`."""
+    """Whether a folder, or its subfolder `metadata`, directly contains metadata of a table."""
     metadata = f"{place.rstrip('/')}/{_METADATA}"
-    # Beside the first names of the folder `metadata` those that sort last and that every table of a Hadoop catalog has.
+    # The first names of `metadata` may all be unrelated. So also list names that sort late and that tables commonly have.
     for folder, prefix in ((place, ""), (metadata, ""), (metadata, "snap-"), (metadata, "v")):
         try:
             if any(map(is_table_metadata, store.names(folder, prefix, _NAMES_AT_MOST))):

@@ -1,9 +1,10 @@
-"""Credentials that a REST catalog vends for the files of one table, and that expire after minutes: asked for again in time. I/O.
+"""Renews the credentials that a REST catalog vends for the files of one table. They expire after minutes. I/O.
 
-Iceberg's Java library does this itself if the catalog names an endpoint for it (`client.refresh-credentials-endpoint`). PyIceberg
-0.12 has the request (`RestCatalog.load_credentials`) and never makes it: a FileIO keeps the credentials that came with its table.
+Iceberg's Java library renews them itself if the catalog names an endpoint for it (`client.refresh-credentials-endpoint`).
+PyIceberg 0.12 has the request (`RestCatalog.load_credentials`) but never sends it: a FileIO keeps the credentials that the table
+was loaded with.
 
-Invariant: properties that have `names.VENDED_FOR` are for the files of that table only. Buffers have credentials of their own.
+Invariant: properties with `names.VENDED_FOR` are for the files of that table only. Buffers have their own credentials.
 """
 
 import logging
@@ -24,17 +25,18 @@ from lethe.base.names import VENDED_FOR
 log = logging.getLogger(__name__)
 
 _IO_IMPL: Final = "lethe.storage.vended.VendedFileIO"
-# New credentials are due this long before the old ones expire, or at this fraction of their life before, if that is less.
+# Credentials are renewed this long before they expire, or this fraction of their lifetime before, whichever is shorter.
 _MARGIN_SECONDS: Final = 300.0
 _MARGIN_FRACTION: Final = 0.2
-# After this time also if the catalog did not say when they expire.
+# Credentials without an expiry time are renewed after this time.
 _UNKNOWN_LIFE_SECONDS: Final = 300.0
-# After a catalog did not answer.
+# The time until the next request after a failed one.
 _PAUSE_SECONDS: Final = 10.0
-# What a catalog vends, among the properties of a FileIO; a name with the last of these says when, in milliseconds since 1970.
+# The prefixes of the FileIO properties that a catalog vends.
 _OF_STORES: Final = ("s3.", "gcs.", "adls.", "oss.", "client.region")
+# A property whose name contains this is an expiry time, in milliseconds since 1970.
 _EXPIRY: Final = "expires-at"
-# By which a catalog, and who asks it, is known.
+# The properties that identify a catalog and its user.
 _OF_CATALOG: Final = ("uri", "warehouse", "prefix", "credential", "token", "oauth2-server-uri", "scope")
 
 
@@ -42,8 +44,8 @@ def of_table(properties: Mapping[str, str], table: str) -> dict[str, str]:
     """The properties to open the files of a table with, for PyIceberg's `load_file_io` and for `lethe.storage.s3`.
 
     Args:
-        properties: The catalog's.
-        table: Its name, "namespace.table".
+        properties: Of the catalog.
+        table: The name of the table, "namespace.table".
     """
     is_rest = properties.get("type", "rest") == "rest" and properties.get("uri", "").startswith("http")
     if not is_rest or PY_IO_IMPL in properties:
@@ -53,19 +55,16 @@ def of_table(properties: Mapping[str, str], table: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Vended:
-    """What a catalog has vended: properties of a FileIO."""
+    """The properties that a catalog has vended."""
 
-    # Empty: the catalog vends nothing.
-    config: Mapping[str, str] = field(repr=False)
-    # When to ask again, by time.monotonic(). None: never.
-    due: float | None = None
-    # When it expires, by time.monotonic(). None: that is not known.
-    ends: float | None = None
+    config: Mapping[str, str] = field(repr=False)  # properties of a FileIO; empty: the catalog vends nothing
+    due: float | None = None  # when to renew them, by time.monotonic(); None: never
+    ends: float | None = None  # when they expire, by time.monotonic(); None: unknown
 
     @classmethod
     def of(cls, config: Mapping[str, str], now: float, monotonic: float) -> "Vended":
         """Args:
-        now: In seconds since 1970, as the catalog counts them.
+        now: The current time in seconds since 1970.
         monotonic: The same moment by time.monotonic().
         """
         ends = [float(v) / 1000 for k, v in config.items() if _EXPIRY in k and v.isdigit()]
@@ -77,7 +76,7 @@ class Vended:
 
 
 class Vendor:
-    """A catalog, asked for the credentials of one table. Threads may share it."""
+    """Requests the credentials of one table from its catalog. Thread-safe."""
 
     def __init__(self, properties: Mapping[str, str], table: str) -> None:
         self._properties = properties
@@ -89,16 +88,16 @@ class Vendor:
 
     @classmethod
     def seeded(cls, catalog: RestCatalog, table: Table) -> "Vendor":
-        """With what a table came with, which was loaded just now."""
+        """Start with the credentials of a table that was loaded just now."""
         vendor = cls(catalog.properties, ".".join(table.name()))
         vendor._catalog, vendor._location = catalog, table.metadata_location
         vendor._vended = Vended.of(vended_with(catalog, table), time.time(), time.monotonic())
         return vendor
 
     def now(self) -> Vended:
-        """What is valid now. While the catalog does not answer, the last answer counts until it expires.
+        """The properties that are valid now. If the catalog does not answer, the previous ones are used until they expire.
 
-        Raises: NoSuchTableError; what PyIceberg raises of a catalog that is away.
+        Raises: NoSuchTableError; PyIceberg's errors, if the catalog is unavailable.
         """
         with self._lock:
             known = self._vended
@@ -121,7 +120,7 @@ class Vendor:
         if self._location:
             try:
                 vended = self._catalog.load_credentials(self._table, self._location)
-            except NotImplementedError:  # it vends credentials together with a table only
+            except NotImplementedError:  # the catalog vends credentials only when it loads a table
                 vended = {}
             if vended:
                 return {**(self._vended.config if self._vended else {}), **vended}
@@ -131,7 +130,7 @@ class Vendor:
 
 
 def vended_with(catalog: RestCatalog, table: Table) -> dict[str, str]:
-    """What a catalog has vended with a table: what the properties of its FileIO have beside the catalog's own."""
+    """The properties that a catalog has vended with a table: those of its FileIO that differ from the catalog's."""
     return {k: v for k, v in table.io.properties.items() if k.startswith(_OF_STORES) and catalog.properties.get(k) != v}
 
 
@@ -140,7 +139,7 @@ _vendors_lock: Final = threading.Lock()
 
 
 def vendor_of(properties: Mapping[str, str]) -> Vendor:
-    """Of the table that `of_table` has named in the properties; the same one throughout the process."""
+    """The vendor of the table that `of_table` has named in the properties. There is one per table and process."""
     table = properties[VENDED_FOR]
     key = (table, *(str(properties.get(k)) for k in _OF_CATALOG))
     with _vendors_lock:
@@ -154,16 +153,16 @@ def _without_vendor(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class VendedFileIO(FileIO):
-    """PyIceberg's own FileIO, made again each time the catalog has vended new credentials."""
+    """PyIceberg's own FileIO, created again each time the catalog has vended new credentials."""
 
     def __init__(self, properties: Mapping[str, Any], vendor: Vendor | None = None) -> None:
         """Args:
-        properties: As `of_table` returns them, and any of the table's own.
+        properties: As `of_table` returns them, and optionally properties of the table.
         """
         super().__init__(dict(properties))
         self._vendor = vendor
         self._lock = threading.Lock()
-        self._made: dict[str, tuple[Vended, FileIO]] = {}  # by scheme
+        self._made: dict[str, tuple[Vended, FileIO]] = {}  # by URI scheme
 
     def new_input(self, location: str) -> InputFile:
         return self._current(location).new_input(location)
@@ -187,7 +186,7 @@ class VendedFileIO(FileIO):
             return made[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process, which asks the catalog itself."""
+        """Without credentials: another process requests its own from the catalog."""
         return {"properties": {k: v for k, v in self.properties.items() if isinstance(v, str)}}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -195,7 +194,7 @@ class VendedFileIO(FileIO):
 
 
 class VendingCatalog(RestCatalog):
-    """PyIceberg's REST catalog, whose tables stay readable after the credentials that they came with have expired."""
+    """PyIceberg's REST catalog. Its tables stay readable after the credentials that they were loaded with have expired."""
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)
@@ -206,11 +205,11 @@ class VendingCatalog(RestCatalog):
 
 
 def for_boto3(properties: Mapping[str, str]) -> tuple[dict[str, str], RefreshableCredentials | None]:
-    """The properties for a client of S3, and credentials that it renews itself.
+    """The properties and credentials for a boto3 client of S3. boto3 renews the credentials.
 
     Args:
         properties: As `of_table` returns them.
-    Returns: None for credentials, if the catalog vends none; those of the properties count then.
+    Returns: The credentials are None if the catalog vends none; then those of the properties apply.
     """
     vendor = vendor_of(properties)
     vended = vendor.now()
@@ -228,7 +227,7 @@ def for_boto3(properties: Mapping[str, str]) -> tuple[dict[str, str], Refreshabl
             "expiry_time": until.isoformat(),
         }
 
-    # The vendor knows how long before the end to ask; boto3 need not be early as well.
+    # The expiry time given to boto3 is when the vendor renews, so boto3 needs no margin of its own.
     credentials = RefreshableCredentials.create_from_metadata(
         renewed(), renewed, "vended", advisory_timeout=0, mandatory_timeout=0
     )

@@ -1,4 +1,4 @@
-"""A file that is written once and never changed: created only if there is none of its name. I/O."""
+"""Writes and reads files that are written once and never changed. I/O."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,13 +18,14 @@ def write_once(
 ) -> None:
     """Write a file, unless it exists with the same content.
 
-    In the stores that Lethe knows, one of two writers wins. In other storage PyIceberg checks first and writes then.
+    In the stores that Lethe supports, the creation is atomic: only one of two writers succeeds. In other storage, PyIceberg
+    checks first and then writes.
 
     Args:
-        properties: The catalog's, as PyIceberg names them.
-        retention: How long the store must keep it; None: no object lock.
-    Raises: InputError: `RecordTaken`, if there is another content; `RecordNotRetained`, if this storage has no object lock;
-        `UnsupportedStorage`. TransientError.
+        properties: Of the catalog, with PyIceberg's names.
+        retention: How long the store must keep the file; None: no object lock.
+    Raises: InputError: `RecordTaken`, if the file exists with other content; `RecordNotRetained`, if it cannot have an object
+        lock; `UnsupportedStorage`. TransientError.
     """
     if backend_of(uri) is None:
         if retention is not None:
@@ -44,7 +45,7 @@ def write_once(
 
 
 def read(uri: str, io: FileIO, properties: Mapping[str, str]) -> bytes | None:
-    """Read such a file; None: it does not exist. Time-outs are seconds. Raises: StoreError; what PyIceberg raises."""
+    """Read such a file; None: it does not exist. Raises: StoreError; errors of PyIceberg."""
     if backend_of(uri) is not None:
         found = open_store(uri, properties).read(uri)
         return None if found is None else found.data
