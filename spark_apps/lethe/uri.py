@@ -1,9 +1,10 @@
-"""Where URIs point: schemes, buckets and paths, compared by whole path segments. Pure.
+"""Compares URIs by scheme, bucket and whole path segments. Pure.
 
-The only module that knows the spellings of `file:` and `s3:` URIs. One spelling may point to several places, depending on who
-reads it: `a/../b` is literal in an object store and a step elsewhere, `%2e` may be decoded, `//` may be one slash or two. A
-guard therefore asks `contains` or `overlap`, which hold if any reading does; permission to touch something asks
-`surely_contains`, which holds only if every reading does. Symbolic links need the file system: `lethe.storage.surroundings`.
+Only this module knows the spellings of `file:` and `s3:` URIs. A URI may point to several places, depending on the software that
+reads it: `a/../b` is a literal key in an object store and a relative path elsewhere, `%2e` may be decoded, `//` may be one slash
+or two. These interpretations are called readings. Checks that forbid something use `contains` or `overlap`, which are true if any
+reading makes them true. Checks that permit something use `surely_contains`, which is true only if it is true for every reading.
+`lethe.storage.surroundings` resolves symbolic links, which requires the file system.
 """
 
 from enum import StrEnum
@@ -13,7 +14,7 @@ from urllib.parse import unquote
 
 
 class Backend(StrEnum):
-    """The kinds of object stores, each by the scheme that its URIs are compared by."""
+    """The kinds of object stores. Values are the schemes that `scheme_of` returns."""
 
     LOCAL = "file"
     S3 = "s3"
@@ -21,21 +22,21 @@ class Backend(StrEnum):
     AZURE = "abfss"
 
 
-# Schemes that name the same place.
+# Aliases of schemes.
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-_DECODED_AT_MOST: Final = 4  # times: `%252e` is `%2e` after one, `.` after two
+_DECODED_AT_MOST: Final = 4  # times; decoding turns `%252e` into `%2e`, and decoding again into `.`
 _LOCALHOST: Final = "localhost"
 
 
 class Place(NamedTuple):
-    """`root`: `file`, or scheme and bucket; `names`: of the path."""
+    """The place that one reading of a URI points to."""
 
-    root: str
-    names: tuple[str, ...]
+    root: str  # `file`, or scheme and bucket
+    names: tuple[str, ...]  # the segments of the path
 
 
 def scheme_of(uri: str) -> str:
-    """In lower case, s3a and s3n as s3, abfs, wasb and wasbs as abfss; `file` for a plain path."""
+    """The scheme in lower case; for s3a and s3n it is s3, for abfs, wasb and wasbs abfss, and for a plain path `file`."""
     scheme, colon, _ = uri.partition(":")
     scheme = scheme.lower()
     if not colon or not scheme or "/" in scheme:
@@ -44,19 +45,19 @@ def scheme_of(uri: str) -> str:
 
 
 def backend_of(uri: str) -> Backend | None:
-    """The kind of store that a URI points to. None: one that Lethe does not know."""
+    """The kind of store that a URI points to. None: Lethe does not support it."""
     scheme = scheme_of(uri)
     return Backend(scheme) if scheme in tuple(Backend) else None
 
 
 def bucket_and_key(uri: str) -> tuple[str, str]:
-    """The bucket (or container) and the key of the object that a URI names, to the letter; local files have neither."""
+    """The bucket (or container) and the key of a URI, not decoded. Not for local files."""
     bucket, _, key = uri.partition("://")[2].partition("/")
     return bucket, key
 
 
 def is_local(uri: str) -> bool:
-    """Whether it names a file or folder of the machine that reads it."""
+    """Whether a URI names a file or folder of the local machine."""
     return scheme_of(uri) == Backend.LOCAL
 
 
@@ -65,29 +66,30 @@ def is_s3(uri: str) -> bool:
 
 
 def local_path(uri: str) -> str:
-    """The path of a `file:` URI or a plain path, to the letter: `#`, `?` and `%` are part of file names here."""
+    """The path of a `file:` URI or a plain path, not decoded: `#`, `?` and `%` are part of file names here."""
     if uri[:5].lower() != "file:":
         return uri
     return "/" + uri[5:].lstrip("/")
 
 
 def is_root(uri: str) -> bool:
-    """Whether a URI names no bucket and no folder: `/`, `file:/`, `s3://`, or nothing."""
+    """Whether a URI names neither a bucket nor a folder: `/`, `file:/`, `s3://`, or an empty text."""
     return uri.rstrip("/").partition(":")[2] == "" if ":" in uri else not uri.strip("/")
 
 
 def names_place(text: str) -> bool:
-    """Whether a text is an absolute path or a URI of a store that Lethe knows, rather than a name such as that of a warehouse."""
+    """Whether a text is an absolute path or a URI of a supported store. Otherwise it is a name, for example of a warehouse."""
     return text.startswith("/") or (":" in text and backend_of(text) is not None)
 
 
 def as_file_uri(uri: str) -> str:
-    """A `file:` URI in the spelling `file:///path`; another URI or a plain path as it is."""
+    """A `file:` URI in the spelling `file:///path`. Other URIs and plain paths stay unchanged."""
     return f"file://{local_path(uri)}" if uri[:5].lower() == "file:" else uri
 
 
 def place(uri: str) -> Place:
-    """The literal reading, equal for URIs that differ only in `file:/` or `file:///`, s3a or s3, and repeated slashes."""
+    """The literal reading of a URI. It is equal for URIs that differ only in `file:/` or `file:///`, s3a or s3, or repeated
+    slashes."""
     if is_local(uri):
         return Place("file", _names(local_path(uri)))
     bucket, _, path = uri.partition(":")[2].lstrip("/").partition("/")
@@ -98,24 +100,25 @@ def place(uri: str) -> Place:
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Whether `inner` may be `outer` or lie below it, in any reading of the two."""
+    """Whether `inner` is `outer` or is below it, in any reading of the two."""
     inners = _readings(inner)
     return any(_below(o, i) for o in _readings(outer) for i in inners)
 
 
 def surely_contains(outer: str, inner: str) -> bool:
-    """Whether `inner` is `outer` or lies below it in every reading of `inner`, as `outer` is written."""
+    """Whether `inner` is `outer` or is below it, in every reading of `inner` and the literal reading of `outer`."""
     literal = _folded(place(outer))
     return all(_below(literal, i) for i in _readings(inner))
 
 
 def overlap(a: str, b: str) -> bool:
-    """Whether one of the two may contain the other."""
+    """Whether one of the two contains the other, in any reading."""
     return contains(a, b) or contains(b, a)
 
 
 def parents(uri: str) -> tuple[str, ...]:
-    """The URIs of the folders above, the nearest first, the bucket or `/` last; those of every reading, each once."""
+    """The URIs of the folders above a URI, in every reading, without duplicates. Of each reading, the nearest folder is first and
+    the bucket or `/` last."""
     found: list[str] = []
     for reading in sorted(_readings(uri), key=lambda p: -len(p.names)):
         found += (spelt(Place(reading.root, reading.names[:n])) for n in range(len(reading.names) - 1, -1, -1))
@@ -123,7 +126,7 @@ def parents(uri: str) -> tuple[str, ...]:
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """A URI for each place that this one may be taken for."""
+    """One URI for each reading of a URI, the literal one first."""
     return tuple(dict.fromkeys(map(spelt, _readings(uri))))
 
 
@@ -135,21 +138,21 @@ def spelt(at: Place) -> str:
 
 
 def without_values(path: str) -> str:
-    """A path that tells nothing of rows: folders that are named after the value of a partition lose it."""
+    """A path without partition values: a folder `name=value` becomes `name=*`. So the path reveals nothing about rows."""
     head, slash, name = path.rpartition("/")
     return "/".join(f"{f.partition('=')[0]}=*" if "=" in f else f for f in head.split("/")) + slash + name
 
 
 @lru_cache(maxsize=4096)
 def _readings(uri: str) -> tuple[Place, ...]:
-    """All places that a URI may be taken for, the literal one first."""
+    """The places of all readings of a URI, the literal one first."""
     texts = [uri]
     for _ in range(_DECODED_AT_MOST):
         if (decoded := unquote(texts[-1])) == texts[-1]:
             break
         texts.append(decoded)
     found = [_folded(place(t)) for t in texts]
-    # Iceberg's S3FileIO cuts a location at a query or a fragment.
+    # Iceberg's S3FileIO drops the query and the fragment of a location.
     found += [_folded(place(cut)) for t in texts if is_s3(t) and (cut := t.partition("?")[0].partition("#")[0]) != t]
     found += [Place("file", p.names[1:]) for p in found if p.root == "file" and p.names[:1] == (_LOCALHOST,)]
     found += [_without_dots(p) for p in found]
@@ -161,7 +164,7 @@ def _names(path: str) -> tuple[str, ...]:
 
 
 def _folded(at: Place) -> Place:
-    """Schemes and hosts do not depend on case, nor does any bucket that S3 lets one make today."""
+    """The root in lower case. Schemes and hosts are case-insensitive, and S3 allows only lower case in names of new buckets."""
     return Place(at.root.lower(), at.names)
 
 
