@@ -1,6 +1,6 @@
-"""Which types of a buffered file fit which of a table, and what a table could take over. Pure.
+"""Decides which column types of a buffered file fit a table's column type, and which type a new column gets. Pure.
 
-A producer's file may be wider in representation, never in meaning: what is allowed keeps every value.
+The types may differ in representation only: an allowed conversion keeps every value.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ _COLUMN: Final = {
 
 
 def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of type `actual` can be one of type `wanted` (a value out of range still fails its cast)."""
+    """Whether values of type `actual` can be converted to type `wanted`. The cast of a value that is out of range still fails."""
     if actual == wanted or pa.types.is_null(actual):
         return True
     if pa.types.is_dictionary(actual):
@@ -36,7 +36,7 @@ def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
     if _is_bytes(actual) and _is_bytes(wanted):
         return True
     if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
-        # Without a zone a time is a wall clock's, with one it is an instant: neither can stand for the other.
+        # A timestamp without a zone is a local time, one with a zone is an instant. They cannot be converted into each other.
         return (actual.tz is None) == (wanted.tz is None)
     if pa.types.is_decimal(actual) and pa.types.is_decimal(wanted):
         return actual.scale == wanted.scale and actual.precision <= wanted.precision
@@ -51,14 +51,14 @@ def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def promotes(table: pa.DataType, wider: pa.DataType) -> bool:
-    """Whether Iceberg lets a column of the first type become one of the second: the files that are there stay."""
+    """Whether Iceberg can promote a column from the first type to the second without rewriting existing files."""
     if pa.types.is_decimal(table) and pa.types.is_decimal(wider):
         return table.scale == wider.scale and table.precision < wider.precision
     return (table, wider) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def as_column(t: pa.DataType) -> pa.DataType | None:
-    """The type that a column of a table has to have for every value of type `t` to fit; None when there is none."""
+    """The column type of a table that fits every value of type `t`; None: there is none."""
     if pa.types.is_dictionary(t):
         return as_column(t.value_type)
     if _is_text(t):

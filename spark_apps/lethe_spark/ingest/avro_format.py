@@ -1,4 +1,4 @@
-"""Avro files as Arrow tables, read by fastavro. Decodes only what a schema of Avro says that Arrow has a type for."""
+"""Reads Avro files as Arrow tables, with fastavro. Only types that Arrow has are supported."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -24,7 +24,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time32("ms"),
     ("long", "time-micros"): pa.time64("us"),
-    # A timestamp of Avro is an instant, a local one that of a wall clock.
+    # In Avro, a timestamp is an instant, and a local-timestamp is a local time without a zone.
     ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
     ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
@@ -35,7 +35,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
 
 
 def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
-    """Raises: BadFile, if its schema is no record, or a column is of a type that Arrow does not have."""
+    """Open an Avro file. Raises: BadFile, if its schema is not a record, or Arrow does not have the type of a column."""
     reader = fastavro.reader(file)
     written: Any = reader.writer_schema
     if not isinstance(written, dict) or written.get("type") != "record":
@@ -61,7 +61,12 @@ def _field(field: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.F
 
 
 def _type(avro: Any, known: dict[str, Any], column: str) -> pa.DataType:
-    """Arrow's type of a type of Avro. `known`: the named types so far; `column` for the message."""
+    """The Arrow type of an Avro type.
+
+    Args:
+        known: The named types that were defined before.
+        column: For error messages.
+    """
     if isinstance(avro, list):
         others = [t for t in avro if t != "null"]
         if len(others) > 1:
@@ -92,7 +97,7 @@ def _complex(avro: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.
         made = pa.binary(avro["size"])
     elif kind == "enum":
         made = pa.string()
-    else:  # a reader passes over what it does not know of logical types
+    else:  # readers must ignore unknown logical types
         made = _type(kind, known, column)
     if "name" in avro:
         known[avro["name"]] = made
@@ -100,7 +105,7 @@ def _complex(avro: Mapping[str, Any], known: dict[str, Any], column: str) -> pa.
 
 
 def _local(avro: Mapping[str, Any]) -> pa.DataType | None:
-    """Iceberg's and Spark's own way to say that a timestamp is a wall clock's."""
+    """The type of a timestamp with `adjust-to-utc: false`, which Iceberg and Spark write for a local time. None: another type."""
     unit = {"timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns"}.get(avro["logicalType"])
     return pa.timestamp(unit) if unit and avro.get("adjust-to-utc") is False else None
 

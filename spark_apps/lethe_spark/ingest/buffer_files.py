@@ -1,7 +1,6 @@
-"""One group of buffered files as Arrow record batches of the table's columns. Runs in Spark's Python workers, without
-Spark.
+"""Reads groups of buffered files as Arrow record batches with the table's columns. Runs in Spark's Python workers, without Spark.
 
-Rows come of batches of which no file was found to be unusable so far; what became of each file is told beside them.
+It returns rows of a batch until it finds an unusable file of the batch. It reports the outcome of each file separately.
 """
 
 import base64
@@ -22,11 +21,10 @@ from lethe_spark.ingest.fitting import Fitting, Piece
 from lethe_spark.ingest.opened_file import ROWS_PER_BATCH
 from lethe_spark.ingest.schema_fit import Fits, Lacks, Misfit, Rules, compare
 
-COLUMNS_WANTED: Final = (
-    "ColumnsWanted"  # the reason of a file that would fit a table with more columns, told instead of a message
-)
+# The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
+COLUMNS_WANTED: Final = "ColumnsWanted"
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
-HELD_BYTES: Final = 96 * 1024 * 1024
+HELD_BYTES: Final = 96 * 1024 * 1024  # rows are held back up to this size, until their batch is read
 
 
 def encode_columns(columns: pa.Schema) -> str:
@@ -39,22 +37,21 @@ def decode_columns(text: str) -> pa.Schema:
 
 @dataclass(frozen=True, order=True)
 class FileError:
-    """Why a file gave no rows. `unread`: it could not be had now. Of reason COLUMNS_WANTED, `message` holds what it wants."""
+    """Why the rows of a file cannot be used."""
 
     uri: str
     reason: str
-    message: str
-    unread: bool = False
+    message: str  # for the reason COLUMNS_WANTED the encoded columns
+    unread: bool = False  # True: the file could not be read now, and the next run tries again
 
 
 @dataclass(frozen=True)
 class FileOutcome:
-    """What became of a file: `rows` of it went out; nothing of its batch may go in if there is an `error`. `keys` of the rows of
-    change data, as `lethe_spark.ingest.change_rows` encodes them."""
+    """The outcome of reading a file."""
 
-    rows: int = 0
-    error: FileError | None = None
-    keys: tuple[bytes, ...] = field(default=(), repr=False)
+    rows: int = 0  # returned to Spark
+    error: FileError | None = None  # not None: no row of the batch may be committed
+    keys: tuple[bytes, ...] = field(default=(), repr=False)  # of change data, encoded by `change_rows.encoded`
 
 
 Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]  # by batch id and URI
@@ -65,14 +62,13 @@ def error_of(task: FileTask, error: BadFile) -> FileError:
 
 
 class Tell(Protocol):
-    """Where a task says what became of its files: a Spark accumulator. What is said twice of a file counts once."""
+    """Collects the outcomes of files from tasks: a Spark accumulator. A repeated outcome of a file counts once."""
 
     def add(self, told: Tally) -> None: ...
 
 
 class Reader:
-    """What a task needs to know; pickled to the workers. `columns` are the table's, all nullable; `keyed` says which batches are
-    change data."""
+    """Reads the files of a task. It is pickled and sent to the workers."""
 
     def __init__(
         self,
@@ -84,6 +80,7 @@ class Reader:
         add_columns: bool = False,
         keyed: Mapping[str, Keyed] = MappingProxyType({}),
     ) -> None:
+        # The columns of the table, all nullable.
         self.columns = StructType([StructField(f.name, f.dataType, True) for f in schema])
         self.batch_column = batch_column
         self.rules = Rules(
@@ -95,12 +92,12 @@ class Reader:
         self.io_properties = io_properties
         self.tell = tell
         self.format_name = format_name
-        self.keyed = dict(keyed)
-        self._fits: pa.Schema | None = None  # the last schema that was found to fit
+        self.keyed = dict(keyed)  # the batches that are change data, by id
+        self._fits: pa.Schema | None = None  # the last file schema that fits
 
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: rows of JSON lists of files in, rows of the table out. The files of a batch are one after the
-        other in each list."""
+        """Turn rows that contain JSON lists of files into rows of the table, for `mapInArrow`. In each list, the files of a
+        batch must follow one another."""
         target = to_arrow_schema(self.columns)
         store = BufferedFiles(self.io_properties)
         for group in groups:
@@ -112,8 +109,8 @@ class Reader:
     def _tables(
         self, store: BufferedFiles, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], FileOutcome]
     ) -> Iterator[pa.Table]:
-        """Rows of small files go through the table's columns together: each column of each costs a handful of calls. Those
-        of a batch are held back until all its files here are read, unless it is large."""
+        """Read the files of tasks. The rows of small files are converted together, because each column of each conversion costs
+        several calls. The rows of a batch are held back until all its files in this group are read, unless it is large."""
         fitting = Fitting(self.batch_column, self.rules.required, FORMATS[self.format_name].null_is_absent, target)
         waiting = Waiting()
         for _, files in groupby(store.opened(tasks), lambda opened_: opened_[0].batch_id):
@@ -137,7 +134,7 @@ class Reader:
     def _rows(
         self, task: FileTask, source: Bytes, fitting: Fitting, told: dict[tuple[str, str], FileOutcome]
     ) -> Iterator[pa.Table]:
-        """The rows of a file that may become the table's; of change data the keys are told, too."""
+        """The rows of a file to add to the table. For change data, also record the keys in `told`."""
         keyed = self.keyed.get(task.batch_id)
         if keyed is None:
             yield from self._file(task, source, fitting.target)
@@ -163,7 +160,7 @@ class Reader:
 
     def _check_schema(self, schema: pa.Schema, target: pa.Schema) -> None:
         if self._fits is not None and schema.equals(self._fits):
-            return  # the files of a producer mostly look alike
+            return  # a shortcut: most files of a producer have the same schema
         match compare(schema, target, self.rules):
             case Fits():
                 self._fits = schema
@@ -175,13 +172,13 @@ class Reader:
 
 @dataclass
 class Waiting:
-    """Rows that are gone through together; those of the batch that is being read come last."""
+    """Rows to convert together. The rows of the current batch are last."""
 
     pieces: list[Piece] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
-    _begins: int = 0  # at which piece the batch that is being read does
-    _dropped: bool = False
+    rows: int = 0  # of all pieces
+    bytes: int = 0  # of all pieces
+    _begins: int = 0  # the index of the first piece of the current batch
+    _dropped: bool = False  # True: further rows of the current batch are ignored
 
     @property
     def is_full(self) -> bool:
@@ -189,11 +186,11 @@ class Waiting:
 
     @property
     def is_too_much(self) -> bool:
-        """So much that rows go out although their batch is not read to its end."""
+        """Whether rows must be returned before their batch is read completely."""
         return self.bytes >= HELD_BYTES
 
     def begin(self) -> None:
-        """Another batch."""
+        """Start the next batch."""
         self._begins, self._dropped = len(self.pieces), False
 
     def add(self, piece: Piece) -> None:
@@ -202,7 +199,7 @@ class Waiting:
             self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + piece.bytes
 
     def drop(self) -> None:
-        """Nothing of the batch that is being read, as far as it is still here."""
+        """Remove the rows of the current batch that were not returned yet, and ignore its further rows."""
         self._dropped = True
         for piece in self.pieces[self._begins :]:
             self.rows, self.bytes = self.rows - piece.rows.num_rows, self.bytes - piece.bytes
@@ -214,8 +211,8 @@ class Waiting:
 
 
 def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], FileOutcome]) -> list[pa.Table]:
-    """The rows in the table's columns, all together, or, when something is wrong with one of them, piece by piece: the error
-    is one file's, and keeps all of its batch out."""
+    """Convert rows to the table's columns, all together. If that fails, convert them piece by piece, to find the file with the
+    error, and leave out all pieces of its batch."""
     try:
         tables = [fitting.fitted(list(alike)) for _, alike in groupby(pieces, lambda p: p.rows.schema)]
     except BadFile:
@@ -237,7 +234,7 @@ def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], FileO
 
 
 def packed(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Join small tables into few record batches: each costs Spark about as much as a thousand rows."""
+    """Join small tables into few record batches. Each record batch costs Spark about as much as a thousand rows."""
     waiting: list[pa.Table] = []
     rows = size = 0
     for table in tables:

@@ -1,7 +1,6 @@
-"""The bytes of buffered files: fetched ahead; a failure of the store is not taken for a damaged file. Runs in Spark's Python
-workers.
+"""Fetches the bytes of buffered files ahead of their use, and distinguishes store failures from damaged files. I/O.
 
-I/O: fetches files. A store that does not answer raises BufferAway, so that Spark, and then the operator, try again.
+Runs in Spark's Python workers. If the store fails, it raises BufferAway, so that Spark retries, and then the operator.
 """
 
 import json
@@ -18,23 +17,23 @@ from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_sto
 from lethe.uri import Backend, backend_of, is_local
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
-WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024  # up to here a file is fetched in one request
+WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024  # files up to this size are fetched in one request
 _CAUSES: Final = {
     "crypt": "it is encrypted",
     "out of range": "a value is out of range",
     "overflow": "a value is out of range",
 }
-PREFETCH: Final = 8  # files fetched at once by one task: small files are all latency
+PREFETCH: Final = 8  # files that one task fetches in parallel, because latency dominates for small files
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """A file to read as it was listed; without an ETag, its size alone says whether it is still the same."""
+    """A file to read, as it was listed."""
 
     batch_id: str
     uri: str
-    size: int
-    etag: str = ""
+    size: int  # in bytes
+    etag: str = ""  # "": unknown; then only the size shows whether the file has changed
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:
@@ -46,7 +45,7 @@ class FileTask:
 
 
 class BadFile(Exception):
-    """This file cannot become rows of the table, however often it is read."""
+    """The file cannot be used, and reading it again does not change that."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -55,11 +54,11 @@ class BadFile(Exception):
 
 
 class Unread(BadFile):
-    """This file of a batch cannot be had now, and nothing speaks against the batch: it waits, the others go in."""
+    """The file cannot be read now. Its batch is not refused: it waits, and the other batches are promoted."""
 
 
 class BufferAway(Exception):
-    """The store did not give the bytes. The text reaches the driver inside a stack trace: hence the marker."""
+    """The store failed. The driver sees only the text in a stack trace of Spark, and finds it by TRANSIENT_MARKER."""
 
     def __init__(self, uri: str, error: BaseException) -> None:
         first = (str(error).splitlines() or [""])[0]
@@ -67,7 +66,7 @@ class BufferAway(Exception):
 
 
 class BufferedFiles:
-    """Opens files of a buffer. Files of more than `whole_file_bytes` are fetched in ranges, when they are read."""
+    """Opens files of a buffer. Files larger than `whole_file_bytes` are fetched in ranges while they are read."""
 
     def __init__(self, io_properties: dict[str, str], whole_file_bytes: int | None = None) -> None:
         self.io_properties = io_properties
@@ -76,8 +75,8 @@ class BufferedFiles:
         self._lock = threading.Lock()
 
     def opened(self, tasks: Sequence[FileTask]) -> Iterator[tuple[FileTask, "Bytes | Unread"]]:
-        """Open the files in their order, while the next few are fetched. Raises BufferAway."""
-        if all(is_local(t.uri) for t in tasks):  # nothing to wait for: threads cost more than they save
+        """Open the files in their order, and fetch the next ones in parallel. Raises: BufferAway."""
+        if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
             return
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-fetch") as pool:
@@ -93,7 +92,7 @@ class BufferedFiles:
                 yield task, source
 
     def open(self, task: FileTask) -> "Bytes | Unread":
-        """Open one file, if it is what was listed. Raises BufferAway."""
+        """Open one file, if it is unchanged since the listing. Raises: BufferAway."""
         try:
             source = self._fetched(task)
         except Exception as e:
@@ -114,7 +113,7 @@ class BufferedFiles:
         return found
 
     def _fetched(self, task: FileTask) -> "tuple[int, str, Bytes] | None":
-        """The size and ETag of a file as it is now, and its bytes. None: it does not exist."""
+        """The current size and ETag of a file, and its bytes. None: it does not exist."""
         store = self._store(task.uri)
         if task.size > self.whole_file_bytes:
             reader = store.open(task.uri)
@@ -131,13 +130,13 @@ class BufferedFiles:
 
 
 def _why(error: Exception) -> str:
-    """In our own words: what a library says may repeat what the file contains."""
+    """The cause in fixed words, because the text of a library's error may contain values of the file."""
     text = str(error).lower()
     return next((said for found, said in _CAUSES.items() if found in text), type(error).__name__)
 
 
 class Watched:
-    """A file that remembers whether the store failed: pyarrow reports that and a corrupt file alike, as OSError."""
+    """A file that records a failure of the store. pyarrow raises OSError both for such a failure and for a corrupt file."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -182,7 +181,7 @@ class Watched:
 
 
 class Bytes:
-    """A fetched file, or an open large one, and the judgement of what goes wrong while it is decoded."""
+    """A fetched file, or an open large one. As a context manager, it converts errors of decoding into BadFile or BufferAway."""
 
     def __init__(self, source: Any) -> None:
         self.watched = source if isinstance(source, Watched) else None
@@ -190,7 +189,7 @@ class Bytes:
         self._uri = self._format = ""
 
     def faults(self, uri: str, format_name: str) -> "Bytes":
-        """A `with` around the decoding of the file, which is said to be of this format."""
+        """The context manager for decoding the file. `format_name` is for error messages."""
         self._uri, self._format = uri, format_name
         return self
 

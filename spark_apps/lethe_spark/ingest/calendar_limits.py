@@ -1,20 +1,21 @@
-"""Which dates and times may enter a table: those of the years 1 to 9999, as SQL and Python know them. Others could be stored,
-and then break every reader. Pure.
+"""Checks that dates and timestamps are in the years 1 to 9999, the range of SQL and Python. Pure.
+
+Iceberg can store other values, but readers then fail.
 """
 
 from typing import Final
 
-# 0001-01-01 and 9999-12-31, counted from 1970-01-01
+# 0001-01-01 and 9999-12-31, in days since 1970-01-01.
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
-_MICROSECONDS: Final = 86_400_000_000  # of a day
+_MICROSECONDS: Final = 86_400_000_000  # per day
 
 
 def allow_days(first: int, last: int) -> bool:
-    """Whether all days from one to another, counted from 1970-01-01, are of those years."""
+    """Whether both days are in these years. They are counted from 1970-01-01."""
     return first >= _FIRST_DAY and last <= _LAST_DAY
 
 
 def allow_microseconds(first: int, last: int) -> bool:
-    """Whether all microseconds from one to another, counted from 1970-01-01, are of those years."""
+    """Whether both timestamps are in these years. They are counted in microseconds from 1970-01-01."""
     return allow_days(first // _MICROSECONDS, last // _MICROSECONDS)

@@ -1,7 +1,6 @@
-"""Rows of a replacement that is record-level change data, parted into what is added and the keys of what goes. Pure: Arrow in,
-Arrow out. Runs in Spark's Python workers, and at the end on the driver.
+"""Splits the rows of record-level change data into rows to add and keys of rows to delete. Pure: Arrow in, Arrow out.
 
-Invariant: no error tells a value.
+Runs in Spark's Python workers, and finally on the driver. Invariant: no error message contains a value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,26 +13,26 @@ import pyarrow.compute as pc
 from lethe_spark.ingest.buffer_store import BadFile
 from lethe_spark.ingest.fitting import Fitting
 
-KEYS_AT_MOST: Final = 1_000_000  # of a replacement: the driver and each worker hold them
+KEYS_AT_MOST: Final = 1_000_000  # per replacement, because the driver and each worker keep them in memory
 DELETE: Final = "D"
-# What else stands for a row of the new batch; a CSV file has an empty text for nothing.
+# The other values, for rows to add. A null means the same, and in CSV a null is an empty text.
 _ADD: Final = ("U", "I", "")
 _OF: Final = "_lethe_file"
 
 
 @dataclass(frozen=True)
 class Keyed:
-    """The columns that make a row's key, and the one that says what becomes of the row, "" for none."""
+    """The special columns of change data."""
 
-    keys: tuple[str, ...]
-    op: str = ""
+    keys: tuple[str, ...]  # the columns of the key
+    op: str = ""  # the column with the operation of each row; "": all rows are added
 
     def to_read(self, table: pa.Schema) -> pa.Schema:
-        """The columns to read, of which text formats do not tell the types."""
+        """The columns of the table and `op`. Text formats need them, because their files contain no types."""
         return table.append(pa.field(self.op, pa.string())) if self.op else table
 
     def without_op(self, file: pa.Schema) -> pa.Schema:
-        """The columns of a file that are to be the table's. Raises: BadFile, if it lacks a key or `op`."""
+        """The columns of a file without `op`. Raises: BadFile, if it lacks a key column or `op`."""
         for name in self.keys:
             if name not in file.names:
                 raise BadFile("SchemaMismatch", f"column {name}, one of spec.replacement.keyColumns, is missing")
@@ -47,7 +46,7 @@ class Keyed:
         return file.remove(file.get_field_index(self.op))
 
     def parted(self, rows: pa.Table, fitting: Fitting) -> tuple[pa.Table, pa.Table]:
-        """The rows to add, without `op`, and the keys of all of them, in the table's types.
+        """The rows to add, without `op`, and the keys of all rows, in the table's types.
 
         Raises: BadFile: NullInKey, UnknownOperation, SchemaMismatch.
         """
@@ -70,10 +69,10 @@ class Keyed:
         return fitting.column(values, fitting.target.field(name))
 
     def judged(self, keys: Mapping[str, Sequence[bytes]]) -> pa.Table | tuple[str, BadFile]:
-        """All keys of a replacement; or why they cannot be used, and which file shows it.
+        """All keys of a replacement; or a file and why the keys cannot be used.
 
         Args:
-            keys: As `encoded`, by the URIs of the files that they are in.
+            keys: Encoded by `encoded`, by the URI of their file.
         """
         uris = sorted(keys)
         tables = [

@@ -1,8 +1,8 @@
-"""Writing batches into a table as its Dataset allows: refused when they have more columns, or taken over. I/O.
+"""Writes batches into a table, and before that adds their new columns, if spec.schemaEvolution allows it. I/O.
 
-Invariant: the table changes before any row that needs it is written, in a commit of its own that only adds optional columns
-and widens types. A crash after it leaves columns without values, which the next attempt finds there; of two runs at once, the
-second finds what the first has added.
+Invariant: the schema changes before the rows that need it are written. It changes in a separate commit, which only adds optional
+columns and widens types. After a crash, the next attempt finds the columns, still without values. If two runs do this at the same
+time, the second finds the columns of the first.
 """
 
 import logging
@@ -34,11 +34,13 @@ def write_into(
     target_file_size_bytes: int | None = None,
     keyed: Mapping[str, Keyed] = MappingProxyType({}),
 ) -> Ingested:
-    """Write batches into the columns that the table has, or has afterwards.
+    """Write batches as data files of the table, and add columns to it if needed.
 
-    If it takes over columns, everything is written anew: files that were written for narrower types cannot be committed.
+    If columns are added, all files are written again: files with the narrower types cannot be committed.
 
-    Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if others changed its columns meanwhile.
+    Args:
+        keyed: The batches that are change data, by id.
+    Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if another writer changed the columns meanwhile.
     """
     first = _write(context, table, sources, batch_column, target_file_size_bytes, keyed)
     if not first.wanting:
@@ -70,7 +72,7 @@ def write_into(
 
 
 def as_columns(evolution: Evolution, table: StructType) -> StructType:
-    """What a table takes over, in Spark's types: new columns are optional, others as required as they were."""
+    """The columns to add or widen, in Spark's types. New columns are optional; widened columns stay required if they were."""
     required = {f.name for f in table if not f.nullable}
     wanted = from_arrow_schema(evolution.columns, prefer_timestamp_ntz=True)
     return StructType([StructField(f.name, f.dataType, f.name not in required) for f in wanted])

@@ -1,7 +1,7 @@
-"""The formats of buffered files: an open file as a schema and its rows in pieces, by the name in `spec.buffer.format`.
+"""Opens buffered files of the formats in `spec.buffer.format`, as a schema and rows in pieces.
 
-Invariant: nothing is inferred that the table says. A format that declares its types is read as it declares; JSON and CSV
-are read with the table's. What is wrong with a file is raised as BadFile, or as whatever the decoder raises.
+Invariant: types of the table's columns are never inferred. Formats with declared types are read with these types; JSON and CSV
+are read with the types of the table. A damaged file raises BadFile, or an error of the decoder.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,18 +21,12 @@ from lethe_spark.ingest.text_formats import open_csv, open_json
 
 @dataclass(frozen=True)
 class Format:
-    """How to open a file of one format.
-
-    Args:
-        open: The file, and the columns of the table, which only text formats look at.
-        typed: Files say the types of their columns.
-        null_is_absent: A column that is missing and one without values look the same.
-    """
+    """How to open a file of one format."""
 
     name: str
-    open: Callable[[Any, pa.Schema], OpenedFile]
-    typed: bool = True
-    null_is_absent: bool = False
+    open: Callable[[Any, pa.Schema], OpenedFile]  # takes the file and the table's columns, which only text formats use
+    typed: bool = True  # files declare the types of their columns
+    null_is_absent: bool = False  # True: a missing column and a column of nulls look the same
 
 
 def open_parquet(file: Any, _: pa.Schema) -> OpenedFile:
@@ -40,7 +34,7 @@ def open_parquet(file: Any, _: pa.Schema) -> OpenedFile:
 
     def tables() -> Iterator[pa.Table]:
         if parquet.metadata.num_rows <= ROWS_PER_BATCH:
-            # No threads: for a file of a few rows they cost more than the reading.
+            # Without threads: for a small file they cost more than reading.
             yield parquet.read(use_threads=False)
             return
         for batch in parquet.iter_batches(ROWS_PER_BATCH):
@@ -50,7 +44,7 @@ def open_parquet(file: Any, _: pa.Schema) -> OpenedFile:
 
 
 def open_orc(file: Any, _: pa.Schema) -> OpenedFile:
-    """Times are nanoseconds to Arrow, whatever wrote them: those before 1677 and after 2262 cannot be read."""
+    """Open an ORC file. Arrow reads all ORC timestamps as nanoseconds, so those before 1677 and after 2262 cannot be read."""
     opened = orc.ORCFile(file)
     stripes = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
     return OpenedFile(opened.schema, stripes)
@@ -65,21 +59,21 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         "csv": Format("CSV", open_csv, typed=False),
     }
 )
-# How files begin. The fifth byte of a Parquet file begins its first header or its footer.
+# The first bytes of files. The fifth byte of a Parquet file is the first of a page header or of the footer.
 _MAGIC: Final = {b"PAR1\x15": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _GZIP: Final = b"\x1f\x8b"
 
 
 def opened(file: Any, format_name: str, table: pa.Schema) -> OpenedFile:
-    """Open a file of one of `FORMATS`; JSON and CSV may be compressed by gzip.
+    """Open a file of one of `FORMATS`. JSON and CSV may be compressed with gzip.
 
-    Raises: BadFile, if it is plainly a file of another format; what the decoder raises.
+    Raises: BadFile, if the first bytes are those of another format; errors of the decoder.
     """
     expected = FORMATS[format_name]
     head = file.read(8)
     file.seek(0)
     found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), format_name)
-    # A CSV file could begin with the letters ORC, but holds no control characters.
+    # A CSV file may begin with the letters ORC, but contains no control characters.
     if found != format_name and not (format_name == "csv" and found == "orc" and min(head) >= ord("\t")):
         raise BadFile("UnreadableFile", f"it is a file of {FORMATS[found].name}, expected {expected.name}")
     if head.startswith(_GZIP):

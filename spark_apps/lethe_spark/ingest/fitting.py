@@ -1,6 +1,6 @@
-"""Rows as files hold them, made rows of the table: its columns, their types, the batch's id. Pure: Arrow in, Arrow out.
+"""Converts the rows of files to rows of the table: its columns, their types, the batch id. Pure: Arrow in, Arrow out.
 
-Invariant: a value arrives as it was written or not at all.
+Invariant: a value is never changed. If a value cannot be converted exactly, the file is not used.
 """
 
 from collections.abc import Sequence
@@ -17,35 +17,31 @@ from lethe_spark.ingest.schema_fit import kind_of
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one file, some or all of them."""
+    """Some or all rows of one file."""
 
     task: FileTask
     rows: pa.Table
 
     @property
     def bytes(self) -> int:
-        """In memory. `nbytes` would look into every buffer, which takes as long as decoding a column."""
+        """The size in memory. `nbytes` would read every buffer, which takes as long as decoding a column."""
         return int(self.rows.get_total_buffer_size())
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """Into which columns rows go.
-
-    Args:
-        required: Columns that must hold no nulls.
-        null_is_absent: A file without batch ids in its batch column is one without that column.
-        target: The columns of the table.
-    """
+    """How rows of files are converted."""
 
     batch_column: str
-    required: frozenset[str]
-    null_is_absent: bool
-    target: pa.Schema
+    required: frozenset[str]  # columns that must not contain nulls
+    null_is_absent: bool  # True: a null in the batch column of a file is accepted, as if the column were missing
+    target: pa.Schema  # the columns of the table
 
     def fitted(self, pieces: Sequence[Piece]) -> pa.Table:
-        """The rows of all pieces, which have the same columns, in the table's. Raises: BadFile, if a value in any of
-        them cannot be had; of which it is, only a call with that one tells."""
+        """Convert the rows of all pieces, which must have the same columns.
+
+        Raises: BadFile, if a value in any piece cannot be converted. To find the piece, call this with one piece at a time.
+        """
         try:
             return self._fitted(pa.concat_tables(p.rows for p in pieces), _ids(pieces), pieces[0].task.batch_id)
         except pa.ArrowInvalid as e:
@@ -65,7 +61,7 @@ class Fitting:
         return pa.Table.from_arrays(columns, schema=self.target)
 
     def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        """One column as the table has it. Raises: BadFile."""
+        """Convert one column to the table's type. Raises: BadFile."""
         if field.name in self.required and values.null_count:
             raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, the table requires values")
         try:
@@ -90,7 +86,7 @@ class Fitting:
 
 
 def _ids(pieces: Sequence[Piece]) -> pa.ChunkedArray:
-    """The batch's id for every row."""
+    """The batch id of every row."""
     return pa.chunked_array([pa.repeat(p.task.batch_id, p.rows.num_rows) for p in pieces], pa.string())
 
 

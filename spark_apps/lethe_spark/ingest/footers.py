@@ -1,6 +1,6 @@
-"""The footers of Parquet files that are to be registered, read in Spark's Python workers, without Spark.
+"""Reads the footers of Parquet files to register. Runs in Spark's Python workers, without Spark. I/O.
 
-I/O: reads the last bytes of files, several files at once. Raises BufferAway where a store does not answer.
+Only the last bytes of a file are read, of several files in parallel. Raises BufferAway if the store fails.
 """
 
 import json
@@ -16,20 +16,20 @@ from lethe_spark.ingest.buffer_files import FileError, error_of
 from lethe_spark.ingest.buffer_store import PREFETCH, BadFile, BufferedFiles, FileTask, Unread
 from lethe_spark.ingest.registrable import Described, Target, describe
 
-# A smaller file is fetched as a whole; of others only the end is.
+# Smaller files are fetched whole; of larger files only the end is fetched.
 TAIL_BYTES: Final = 64 * 1024
 FORMAT: Final = "Parquet"
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What became of one file: `described`, or why it cannot be registered."""
+    """The result for one file: either `described` or `error` is set."""
 
     batch_id: str
     uri: str
-    size: int
+    size: int  # in bytes
     described: Described | None = None
-    error: FileError | None = None
+    error: FileError | None = None  # why the file cannot be registered
 
     def encode(self) -> str:
         return json.dumps(asdict(self))
@@ -43,13 +43,18 @@ class Footer:
 
 @dataclass(frozen=True)
 class FooterReader:
-    """What a task needs to know; pickled to the workers."""
+    """Reads the footers of a task. It is pickled and sent to the workers."""
 
     target: Target
     io_properties: dict[str, str]
 
     def read(self, payload: str) -> Iterator[str]:
-        """The footers of files, both as texts."""
+        """Read the footers of files.
+
+        Args:
+            payload: The files, encoded by `FileTask.encode`.
+        Returns: Each footer, encoded by `Footer.encode`.
+        """
         store = BufferedFiles(self.io_properties, TAIL_BYTES)
         with ThreadPoolExecutor(PREFETCH, thread_name_prefix="lethe-footer") as pool:
             for footer in pool.map(lambda task: self.one(store, task), FileTask.decode(payload)):
@@ -78,16 +83,20 @@ class FooterReader:
 
 
 def metadata_of(file: pa.NativeFile, size: int) -> pq.FileMetaData:
-    """The footer of a file of this size, by one request, or two if it is large. Raises: BadFile, what pyarrow raises."""
+    """The footer of a file, read with one request, or two if it is large. Raises: BadFile, errors of pyarrow.
+
+    Args:
+        size: Of the file, in bytes.
+    """
     tail = _last(file, size, TAIL_BYTES)
     length = int.from_bytes(tail[-8:-4], "little")
     if length + 8 > len(tail):
         tail = _last(file, size, length + 8)
-    # A Parquet file ends as it began: the footer alone is read as a file of its own.
+    # pyarrow reads the footer from the end of a file, so the footer alone can be read like a file.
     metadata = pq.read_metadata(pa.BufferReader(tail))
     if metadata.serialized_size != length:
-        # Of a file whose columns are encrypted and whose footer is not, a signature follows the footer. To look at its
-        # columns any further would abort the process: pyarrow does not catch what Parquet's library throws there.
+        # A file with encrypted columns and a plain footer has a signature after the footer. Reading its column metadata would
+        # abort the process, because pyarrow does not catch the exception of the Parquet library.
         raise BadFile("UnreadableFile", f"it is encrypted, expected plain {FORMAT}")
     return metadata
 

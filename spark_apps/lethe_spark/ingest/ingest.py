@@ -1,8 +1,8 @@
-"""Buffered batches become data files: many small files, read by Arrow inside Spark's Python workers, sorted and written.
+"""Writes buffered batches as data files: Arrow reads the many small files in Spark's Python workers, and Spark sorts and writes.
 
-I/O through executors. Invariants: a batch with any file that cannot be used contributes no row at all and is named; the
-other batches go in. A store that is away is TransientError, never a refusal. A batch is counted, refused and written from one
-reading of its files: what became of each, tasks tell the driver beside the rows.
+I/O through executors. Invariants: if any file of a batch cannot be used, the result contains no row of the batch and reports it;
+the other batches are written. A store failure raises TransientError and never refuses a batch. Counts, refusals and rows of a
+batch come from the same reading of its files: tasks send the outcome of each file to the driver in addition to the rows.
 """
 
 import logging
@@ -35,40 +35,33 @@ from lethe_spark.jvm.spark_table import SparkTable
 
 log = logging.getLogger(__name__)
 
-# Up to here the rows of a partition are sorted by one task; of more, several share a partition by ranges of batch ids.
+# Up to this size one task sorts the rows of a partition. Above it, several tasks share a partition by ranges of batch ids.
 ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
 BYTES_PER_GROUP: Final = 128 * 1024 * 1024
 FILES_PER_GROUP: Final = 500
-# A small file costs a request, whatever its size: this many bytes' worth of reading.
+# The cost of the request for a file, as the number of bytes that could be read in the same time.
 BYTES_PER_FILE: Final = 256 * 1024
 
 
 @dataclass(frozen=True)
 class BatchSource:
-    """One batch and the objects that hold it. `key` of an object is its full URI, `size` in bytes."""
+    """One batch to write."""
 
     id: str
-    objects: tuple[BufferedObject, ...]
+    objects: tuple[BufferedObject, ...]  # its data files
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """What came of reading and writing.
+    """The result. Each batch is in exactly one of `rows_per_batch`, `refused`, `wanting` and `unread`."""
 
-    Args:
-        files: Data files that no snapshot names yet, with the rows of the batches in `rows_per_batch`.
-        rows_per_batch: Of every batch that is in none of the following, also of those without rows.
-        refused: Batches that cannot be rows of the table, each with a file that it fails for.
-        wanting: By batch id, the files that would fit a table with more columns, and those columns.
-        unread: Batches of which a file could not be had now; they are not judged.
-        keys: By the id of each batch that is change data, and in `rows_per_batch`, all its keys, in the table's types.
-    """
-
-    files: tuple[DataFile, ...]
-    rows_per_batch: Mapping[str, int]
-    refused: tuple[RefusedBatch, ...] = ()
+    files: tuple[DataFile, ...]  # uncommitted data files with the rows of the batches in `rows_per_batch`
+    rows_per_batch: Mapping[str, int]  # by batch id; includes batches without rows
+    refused: tuple[RefusedBatch, ...] = ()  # batches that cannot be used; each message names a file
+    # By batch id: the files that would fit a table with more columns, and these columns.
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
-    unread: tuple[RefusedBatch, ...] = ()
+    unread: tuple[RefusedBatch, ...] = ()  # batches with a file that could not be read now; they are not refused
+    # By the id of each batch of change data in `rows_per_batch`: its keys, in the table's types.
     keys: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
 
     @property
@@ -77,7 +70,7 @@ class Ingested:
 
 
 class _TallyParam(AccumulatorParam[dict[tuple[str, str], FileOutcome]]):
-    """What tasks say of their files. A task that runs twice says the same twice."""
+    """Collects the outcomes of files. If a task runs twice, it sends the same outcomes again, so they are replaced."""
 
     def zero(self, value: dict[tuple[str, str], FileOutcome]) -> dict[tuple[str, str], FileOutcome]:  # noqa: ARG002
         return {}
@@ -100,17 +93,17 @@ def write_batches(
     target_file_size_bytes: int | None = None,
     keyed: Mapping[str, Keyed] = MappingProxyType({}),
 ) -> Ingested:
-    """Write the batches as data files of the table, each row with its batch id in `batch_column`, and commit nothing.
+    """Write the batches as data files of the table, without committing them. Each row gets its batch id in `batch_column`.
 
     Args:
-        sources: Distinct ids. Files need not hold the batch column; where they do, it must be the id in every row. They must
-            have all of the table's other columns, of the same or a safely widened type.
+        sources: With distinct ids. Files need not contain the batch column; if they do, it must be the id in every row. They
+            must have all other columns of the table, with the same type or one that can be converted safely.
         io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
-        format_name: Of all of the files.
-        add_columns: Optional columns may be missing, and batches that have more columns are `wanting` instead of refused.
-        keyed: Which of the batches are change data. Of these only some rows are written, and the keys of all are told.
-    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store did not answer; as
-        `write_uncommitted`.
+        format_name: Of all files.
+        add_columns: Optional columns may be missing, and batches with additional columns are `wanting` instead of refused.
+        target_file_size_bytes: None: as the table's properties say.
+        keyed: The batches that are change data, by id. Only their rows to add are written; the result has the keys of all rows.
+    Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store failed; as `write_uncommitted`.
     """
     schema = table.columns
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
@@ -135,8 +128,8 @@ def write_batches(
         errors |= new
         if not any(t.rows for (batch_id, _), t in told.items() if batch_id in new):
             break
-        # Of a batch too large to be held back rows were written before its bad file was found: what is in one file with them
-        # is written once more, without it.
+        # A batch was too large to be held back, so rows of it were written before its unusable file was found. Data files may
+        # contain rows of several batches, so all other batches are written again.
         log.info("%d batches turned out to be unusable while they were written; the others are written anew", len(new))
         discard(table, files, Attempts())
         left = [s for s in left if s.id not in errors]
@@ -161,7 +154,7 @@ def _sorted_out(
 
 
 def _keys(told: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
-    """The keys of each batch of change data that has no error; of those that cannot be used, the error is put there."""
+    """The keys of each batch of change data without errors. If the keys cannot be used, the reason is added to `errors`."""
     files: dict[str, dict[str, tuple[bytes, ...]]] = {}
     for (batch_id, uri), t in told.items():
         if batch_id in keyed and batch_id not in errors and t.keys:
@@ -188,7 +181,7 @@ def _by_batch(told: Tally) -> dict[str, list[FileError]]:
 def _write(
     table: SparkTable, tasks: Sequence[FileTask], reader: Reader, run_id: str, target_file_size_bytes: int | None
 ) -> tuple[DataFile, ...]:
-    """In one pass if that can be: Spark reads what it must range over twice, which is then kept on the executors' disks."""
+    """Write in one pass if possible. Range partitioning reads the rows twice, so Spark keeps them on the executors' disks."""
     context = table.spark.sparkContext
     groups = pack(tasks, context.defaultParallelism)
     if not groups:
@@ -209,8 +202,8 @@ def _write(
 
 
 def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
-    """Distribute files to groups of about equal work, none larger than it must be; the files of a batch stay together as far
-    as they fit into one. Pure; the same for the same input."""
+    """Distribute files to groups of about equal work. The files of a batch stay in one group if they fit. Pure and
+    deterministic."""
     if not tasks:
         return []
     weight = sum(map(_weight, tasks))
@@ -226,7 +219,7 @@ def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[FileTask]]:
 
 
 def _units(tasks: Sequence[FileTask], at_most: int) -> Iterator[list[FileTask]]:
-    """The files of each batch together, or one by one, if they are too many or too large for that."""
+    """The files of each batch together, or one by one if they are too many or too large."""
     of_batch: dict[str, list[FileTask]] = {}
     for task in tasks:
         of_batch.setdefault(task.batch_id, []).append(task)
@@ -242,14 +235,14 @@ def _weight(task: FileTask) -> int:
 
 
 def _columns_wanted(errors: list[FileError]) -> list[tuple[str, pa.Schema]]:
-    """The files that want columns, if nothing else keeps their batch out."""
+    """The files that need more columns; empty if the batch has other errors as well."""
     if any(e.reason != COLUMNS_WANTED for e in errors):
         return []
     return [(e.uri, decode_columns(e.message)) for e in errors]
 
 
 def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
-    """The first bad file by name, and how many there are; of files that could not be had, the first of those."""
+    """The refusal of a batch: names its first unusable file and the number of others. Unread files take precedence."""
     unread = [e for e in errors if e.unread]
     bad = unread or [e for e in errors if e.reason != COLUMNS_WANTED]
     first = min(bad)
@@ -258,18 +251,22 @@ def refusal_of(batch_id: str, errors: list[FileError]) -> RefusedBatch:
 
 
 def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
-    """Raises: TransientError, when of each of so many batches some file could not be had."""
+    """Raises: TransientError, if every batch of the run has a file that could not be read.
+
+    Args:
+        batches: The number of batches of the run.
+    """
     if unread and len(unread) == batches:
         raise TransientError(unread[0].reason, f"{unread[0].message}. Nothing was changed.")
 
 
 def why_unread(batch: RefusedBatch) -> str:
-    """Why the batch has to wait, for the message of a run that did without."""
+    """Why a batch waits, for the message of a run that continued without it."""
     return f"could not be read ({batch.refusal})"
 
 
 def reading_failure(error: BaseException) -> TransientError:
-    """Why Spark's workers could not read, as far as the text of their failure says."""
+    """The error for a failure of Spark's workers, as far as its text shows the cause."""
     text = str(error)
     if TRANSIENT_MARKER in text:
         what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")

@@ -1,4 +1,4 @@
-"""The name mapping of a table: by which column of it a file's column is read that has no field id. Pure."""
+"""Reads and creates the name mapping of a table, which assigns field ids to columns of files without field ids. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -11,10 +11,10 @@ PROPERTY: Final = "schema.name-mapping.default"
 
 
 def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: str) -> dict[str, str]:
-    """The property to set before files without field ids join a table, none when it is there. Iceberg itself keeps the
+    """The table property to set before files without field ids are registered; empty: it is set already. Iceberg updates the
     mapping when columns are added or renamed later.
 
-    Raises: InputError (`NameMappingIncomplete`), if there is one that leads elsewhere.
+    Raises: InputError (`NameMappingIncomplete`), if the existing mapping does not map every column to its field id.
     """
     if PROPERTY not in properties:
         return {PROPERTY: create_mapping_from_schema(schema).model_dump_json()}
@@ -31,7 +31,7 @@ def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: st
 
 
 def field_ids(properties: Mapping[str, str]) -> dict[str, int] | None:
-    """The field ids of columns by each name that they may have in a file without field ids; None without a mapping."""
+    """The field ids of top-level columns, by every name that they may have in a file; None: the table has no mapping."""
     if PROPERTY not in properties:
         return None
     mapped = parse_mapping_from_json(properties[PROPERTY]).root
@@ -39,7 +39,7 @@ def field_ids(properties: Mapping[str, str]) -> dict[str, int] | None:
 
 
 def _mapped(fields: Iterable[MappedField], outer: str = "") -> Iterator[tuple[str, int | None]]:
-    """Every name that a column may have in a file, with those of the columns it lies in, and the column's field id."""
+    """Every full name that a column may have in a file, such as `outer.inner`, and its field id."""
     for field in fields:
         for name in field.names:
             yield f"{outer}{name}", field.field_id

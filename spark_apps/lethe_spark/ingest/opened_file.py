@@ -1,4 +1,4 @@
-"""What opening a buffered file yields, whatever its format. Pure values."""
+"""An open buffered file of any format. Pure values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ROWS_PER_BATCH: Final = 65_536
 
 @dataclass(frozen=True)
 class OpenedFile:
-    """The columns that a file has, known before its rows, and the rows in pieces with these columns."""
+    """The columns and rows of a file."""
 
-    schema: pa.Schema
-    tables: Iterable[pa.Table]
+    schema: pa.Schema  # known before any row is read
+    tables: Iterable[pa.Table]  # the rows in pieces with this schema, read lazily

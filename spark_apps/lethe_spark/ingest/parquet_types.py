@@ -1,6 +1,6 @@
-"""Which columns of a Parquet file Iceberg's readers take for columns of a table as they are. Pure: schemas in, a sentence out.
+"""Checks that Iceberg readers can read the columns of a Parquet file as columns of a table. Pure: schemas in, a sentence out.
 
-Stricter than reading a buffer is: there values are cast as they are copied, here nobody will ever touch them again.
+These checks are stricter than those for files that are rewritten: a rewrite casts values, but a registered file is not changed.
 """
 
 import json
@@ -37,7 +37,7 @@ _PLAIN: Final[Mapping[type[IcebergType], tuple[tuple[str, str], ...]]] = {
     StringType: (("BYTE_ARRAY", "STRING"),),
     BinaryType: (("BYTE_ARRAY", "NONE"),),
 }
-# Physical types and the widths of signed integers
+# Physical types and the maximum bit widths of their signed integers.
 _INTEGERS: Final[Mapping[type[IcebergType], Mapping[str, int]]] = {
     IntegerType: {"INT32": 32},
     LongType: {"INT32": 32, "INT64": 64},
@@ -45,11 +45,11 @@ _INTEGERS: Final[Mapping[type[IcebergType], Mapping[str, int]]] = {
 
 
 def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) -> str | None:
-    """Why a file's columns are not the table's; None when they are.
+    """Why the columns of a file do not match those of the table; None: they match.
 
     Args:
         file: The `schema` of pyarrow's `FileMetaData`.
-        wanted: The field ids of the table's leaves by their paths in a Parquet file.
+        wanted: The field ids of the table's leaf columns, by their paths in a Parquet file.
         may_lack: Optional columns may be missing from the file.
     """
     leaves = {c.path: c for c in (file.column(i) for i in range(len(file)))}
@@ -86,7 +86,7 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
 
 
 def _is_of(path: str, column: str) -> bool:
-    """Whether a path leads to a column or into it."""
+    """Whether a path is that of a column or of a part of it."""
     return path == column or path.startswith(f"{column}.")
 
 
@@ -142,7 +142,7 @@ def _expected(wanted: IcebergType) -> str:
 
 
 def _declared_misfit(file: pa.Schema, table: Schema) -> str | None:
-    """Field ids that are not the table's, and what is not declared as required below a column's first level."""
+    """Why declared field ids, or optional columns, do not match the table; None: they match."""
     ids = list(_ids(file, table))
     declared = [(name, found, wanted) for name, found, wanted in ids if found is not None]
     for name, found, wanted in declared:
@@ -168,8 +168,8 @@ def _ids_of(name: str, file: pa.Field, field_id: int, wanted: IcebergType) -> It
 
 
 def _loose(file: pa.Schema, table: Schema) -> Iterator[str]:
-    """Names of columns with levels that the table requires and the file does not. The only level of a plain column is
-    judged by the number of its nulls."""
+    """Names of columns and nested fields that are required in the table and optional in the file. Primitive top-level columns
+    are not included: the number of their nulls is checked instead."""
     for field in table.fields:
         if field.name in file.names:
             found = file.field(field.name)
@@ -186,7 +186,7 @@ def _loose_parts(name: str, file: pa.Field, wanted: IcebergType) -> Iterator[str
 
 
 def _parts(file: pa.Field, wanted: IcebergType) -> Iterator[tuple[str, pa.Field, NestedField]]:
-    """The fields within a nested column, in the file and in the table."""
+    """The nested fields of a column, each with its name, in the file and in the table."""
     match wanted:
         case StructType(fields=fields):
             for field in fields:

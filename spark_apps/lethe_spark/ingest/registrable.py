@@ -1,8 +1,7 @@
-"""Whether a Parquet file can be a data file of a table as it is, and what a manifest then says of it. Pure: a footer in,
-JSON out.
+"""Decides whether a Parquet file can be registered as a data file, and creates its manifest entry. Pure: a footer in, JSON out.
 
-Invariant: what is said of a file is proven by its footer. What the footer does not prove is refused, or left unsaid where
-Iceberg allows that.
+Invariant: the footer proves every statement of the entry. If it does not prove a required statement, the file is refused.
+Optional statements are left out.
 """
 
 import json
@@ -41,11 +40,11 @@ from lethe_spark.ingest.parquet_types import misfit
 
 @dataclass(frozen=True)
 class Target:
-    """What a table asks of files. As JSON, since it goes to Spark's workers."""
+    """What a table requires of files. Contains JSON, because it is sent to Spark's workers."""
 
     schema_json: str
-    spec_json: str
-    properties: Mapping[str, str]
+    spec_json: str  # the partition spec
+    properties: Mapping[str, str]  # of the table
     field_id: int  # of the batch column
     may_lack: bool  # optional columns may be missing
 
@@ -71,13 +70,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Column:
-    """What a footer says of all values of a column: how many, how many nulls, the least and the greatest in Iceberg's
-    units. None is unknown, or, of `lower` and `upper`, that there are only nulls."""
+    """The statistics of a column in a footer."""
 
-    values: int
-    nulls: int | None
-    lower: Any = None
-    upper: Any = None
+    values: int  # their number, including nulls
+    nulls: int | None  # None: unknown
+    lower: Any = None  # in Iceberg's units; None: unknown, or there are only nulls
+    upper: Any = None  # like `lower`
 
     @property
     def all_null(self) -> bool:
@@ -86,20 +84,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Described:
-    """A file that can be registered. `document` is Iceberg's JSON of a data file; empty when the file has no rows, and then
-    there is nothing to register. `partition`: its text as `lethe.files.partitions` writes it."""
+    """A file that can be registered."""
 
     records: int
-    document: str = ""
-    partition: str | None = None
+    document: str = ""  # Iceberg's JSON of a data file; empty: the file has no rows and is not registered
+    partition: str | None = None  # as `partition_text` writes it; None: no rows, or a value that it cannot write
 
 
 def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) -> Described:
-    """Judge one file.
+    """Decide whether one file can be registered.
 
     Args:
         metadata: pyarrow's `FileMetaData`.
-        uri: Becomes the path of the data file.
+        uri: The path of the data file.
         size: Of the file, in bytes.
     Raises: BadFile (SchemaMismatch, StatisticsMissing, BatchIdMismatch, SpansPartitions).
     """
@@ -117,7 +114,7 @@ def describe(metadata: Any, uri: str, size: int, batch_id: str, target: Target) 
 
 
 def _columns(metadata: Any, target: Target) -> dict[int, Column]:
-    """The columns of the file by field id."""
+    """The statistics of the file's columns, by field id."""
     found: dict[int, Column] = {}
     for index in range(metadata.num_columns):
         field_id = target.ids[metadata.schema.column(index).path]
@@ -144,7 +141,7 @@ def _chunk(chunk: Any, kind: IcebergType) -> Column:
 
 
 def _joined(parts: list[Column]) -> Column:
-    """Bounds count only if every chunk that may hold a value has them."""
+    """Merge the statistics of a column's chunks. Bounds are known only if every chunk that may contain a value has them."""
     values = sum(p.values for p in parts)
     nulls = [p.nulls for p in parts if p.nulls is not None]
     known = sum(nulls) if len(nulls) == len(parts) else None
@@ -200,12 +197,12 @@ def _in_calendar(column: Column, field: NestedField) -> bool:
 
 
 def _partition_value(field: PartitionField, column: Column | None, target: Target) -> Any:
-    """The one partition value of all rows, in Iceberg's units.
+    """The partition value of all rows, in Iceberg's units.
 
-    Raises: BadFile (SpansPartitions), when there are several; (StatisticsMissing), when the footer does not say.
+    Raises: BadFile (SpansPartitions), if rows have different values; BadFile (StatisticsMissing), if the footer does not show it.
     """
     if isinstance(field.transform, VoidTransform) or column is None or column.all_null:
-        return None  # a column that the file lacks is null
+        return None  # a column that is missing in the file is read as null
     source, kind = target.name(field.source_id), target.schema.find_type(field.source_id)
     by = f"{field.transform} of {source}" if str(field.transform) != "identity" else source
     if column.nulls is None or column.lower is None:
@@ -240,7 +237,7 @@ def _document(
 ) -> str:
     said = data_file_statistics_from_parquet_metadata(metadata, target.collectors, target.ids).to_serialized_dict()
     results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
-    # PyIceberg sums up what some row groups say, though others say nothing.
+    # PyIceberg also aggregates statistics that only some row groups have. Leave those out.
     counted = {i for i, c in columns.items() if c.nulls is not None}
     bounded = {i for i, c in columns.items() if c.lower is not None}
     document = {

@@ -1,5 +1,7 @@
-"""Whether a file's columns fit a table's, and what the table would have to take over for them to fit. Pure: Arrow schemas
-in, a sentence or the wanted columns out. A sentence names columns of the table only: what a file calls its own is its content.
+"""Decides whether the columns of a file fit a table, and which columns the table would need. Pure: Arrow schemas in, a sentence
+or the needed columns out.
+
+Sentences contain only names of the table's columns: names that only the file has may be confidential, like its values.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +12,7 @@ import pyarrow as pa
 from lethe_spark.ingest.arrow_types import as_column, fits, promotes
 
 OPTION = "spec.schemaEvolution: AddColumns"
-# Iceberg's own columns, and ours: a table that had one of its own could not be read any more.
+# Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read.
 RESERVED = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
 )
@@ -18,35 +20,30 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class Rules:
-    """How columns are compared.
-
-    Args:
-        required: Columns that the table requires; never the batch column, which files need not hold.
-        add_columns: The table may take over columns and wider types, and optional columns may be missing.
-        typed: Files say the types of their columns.
-    """
+    """How columns are compared."""
 
     batch_column: str
+    # Required columns of the table, without the batch column, which files may lack.
     required: frozenset[str] = frozenset()
-    add_columns: bool = False
-    typed: bool = True
+    add_columns: bool = False  # columns may be added or widened, and optional columns may be missing in a file
+    typed: bool = True  # files declare the types of their columns
 
 
 @dataclass(frozen=True)
 class Fits:
-    """Every column finds its place."""
+    """All columns fit."""
 
 
 @dataclass(frozen=True)
 class Lacks:
-    """The table could take over these columns: such as it does not have, or has of a narrower type."""
+    """The file would fit after these columns are added or widened."""
 
     columns: pa.Schema
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why the file cannot become rows of the table."""
+    """The file cannot be used."""
 
     message: str
 
@@ -81,7 +78,7 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
 
 
 def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
-    """Why a column may not be missing; nothing when it may."""
+    """Why a column must not be missing; empty: it may be missing."""
     required = column.name in rules.required
     if column.name == rules.batch_column or (rules.add_columns and not required):
         return ""
@@ -90,7 +87,8 @@ def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
 
 
 def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> list[pa.Field] | str:
-    """A column that the table does not have as one it could have, none if it has no values; or why it cannot."""
+    """The column to add for a column of the file that the table does not have, empty if its type is null; or why it cannot be
+    added."""
     at = f"number {file.names.index(name) + 1} of {len(file.names)}"
     if (count := file.names.count(name)) > 1:
         return f"a column that the table does not have ({at}) is there {count} times"
@@ -113,12 +111,12 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
 
 
 def _clash(name: str, known: Sequence[str]) -> str | None:
-    """Spark does not tell names apart by case."""
+    """A known name that differs only in case, which Spark does not distinguish; None: there is none."""
     return next((k for k in known if k != name and k.lower() == name.lower()), None)
 
 
 def kind_of(actual: pa.DataType) -> str:
-    """A type as a file has it, without the names of fields within it."""
+    """The type of a column in a file as text, without the names of nested fields."""
     if pa.types.is_struct(actual):
         return "a struct"
     if pa.types.is_map(actual):
@@ -132,21 +130,22 @@ def _listed(names: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Evolution:
-    """`columns`: what the table takes over, added ones and those of a wider type; `refused`: batches that want what others
-    do not allow, with the file and the sentence."""
+    """The schema change of a run."""
 
-    columns: pa.Schema
+    columns: pa.Schema  # columns to add, and columns to widen with their new type
+    # Batches that contradict the table or another batch, by id: the URI of a file, and why.
     refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa.Schema]]]) -> Evolution:
-    """Unite what the batches of a run want of the table.
+    """Combine the columns that the batches of a run need.
 
-    Batches come in the order of their ids, so that the same batches always give the same table. One that contradicts the
-    table or a batch before it is refused as a whole, and the table takes nothing over from it.
+    Batches are considered in the order of their ids, so the same batches always give the same table. A batch that contradicts
+    the table or an earlier batch is refused, and none of its columns are added.
 
     Args:
-        wanted: By batch id, each file's URI and the columns it lacks.
+        table: The current columns.
+        wanted: By batch id: each file's URI, and the columns to add or widen for it.
     """
     types = {f.name: f.type for f in table}
     taken: dict[str, pa.DataType] = {}
@@ -165,7 +164,13 @@ def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa
 def _unite(
     known: Mapping[str, pa.DataType], taken: dict[str, pa.DataType], column: pa.Field, table: Collection[str]
 ) -> str | None:
-    """Put a column into `taken` if it is new or wider. `table`: the columns that may be named. Returns: why it cannot be."""
+    """Put a column into `taken` if it is new or wider.
+
+    Args:
+        known: The types of the table's columns and of those added so far.
+        table: The names of the table's columns, which messages may contain.
+    Returns: Why that is impossible; None: done.
+    """
     current = known.get(column.name)
     if current is None:
         if clash := _clash(column.name, list(known)):

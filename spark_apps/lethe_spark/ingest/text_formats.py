@@ -1,7 +1,7 @@
-"""JSON (one object per line) and CSV as Arrow tables, every column read as the table's type of it.
+"""Reads JSON (one object per line) and CSV as Arrow tables, each column with the type of the table's column.
 
-Invariants: a time without its zone offset is no instant, and one with it no wall clock's; the text of an error names
-line, a column of the table and a type, and never repeats a value, nor a name that only the file has.
+Invariants: a time without a zone offset is not read as an instant, and a time with one is not read as a local time. Errors name
+the line, a column of the table and a type, but never contain a value, or a name that only the file has.
 """
 
 import csv
@@ -16,7 +16,7 @@ import pyarrow.json as pa_json
 from lethe_spark.ingest.buffer_store import BadFile
 from lethe_spark.ingest.opened_file import OpenedFile
 
-BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; a line must fit in
+BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
 _HEAD_BYTES: Final = 64 * 1024
 _UNKNOWN: Final = "a column that the table does not have"
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
@@ -26,7 +26,7 @@ _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 
 def open_json(file: Any, table: pa.Schema) -> OpenedFile:
-    """A key that a line lacks is null. Keys that the table does not have appear with a guessed type, for the message."""
+    """Open a JSON file. A missing key is null. Keys that the table does not have get an inferred type, for the error message."""
     told = pa.schema([pa.field(f.name, _as_told(f.type)) for f in table if _in_json(f.type)])
     try:
         reader = pa_json.open_json(
@@ -56,7 +56,7 @@ def _json_tables(reader: Any, told: pa.Schema, table: pa.Schema) -> Iterator[pa.
 
 
 def _as_told(wanted: pa.DataType) -> pa.DataType:
-    """The type to read as: text for dates and times, of which Arrow's JSON reader would not ask for a zone offset."""
+    """The type to read a column with. Dates and times are read as text, as Arrow's JSON reader does not check zone offsets."""
     if pa.types.is_temporal(wanted):
         return pa.string()
     if pa.types.is_struct(wanted):
@@ -108,7 +108,7 @@ def _of_json(error: pa.ArrowInvalid, told: pa.Schema) -> BadFile:
 
 
 def open_csv(file: Any, table: pa.Schema) -> OpenedFile:
-    """RFC 4180 with a header, in UTF-8. An empty field is null, of a column of text an empty text."""
+    """Open a CSV file: RFC 4180 with a header, in UTF-8. An empty field is null, or an empty text in a text column."""
     watched = _Quotes(file)
     types = {f.name: f.type for f in table if not (pa.types.is_nested(f.type) or pa.types.is_binary(f.type))}
     try:
@@ -139,7 +139,7 @@ def _csv_tables(reader: Any, watched: "_Quotes", table: pa.Schema) -> Iterator[p
 
 
 class _Quotes:
-    """A file that counts the quotes in it, which Arrow does not mind to be left open, and remembers its beginning."""
+    """A file that counts its quotes, because Arrow accepts an open quote at the end, and keeps its first bytes."""
 
     closed = False
 
@@ -164,7 +164,7 @@ class _Quotes:
     def close(self) -> None: ...
 
     def column(self, number: int) -> str:
-        """The name of a column by its number, as the first line says it, be that a header or not; "" if it says none."""
+        """The name of a column by its number, from the first line, which may not be a header; "": it has no such field."""
         header = next(csv.reader(self.head.decode("utf-8-sig", errors="replace").splitlines(keepends=True)), [])
         return header[number] if number < len(header) else ""
 
