@@ -1,7 +1,7 @@
-"""What may happen to a table, as values whose text is Python: a failing sequence can be pasted into a test.
+"""The acts of the model test: what can happen to a table. Pure.
 
-Pure. Runs of Lethe are `Job`s; the acts of other writers are in `tests.model.foreign_acts`. The same act done twice is the same
-run, or the same request, done again.
+The repr of an act is Python code, so a failing sequence can be pasted into a test. A `Job` is a run of Lethe; the acts of other
+writers are in `tests.model.foreign_acts`. Repeating an act repeats the same run, or the same request.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ Care: TypeAlias = Literal["compact", "manifests", "orphans"]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a table is like. `deletes`: as `spec.deletes` of all its restatements."""
+    """The properties of the table."""
 
     format_version: int = 2
-    deletes: Deletes = "Ledger"
+    deletes: Deletes = "Ledger"  # spec.deletes of all Restatements
 
     @property
     def native(self) -> bool:
@@ -27,37 +27,35 @@ class Setup:
 
 @dataclass(frozen=True)
 class Append:
-    """Producers put these batches into the buffer, and one consolidation promotes them. Without batches, the run only gives
-    a head of another writer a ledger."""
+    """Producers write these batches to the buffer, and one consolidation promotes them. Without batches, the run only gives
+    the head a ledger, if another writer committed it."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Register:
-    """The same, in mode Register: the files of the batches become data files of the table."""
+    """Like Append, in the mode Register: the files of the batches become data files of the table."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Revert:
-    """`nth` makes different requests of the same batches."""
-
     ids: tuple[str, ...]
-    nth: int = 0
+    nth: int = 0  # distinguishes requests for the same batches
 
 
 @dataclass(frozen=True)
 class Erase:
-    """By batches."""
+    """Erase batches."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class EraseRows:
-    """By records: the rows with these marks."""
+    """Erase records: the rows with these marks."""
 
     marks: tuple[str, ...]
 
@@ -70,16 +68,16 @@ class Replay:
 
 @dataclass(frozen=True)
 class Change:
-    """A keyed Replay. Each change is (operation, value of the key `v`): U puts a row of the batch `by` in place of older rows of
-    the key, D only removes these."""
+    """A Replay with key columns."""
 
+    # The operation and the value of the key `v`. U replaces the rows of the key by a row of the batch `by`; D deletes them.
     changes: tuple[tuple[Literal["U", "D"], int], ...]
     by: str
 
 
 @dataclass(frozen=True)
 class Undo:
-    """Take an earlier request back."""
+    """Undo an earlier request."""
 
     of: "Request"
 
@@ -93,11 +91,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Vacuum:
-    """`max_bytes` None: no limit. `keep`: how many snapshots the expiry keeps, None: no expiry. `care`: maintenance."""
-
-    max_bytes: int | None = None
-    keep: int | None = None
-    care: tuple[Care, ...] = ()
+    max_bytes: int | None = None  # None: no limit
+    keep: int | None = None  # the number of snapshots that the expiry keeps; None: no expiry
+    care: tuple[Care, ...] = ()  # maintenance
 
 
 Request: TypeAlias = Revert | Erase | EraseRows | Replay | Change | Undo
@@ -106,7 +102,7 @@ Job: TypeAlias = Append | Register | Request | Group | Vacuum
 
 @dataclass(frozen=True)
 class Crash:
-    """The run dies right after a step, if it reaches the step."""
+    """The run crashes directly after a step, if it reaches the step."""
 
     job: Job
     at: str
@@ -114,7 +110,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class During:
-    """Right after a step of a run, something else happens from start to end."""
+    """Another act happens completely, directly after a step of a run."""
 
     job: Job
     at: str
@@ -140,7 +136,7 @@ _OF_ERASURES = (
 
 
 def steps_of(job: Job) -> tuple[str, ...]:
-    """The points that a run may pass, in their order: to die there, or to let something happen."""
+    """The steps that a run may reach, in their order. A crash or another act may happen after each."""
     match job:
         case Append():
             return ("after-list", "after-write", "after-stage", "before-commit", "after-commit")
@@ -159,19 +155,20 @@ def steps_of(job: Job) -> tuple[str, ...]:
             return (*_OF_A_VACUUM, *cleaning, *(step for c in care for step in _OF_CARE[c]), *_OF_ERASURES)
 
 
-# A run other than a vacuum that reaches one of these has committed what there was to commit.
+# A run that reaches one of these has committed everything. This does not hold for a vacuum.
 STEPS_AFTER_THE_COMMIT = ("after-commit",)
 
 
 def request_name(request: Request) -> str:
-    """The name of the Restatement that says the same."""
+    """The name of the Restatement for a request."""
     match request:
         case Revert(ids, nth):
             return "-".join(["revert", *ids, *([str(nth)] if nth else [])])
         case Erase(ids):
             return "-".join(["erase", *ids])
         case EraseRows(marks):
-            return "-".join(["erase-rows", *(m.replace("~", ".") for m in marks)])  # a name is no place for a value
+            # A mark is a value, and a name must not contain a value literally.
+            return "-".join(["erase-rows", *(m.replace("~", ".") for m in marks)])
         case Replay(ids, by):
             return "-".join(["replay", *ids, "by", by])
         case Change(changes, by):
@@ -181,6 +178,6 @@ def request_name(request: Request) -> str:
 
 
 def job_of(act: Act) -> Job | None:
-    """The run that an act is, or that it kills or interrupts."""
+    """The run of an act, including a run that crashes or is interrupted; None: the act is of another writer."""
     job = act.job if isinstance(act, Crash | During) else act
     return job if isinstance(job, Job) else None

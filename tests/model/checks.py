@@ -1,8 +1,8 @@
-"""What must hold after every act.
+"""Compares the table with the model after every act.
 
-After each: the rows in the data files and those that a read of the head finds, the batches and tombstones, the snapshots that
-are new or may read otherwise than before, one increment, and the marks of erased rows in every file. In turn: older snapshots,
-days, and Spark.
+After each act it checks: the rows in the data files, a read of the head, batches and tombstones, snapshots that are new or may
+have changed, one increment, and the marks of erased rows in all files. Older snapshots, reads of one day, and reads by Spark are
+checked in rotation.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -16,12 +16,16 @@ from tests.model.rows import Rows, of_day, without
 if TYPE_CHECKING:
     from tests.model.play import Play
 
-EVERYTHING_EACH: Final = 20  # acts
-SPARK_EACH: Final = 5
+EVERYTHING_EACH: Final = 20  # acts between complete checks
+SPARK_EACH: Final = 5  # acts between reads by Spark
 
 
 def check(play: "Play", everything: bool = False) -> None:
-    """Every reader finds the model's rows, at the head and at the retained snapshots; the files hold no others."""
+    """Check that all readers return the model's rows, at the head and at retained snapshots, and that files contain no others.
+
+    Args:
+        everything: Check all snapshots, and read by Spark.
+    """
     seen, model, turn = play.world.look(), play.model, len(play.past)
     everything = everything or turn % EVERYTHING_EACH == 0
     _same("the data files", seen.physical() & (model.files + model.dead), seen.physical())
@@ -65,7 +69,7 @@ def _check_snapshots(play: "Play", seen: Seen, turn: int, everything: bool) -> N
 
 
 def _check_increment(play: "Play", seen: Seen, turn: int, everything: bool) -> None:
-    """From a snapshot to a later one: the rows there are the rows here, plus the appended, minus the deleted."""
+    """Check increments: the rows of the later snapshot are those of the earlier one, plus the appended, minus the deleted."""
     if len(seen.lineage) < 2:
         return
     at = turn % (len(seen.lineage) - 1)
@@ -101,7 +105,7 @@ def _check_spark(play: "Play", seen: Seen, turn: int, everything: bool) -> None:
 
 
 def _check_erased(play: "Play", seen: Seen) -> None:
-    """No file below the table holds a mark of a row of which an erasure was verified."""
+    """Check that no file below the table contains the mark of a row whose erasure was verified."""
     if not play.model.gone:
         return
     for path, marks in play.world.files.marks_below(seen.location()).items():

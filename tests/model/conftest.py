@@ -1,4 +1,4 @@
-"""The long walks share the session of the Spark tests."""
+"""The model test uses the Spark session of the Spark tests."""
 
 from tests.spark.conftest import lake, spark
 

@@ -1,4 +1,4 @@
-"""The Dataset of the model test: what producers and users write for its runs, and the runs' specs. I/O."""
+"""The Dataset of the model test: writes the input files of its runs, and creates the runs' specs. I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -45,14 +45,13 @@ from tests.spark.support.story import Story
 from tests.support.builders import a_request
 from tests.support.lake import BufferFolder, Lake
 
-# Files are found small by any measure, and whatever a clean-up may remove is old enough.
-ORPHANS_OLDER_THAN = 86_400
-EVICT_BY = 60  # seconds: an Erase is due at once, by the vacuum's lead of a day
+ORPHANS_OLDER_THAN = 86_400  # seconds; `World.let_time_pass` makes all files older than this
+EVICT_BY = 60  # seconds; less than the vacuum's lead of a day, so an Erase is due at once
 
 
 @dataclass(frozen=True)
 class Dataset(Story):
-    """One Dataset, whose rows have marks."""
+    """One Dataset. Its rows have marks."""
 
     setup: Setup = field(default_factory=Setup)
 
@@ -75,7 +74,7 @@ class Dataset(Story):
         return super().spec(kind, keys, **{"table": table, "schema_evolution": "AddColumns", **changes})
 
     def spec_of(self, job: Job) -> RunSpec:
-        """The run that an act means; what it reads is put in place."""
+        """The spec of an act's run. Also writes the input files of the run."""
         match job:
             case Append(ids):
                 for i in ids:
@@ -92,12 +91,12 @@ class Dataset(Story):
                 return self._restatement(self.request(job))
 
     def _registration(self, ids: tuple[str, ...]) -> RunSpec:
-        """Each row lies in a file of its own, so that any partitioning may take it."""
+        """Each row has a file of its own, so that the files fit any partitioning."""
         for i in ids:
             folder = self.registered.path / f"batch_id={i}"
             folder.mkdir(exist_ok=True)
             for n, row in enumerate(sorted(rows_of(i), key=str)):
-                # An expiry removes it with the last snapshot that names it.
+                # An expiry deletes a registered file with the last snapshot that references it; this then writes it again.
                 if not (file := folder / f"part-{n}.parquet").exists():
                     pq.write_table(as_arrow(Rows({row: 1})), file)
             (folder / names.SUCCESS_MARKER).touch()

@@ -1,4 +1,4 @@
-"""What other writers, which know nothing of ledgers, may do to a table. Pure."""
+"""The acts of other writers, which do not know ledgers. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -6,80 +6,78 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True)
 class ForeignAppend:
-    """One row of each id, in one partition; None is a row without a batch. `branch`: to there instead of main; a branch that is
-    not there begins at the head."""
+    """Append one row for each id, in one partition."""
 
-    ids: tuple[str | None, ...]
-    day: int = 1
-    branch: str = ""
+    ids: tuple[str | None, ...]  # None: a row without a batch
+    day: int = 1  # the partition
+    branch: str = ""  # "": main; a branch that does not exist is created at the head
 
 
 @dataclass(frozen=True)
 class ForeignDelete:
-    """Spark's DELETE of the rows with this key `v`, copy-on-write or merge-on-read, or a writer's equality delete by the column
-    `v` (format version 2 only)."""
+    """Delete the rows with a value of the key `v`."""
 
     v: int
+    # Spark's DELETE, or an equality delete as a streaming writer commits it (format version 2 only).
     how: Literal["copy-on-write", "merge-on-read", "equality"] = "copy-on-write"
 
 
 @dataclass(frozen=True)
 class ForeignCompaction:
-    """Spark's `rewrite_data_files`, all files."""
+    """Spark's `rewrite_data_files` of all files."""
 
 
 @dataclass(frozen=True)
 class ForeignRepartition:
-    """From now on files are partitioned by this column, None: by none. Existing files stay as they are."""
+    """Change the partition spec for new files. Existing files stay unchanged."""
 
-    by: str | None
+    by: str | None  # the partition column; None: unpartitioned
 
 
 @dataclass(frozen=True)
 class ForeignColumn:
-    """Add a column that nobody fills, or drop it."""
+    """Add a column without values, or drop it."""
 
     change: Literal["add", "drop"]
 
 
 @dataclass(frozen=True)
 class ForeignTag:
-    """Tag the head: its snapshot stays readable, whatever expires around it."""
+    """Tag the head. An expiry keeps a tagged snapshot."""
 
 
 @dataclass(frozen=True)
 class DropRefs:
-    """Drop all tags and branches but main."""
+    """Drop all tags, and all branches except main."""
 
 
 @dataclass(frozen=True)
 class FastForward:
-    """Set main to the head of the branch, if main is an ancestor of it."""
+    """Set main to the head of a branch, if main is an ancestor of it."""
 
     branch: str
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """Set the head to its ancestor so many snapshots back, or to the oldest one retained."""
+    """Set the head to an ancestor."""
 
-    back: int
+    back: int  # the number of snapshots to go back, limited to the oldest retained one
 
 
 @dataclass(frozen=True)
 class CherryPick:
-    """Cherry-pick one of the retained appends that are not ancestors of the head: the n-th, in turn."""
+    """Cherry-pick one of the retained appends that are not ancestors of the head."""
 
-    nth: int
+    nth: int  # which of them, modulo their number
 
 
 @dataclass(frozen=True)
 class Expire:
-    """Expire snapshots down to `keep`, or as many as the format's rules leave another writer: by Spark's `expire_snapshots`, or
-    by PyIceberg, which leaves the files."""
+    """Expire snapshots, as far as the rules of the format allow it to other writers."""
 
-    keep: int
-    by: Literal["Spark", "PyIceberg"] = "Spark"
+    keep: int  # the number of snapshots to keep
+    by: Literal["Spark", "PyIceberg"] = "Spark"  # PyIceberg does not delete files
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class RemoveOrphans:
 
 @dataclass(frozen=True)
 class ReplaceTable:
-    """Spark's createOrReplace with a few rows: every read and run has to stop, until somebody sets the head back."""
+    """Spark's createOrReplace with a few rows. Reads and runs must fail, until the head is set back."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class Rename:
 
 @dataclass(frozen=True)
 class DropAndCreate:
-    """Drop the table with its files; the next run creates it again."""
+    """Drop the table with its files, and create it again with a run."""
 
 
 Foreign: TypeAlias = (

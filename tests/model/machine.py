@@ -1,4 +1,4 @@
-"""Hypothesis as the one who decides what happens next."""
+"""A Hypothesis state machine that chooses the next act."""
 
 import time
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from tests.support.strategies import Known
 
 
 class TableMachine(RuleBasedStateMachine):
-    """In whatever order writers come, die and come again, a read returns the rows that a plain dict would hold."""
+    """For any order of runs, crashes, retries and other writers, a read returns the rows of the model."""
 
-    begin: ClassVar[Callable[[], World]]
-    played: ClassVar[int] = 0
+    begin: ClassVar[Callable[[], World]]  # creates the table
+    played: ClassVar[int] = 0  # acts, over all tables
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class TableMachine(RuleBasedStateMachine):
         self.play.world.end()
 
     def on_step(self, act: Act, seconds: float) -> None:
-        """For whoever wants to see it go."""
+        """Called after each act. Subclasses may print it."""
 
     def _do(self, act: Act) -> None:
         type(self).played += 1
@@ -41,7 +41,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @property
     def known(self) -> Known:
-        """What is drawn depends on what the table knows; dead runs, most of all, have to be done again."""
+        """The state that the choice of the next act depends on. It includes past runs, because crashed runs must be retried."""
         model = self.play.model
         requests = tuple(r for r in model.requests.values() if isinstance(r, Revert | Replay))
         runs = tuple(job for act in self.play.past if (job := job_of(act)) is not None)
@@ -49,7 +49,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @initialize(example=st.integers(0, 9), first=strategies.appends(at_least=2))
     def begin_with_some_batches(self, example: int, first: Append) -> None:
-        assume(example)  # hypothesis begins with the simplest choice everywhere: one act, again and again
+        assume(example)  # Hypothesis first makes the simplest choice everywhere, which repeats one act
         self._do(first)
 
     @rule(act=st.runner().flatmap(lambda m: strategies.acts(m.known)))

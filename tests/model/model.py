@@ -1,7 +1,7 @@
-"""A table and its ledger as a plain Python value: the rules of the format in the simplest words there are.
+"""A table and its ledger as a simple Python value that follows the rules of the format. Pure, and without Lethe's code.
 
-Pure, and nothing of Lethe's code in it. What the rules leave open (which files a partial vacuum takes, for which
-harmless ids a tombstone is set again) is taken from the real table, within the limits that the rules set.
+The rules leave some choices open, such as the files of a partial vacuum, or the ids whose tombstone is set again although they
+have no rows. The model takes these from the real table and checks that the rules allow them.
 """
 
 from collections import Counter
@@ -34,57 +34,46 @@ WAITS = "WaitingForRestatement"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of ours must come to. `commits`: whether it makes a snapshot; `refusals`: the reason of each request that is
-    refused or waits, by its name; `waits`: whether all of them wait, which the run reports as an error."""
+    """The expected result of a run of Lethe."""
 
-    commits: bool
+    commits: bool  # the run creates a snapshot
+    # By name, the reason of each request that is refused or waits.
     refusals: Mapping[str, str] = field(default_factory=dict)
-    promoted: int = 0
-    withheld: int = 0
-    unknown: int = 0  # of all requests
-    waits: bool = False
+    promoted: int = 0  # batches
+    withheld: int = 0  # batches
+    unknown: int = 0  # unknown batch ids of all requests
+    waits: bool = False  # all requests wait, which the run reports as an error
 
 
 @dataclass
 class Model:
-    """What a table is after each act.
-
-    Args:
-        states: What became of each batch that the table remembers.
-        came: Batches that were promoted at some time.
-        held: The requests that took a batch back.
-        purged: Batches of which an Undo may not bring back all rows: their tombstone was applied, or ended.
-        masks: How many rows of a batch native deletes hid when they were written, of active tombstones.
-        requests: Carried out, by name, the oldest first. `undone`: names of those taken back.
-        turns: The number of the commit that carried a request out; `asked`: that of the act.
-        files: All rows in live data files, deleted ones too, but for those taken out one by one.
-        dead: Rows taken out one by one, which data files may still hold.
-        physical: What the data files of the head hold, as it was seen last.
-        tombstones: Of the head's ledger.
-        verified: Names of the erasures that are verified; `gone`: marks that no file may hold since.
-    """
+    """The expected state of a table."""
 
     setup: Setup = field(default_factory=Setup)
-    states: dict[str, str] = field(default_factory=dict)
-    came: set[str] = field(default_factory=set)
+    states: dict[str, str] = field(default_factory=dict)  # of each batch in the ledger
+    came: set[str] = field(default_factory=set)  # batches that were ever promoted
+    # By batch, names of the requests that deleted or replaced it.
     held: dict[str, list[str]] = field(default_factory=dict)
+    # Batches whose rows may be lost: their tombstone was applied or removed.
     purged: set[str] = field(default_factory=set)
+    # By batch with an active tombstone, how many of its rows native deletes hid when they were written.
     masks: dict[str, int] = field(default_factory=dict)
-    undone: set[str] = field(default_factory=set)
-    requests: dict[str, Request] = field(default_factory=dict)
-    turns: dict[str, int] = field(default_factory=dict)
+    undone: set[str] = field(default_factory=set)  # names of requests
+    requests: dict[str, Request] = field(default_factory=dict)  # that were carried out, by name, oldest first
+    turns: dict[str, int] = field(default_factory=dict)  # by request, the number of the commit that carried it out
+    # All rows in live data files, including those of deleted batches, but without `dead`.
     files: Rows = field(default_factory=Counter)
-    dead: Rows = field(default_factory=Counter)
-    physical: Rows = field(default_factory=Counter)
-    tombstones: frozenset[str] = frozenset()
-    verified: frozenset[str] = frozenset()
-    gone: frozenset[str] = frozenset()
-    asked: dict[str, int] = field(default_factory=dict)
-    turn: int = 0
+    dead: Rows = field(default_factory=Counter)  # rows deleted by key or record, which data files may still contain
+    physical: Rows = field(default_factory=Counter)  # the rows in the data files of the head when last observed
+    tombstones: frozenset[str] = frozenset()  # of the head's ledger
+    verified: frozenset[str] = frozenset()  # names of erasures
+    gone: frozenset[str] = frozenset()  # marks that no file may contain, because their erasure is verified
+    asked: dict[str, int] = field(default_factory=dict)  # by request, the number of the act that carried it out
+    turn: int = 0  # the number of the last commit
 
     @property
     def visible(self) -> Rows:
-        """Set semantics: a tombstone hides every row of its batch, whenever it was written. A null is never hidden."""
+        """The rows that a read returns. A tombstone hides all rows of its batch, even rows written later, but never a null."""
         return without(self.files, self.tombstones)
 
     @property
@@ -93,22 +82,22 @@ class Model:
 
     @property
     def erasing(self) -> bool:
-        """Whether an erasure is yet to be verified: its snapshots expire whatever a vacuum is to keep."""
+        """Whether an erasure is not verified yet. A vacuum then expires all snapshots with its rows, whatever it should keep."""
         return any(isinstance(r, Erase | EraseRows) and n not in self.verified for n, r in self.requests.items())
 
     @property
     def must_be_hidden(self) -> frozenset[str]:
-        """After a commit of ours: batches taken back of which there are rows, whoever wrote them and when."""
+        """Batches that must have a tombstone after a commit of Lethe: those not promoted that have rows, by any writer."""
         return self.taken_back & {row[0] for row in self.files if row[0] is not None}
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
     def foresee(self, job: Job) -> Outcome:
-        """What a run has to come to if it is carried out now, and nothing comes between."""
+        """The expected result of a run that starts now, if nothing else happens during the run."""
         match job:
             case Append(ids) | Register(ids):
                 promoted = [i for i in ids if i not in self.states]
-                # Whoever is told of batches that are all decided already has nothing to do.
+                # A run whose batches all have a state already does nothing.
                 withheld = [i for i in ids if i in self.taken_back]
                 return Outcome(bool(promoted), promoted=len(promoted), withheld=len(withheld))
             case Group(requests):
@@ -119,13 +108,13 @@ class Model:
                 return self._next_turn()._carry_out_each((job,))
 
     def _next_turn(self) -> "Model":
-        """A copy that is one commit ahead: its requests come after those that were carried out before."""
+        """A copy that is one commit ahead, so that new requests count as later than those carried out before."""
         ahead = deepcopy(self)
         ahead.turn += 1
         return ahead
 
     def carry_out(self, job: Job) -> None:
-        """The run has landed: what it came to. A vacuum changes no row that anybody sees: see `vacuumed`."""
+        """Apply a run that has committed. A vacuum does not change visible rows: see `vacuumed`."""
         self.turn += 1
         match job:
             case Append(ids) | Register(ids):
@@ -139,8 +128,8 @@ class Model:
                 self._carry_out_each((job,))
 
     def _carry_out_each(self, requests: Collection[Request]) -> Outcome:
-        """One after the other, in one commit: a request that searches for rows does not see those that come with it, and waits
-        for them."""
+        """Apply requests one after the other, in one commit. A request that searches for rows cannot find the rows of this
+        commit, so it waits for them."""
         before, refusals, unknown, late = self.files.copy(), dict[str, str](), 0, set[tuple[str, str]]()
         adds, lets_in, carried_out, waiting = False, False, 0, 0
         for request in in_turn(requests):
@@ -186,29 +175,31 @@ class Model:
                 self._show_again(of)
 
     def _promote(self, batch_id: str, rows: Rows) -> None:
-        """A batch enters the table once; one that was taken back before it came never does."""
+        """A batch is promoted once. A batch that was deleted or replaced before is never promoted."""
         if batch_id not in self.states:
             self.states[batch_id] = PROMOTED
             self.came.add(batch_id)
             self.files = self.files + rows
 
     def _take_back(self, request: Request, ids: Collection[str], state: str) -> None:
-        """Unknown ids too: they are not promoted later. Replaced stays replaced, and a revert leaves erased what was erased."""
+        """Delete or replace batches, also unknown ones, which are then not promoted later. REPLACED stays, and REVERTED does not
+        overwrite ERASED."""
         for i in ids:
             self.held.setdefault(i, []).append(request_name(request))
             now = self.states.get(i)
-            if now not in (None, PROMOTED) and i not in self.tombstones:  # that of an earlier request has ended
+            # The tombstone of an earlier request was removed.
+            if now not in (None, PROMOTED) and i not in self.tombstones:
                 self.purged.add(i)
             self.states[i] = now if now == REPLACED or (now == ERASED and state == REVERTED) else state
         self.tombstones |= frozenset(ids)
 
     def _take_out(self, rows: Rows) -> None:
-        """One by one, whether or not a tombstone hides them."""
+        """Delete single rows, whether or not a tombstone hides them."""
         taken = self.files & rows
         self.files, self.dead = self.files - taken, self.dead + taken
 
     def _show_again(self, request: Request) -> None:
-        """Batches that were in the table are in it again; the others may come."""
+        """Apply an Undo: batches that were promoted are promoted again; the others may be promoted later."""
         assert isinstance(request, Revert)
         self.undone.add(request_name(request))
         self.tombstones -= frozenset(request.ids)
@@ -234,7 +225,8 @@ class Model:
                 return None
 
     def _why_not_undone(self, request: Request) -> str | None:
-        """A revert is taken back whole, while all rows are there and nobody else wants them gone."""
+        """Why a request cannot be undone; None: it can. Only a whole Revert can, if all its rows exist and no other request
+        deletes its batches."""
         name = request_name(request)
         if name not in self.requests:
             return "UnknownRestatement"
@@ -257,7 +249,7 @@ class Model:
         return None
 
     def _owes(self, name: str) -> bool:
-        """Whether a request left an erasure by another column than that of the batches: a Change has no deadline here."""
+        """Whether a request erases rows by another column than the batch column. A Change has no deadline in this test."""
         return isinstance(self.requests[name], EraseRows)
 
     def _there(self, batch_id: str) -> int:
@@ -270,8 +262,8 @@ class Model:
     # --- what the rules leave open --------------------------------------------------------------------------------
 
     def observed(self, physical: Rows) -> None:
-        """What the head's data files hold: every row that there is, and none but those taken out one by one besides. Where native
-        deletes hide what is taken back, such rows may have left."""
+        """Check the rows in the head's data files: all rows of the model, and besides only dead rows. With native deletes, rows
+        of deleted batches may be missing."""
         missing, more = self.files - physical, physical - self.files - self.dead
         assert not more, f"the data files hold rows that nobody wrote: {dict(more)}"
         lost = without(missing, self.taken_back if self.setup.native else ())
@@ -279,21 +271,24 @@ class Model:
         self.files, self.physical = self.files & physical, physical
 
     def committed(self, tombstones: frozenset[str]) -> None:
-        """A commit of ours that purges nothing left these tombstones: those there were, and maybe some set again."""
+        """Check the tombstones after a commit of Lethe without a purge: the previous ones, and maybe some that were set again."""
         assert self.tombstones | self.must_be_hidden <= tombstones, "a deleted batch has no tombstone"
         assert tombstones <= self.taken_back, "a tombstone of a batch that nobody took back"
         self.tombstones = tombstones
 
     def marked(self, purged: Collection[str], masks: Mapping[str, int]) -> None:
-        """What the tombstones of the last commit say of their rows, which counts where native deletes hide them."""
+        """Take over what the tombstones of the last commit record about their rows. Only used with native deletes."""
         if self.setup.native:
             self.purged, self.masks = set(purged), dict(masks)
 
     def vacuumed(self, whole: bool, physical: Rows, tombstones: frozenset[str], applied: frozenset[str]) -> None:
-        """A vacuum left these rows in files and these tombstones, and names the tombstones that it applied.
+        """Check and apply a commit of a vacuum.
 
         Args:
-            whole: It had no limits, and nothing came between.
+            whole: The vacuum had no limits, and nothing else happened meanwhile.
+            physical: The rows in the data files afterwards.
+            tombstones: Those that remain.
+            applied: Those that the vacuum reports as applied.
         """
         files, before = self.files & physical, self.tombstones
         purged = self.files - files
@@ -311,11 +306,11 @@ class Model:
     # --- strangers ------------------------------------------------------------------------------------------------
 
     def appended(self, rows: Rows) -> None:
-        """Rows of another writer are seen, unless a tombstone is active; one set again later hides them later."""
+        """Rows of another writer are visible, unless their batch has an active tombstone. A tombstone set later hides them."""
         self.files = self.files + rows
 
     def deleted(self, rows: Rows) -> None:
-        """By another writer's own delete, tombstones or not."""
+        """Apply a delete of another writer, which does not depend on tombstones."""
         self._take_out(rows)
 
 

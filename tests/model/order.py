@@ -1,4 +1,4 @@
-"""In which order the requests of a group go. Pure."""
+"""The order in which a run carries out the requests of a group. Pure."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,8 @@ from tests.model.acts import Change, Erase, Replay, Request, Revert, Undo, reque
 
 
 def in_turn(requests: Collection[Request]) -> list[Request]:
-    """By name, all being of one age, but none before another that brings what it needs; in a circle, the first."""
+    """By name, because all have the same age; but a request comes after those that provide what it needs. A cycle is broken at
+    its first name."""
     left = sorted(dict.fromkeys(requests), key=request_name)
     ordered: list[Request] = []
     while left:

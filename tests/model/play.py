@@ -1,6 +1,6 @@
-"""Acts played on the real table and on the model, and everything compared after each.
+"""Plays acts on the real table and on the model, and compares both after each act.
 
-`play(world, Append(("A",)), Revert(("A",)), …)` is what a failing sequence becomes when pasted into a test.
+To reproduce a failing sequence in a test, paste it into a call: `play(world, Append(("A",)), Revert(("A",)), …)`.
 """
 
 from copy import deepcopy
@@ -19,7 +19,7 @@ from tests.support.steps import die
 
 
 def play(world: World, *sequence: Act) -> "Play":
-    """Play the acts and check after each; everything once more after the last."""
+    """Play the acts and check after each. After the last act check everything."""
     played = Play(world)
     for act in sequence:
         played.do(act)
@@ -29,32 +29,23 @@ def play(world: World, *sequence: Act) -> "Play":
 
 @dataclass
 class Play:
-    """One table's story.
-
-    Args:
-        at: The model of each snapshot, as it was when the snapshot was made: what a snapshot shows, it shows for ever.
-        history: The head's line, oldest first.
-        checked: Snapshots that were read since something happened that could change what they show.
-        past: All that happened, also while something else did; `sequence`: as it was played.
-        written: When each row was first, and last, written to a file: the number of the act.
-        foreign_appends: How many there were.
-        picked: Snapshots that were cherry-picked; `lost`: those that replaced the table, whose ledger nobody knows.
-        verified: Names of the erasures that were verified at some time.
-    """
+    """The acts on one table, and their expected effects."""
 
     world: World
-    model: Model = field(default_factory=Model)
+    model: Model = field(default_factory=Model)  # of the head
+    # By snapshot, the model when it was created. A snapshot never changes.
     at: dict[int, Model] = field(default_factory=dict)
-    history: list[int] = field(default_factory=list)
-    checked: set[int] = field(default_factory=set)
-    past: list[Act] = field(default_factory=list)
-    sequence: list[Act] = field(default_factory=list)
-    refs: dict[str, int] = field(default_factory=dict)
+    history: list[int] = field(default_factory=list)  # the head and its ancestors, oldest first
+    checked: set[int] = field(default_factory=set)  # snapshots read since the last act that might affect them
+    past: list[Act] = field(default_factory=list)  # all acts, including those that happened during others
+    sequence: list[Act] = field(default_factory=list)  # the acts as they were played
+    refs: dict[str, int] = field(default_factory=dict)  # tags and branches, without main
+    # By mark, the number of the last act that may have written the row.
     written: dict[str, int] = field(default_factory=dict)
-    foreign_appends: int = 0
-    picked: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
-    verified: set[str] = field(default_factory=set)
+    foreign_appends: int = 0  # their number so far
+    picked: set[int] = field(default_factory=set)  # snapshots that were cherry-picked
+    lost: set[int] = field(default_factory=set)  # snapshots that replaced the table, so that their ledger is unknown
+    verified: set[str] = field(default_factory=set)  # names of erasures that were ever verified
 
     def __post_init__(self) -> None:
         self.model.setup = self.world.setup
@@ -62,7 +53,7 @@ class Play:
             self.remember(i)
 
     def do(self, act: Act) -> None:
-        """Let it happen, and compare."""
+        """Play an act, and compare."""
         self.sequence.append(act)
         self.world.let_time_pass()
         self.act(act)
@@ -85,7 +76,7 @@ class Play:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def news(self, seen: Seen) -> list[int]:
-        """The head's snapshots that the model does not know, oldest first."""
+        """The head and its ancestors that are not in `at`, oldest first."""
         return [i for i in reversed(seen.lineage) if i not in self.at]
 
     def remember(self, snapshot_id: int) -> None:
@@ -93,7 +84,7 @@ class Play:
         self.at[snapshot_id] = deepcopy(self.model)
 
     def note_staged(self, seen: Seen) -> None:
-        """A staged snapshot shows its parent's rows and those staged, under its parent's ledger."""
+        """Record staged snapshots: they have their parent's rows and the staged rows, with their parent's ledger."""
         for i in seen.others:
             if i not in self.at:
                 parent = seen.parent(i)
@@ -104,14 +95,18 @@ class Play:
                 self.at[i] = staged
 
     def go_back(self, snapshot_id: int) -> None:
-        """The head is this snapshot again, with its ledger."""
+        """The head was set to this snapshot, with its ledger."""
         self.model = deepcopy(self.at[snapshot_id])
         lineage = self.world.look().lineage
         self.history = list(reversed(lineage))
         self.checked.clear()
 
     def kept(self, newest: int | None) -> None:
-        """An expiry has kept so many of the head's line, and what tags and branches hold. None: nobody can say how many."""
+        """Apply an expiry.
+
+        Args:
+            newest: How many snapshots of the head and its ancestors it must have kept; None: unknown.
+        """
         lineage = self.world.look().lineage
         if newest is not None:
             assert list(lineage[:newest]) == self.history[: -newest - 1 : -1], "too much was expired"
@@ -119,7 +114,7 @@ class Play:
         self.checked.clear()
 
     def breaks(self, seen: Seen, since: int, until: int) -> bool:
-        """Whether rows left or moved in between in a way that no increment can tell of."""
+        """Whether another writer rewrote or deleted rows in between, so that no increment can be computed."""
         line = seen.lineage[seen.lineage.index(until) : seen.lineage.index(since)]
         return any(
             seen.operation(i) in ("overwrite", "delete")
@@ -130,7 +125,7 @@ class Play:
     # --- rows and erasures ----------------------------------------------------------------------------------------
 
     def written_now(self, rows: Rows) -> None:
-        """Rows that may be written to files of the table from now on: none of them can be said to be gone."""
+        """Files may contain these rows from now on, so they no longer count as gone."""
         marks = {mark_of(r) for r in rows}
         self.written |= dict.fromkeys(marks, len(self.sequence))
         self.model.gone -= marks
@@ -155,11 +150,11 @@ class Play:
                 return Rows()
 
     def note_asked(self) -> None:
-        """Requests were carried out just now."""
+        """Record the number of the current act for newly carried out requests."""
         self.model.asked |= {name: len(self.sequence) for name in self.model.requests if name not in self.model.asked}
 
     def note_verified(self) -> None:
-        """From now on no file may hold a row of an erasure that is verified."""
+        """Record newly verified erasures: from now on no file may contain their rows."""
         now = self.world.look().verified
         self.verified |= now
         for name in now - self.model.verified:

@@ -1,5 +1,5 @@
-"""Readings of the real table that use as little of Lethe's code as can be: its snapshots, the rows in its data files, its
-tombstones, and the marks that any file below it holds. I/O."""
+"""Reads the real table with as little of Lethe's code as possible: snapshots, rows in data files, tombstones, and the marks in
+all files below the table. I/O."""
 
 import gzip
 from collections import Counter
@@ -24,9 +24,10 @@ BATCH_COLUMN = "batch_id"
 
 @dataclass
 class Files:
-    """Every file is read once: none is ever changed."""
+    """A cache of file contents. Files of a table never change."""
 
-    rows: dict[str, Rows] = field(default_factory=dict)
+    rows: dict[str, Rows] = field(default_factory=dict)  # by path
+    # By path, modification time and size.
     marks: dict[tuple[str, int, int], frozenset[str]] = field(default_factory=dict)
 
     def rows_in(self, path: str) -> Rows:
@@ -35,7 +36,7 @@ class Files:
         return self.rows[path]
 
     def marks_below(self, folder: Path) -> dict[str, frozenset[str]]:
-        """The marks of rows in each file below a folder, in the file as it is and in what it decodes to."""
+        """The marks of rows in each file below a folder, in its raw bytes and in its decoded content."""
         found: dict[str, frozenset[str]] = {}
         for path in (p for p in folder.rglob("*") if p.is_file() and not p.name.endswith(".crc")):
             stat = path.stat()
@@ -48,7 +49,7 @@ class Files:
 
 
 def decoded(path: Path) -> bytes:
-    """What is compressed or encoded in a file, as one text."""
+    """The compressed or encoded content of a file as one text."""
     content = path.read_bytes()
     if content.startswith(b"Obj\x01"):
         with path.open("rb") as stream:
@@ -74,20 +75,14 @@ def _texts(value: Any) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Seen:
-    """A table at one moment.
-
-    Args:
-        lineage: The head and its retained ancestors, newest first.
-        others: Snapshots that are staged, on a branch, or cut off.
-        states: Of batches, as the ledger says; `verified`: names of the erasures that it says are verified.
-    """
+    """The state of a table at one moment."""
 
     table: Table
     files: Files
-    lineage: tuple[int, ...]
-    others: tuple[int, ...]
-    states: Mapping[str, str]
-    verified: frozenset[str]
+    lineage: tuple[int, ...]  # the head and its retained ancestors, newest first
+    others: tuple[int, ...]  # snapshots that are staged, on a branch, or not connected to the head
+    states: Mapping[str, str]  # of batches, by the ledger
+    verified: frozenset[str]  # names of erasures that are verified by the ledger
 
     @classmethod
     def of(cls, table: Table, files: Files) -> "Seen":
@@ -129,15 +124,15 @@ class Seen:
         return self.lineage[0] if self.lineage else None
 
     def number(self, snapshot_id: int) -> int:
-        """Its sequence number."""
+        """The sequence number of a snapshot."""
         snapshot = self.table.snapshot_by_id(snapshot_id)
         assert snapshot is not None
         return snapshot.sequence_number or 0
 
     @property
     def may_expire(self) -> bool:
-        """The format asks other writers not to expire a ledger that only bare snapshots lead to: no bare one beside the head's
-        line may be newer than the nearest ledger, which lists those that are older."""
+        """Whether other writers may expire snapshots. The format forbids expiring a ledger that bare snapshots depend on. So no
+        bare snapshot outside the lineage may be newer than the nearest ledger, which lists the older ones."""
         if self.bare == len(self.lineage):
             return False
         carrier = self.number(self.lineage[self.bare])
@@ -145,7 +140,7 @@ class Seen:
 
     @property
     def bare(self) -> int:
-        """How many snapshots of others lie above the nearest ledger."""
+        """The number of snapshots in the lineage since the nearest ledger. They are of other writers."""
         return next((n for n, i in enumerate(self.lineage) if not self.is_bare(i)), len(self.lineage))
 
     @property
@@ -153,12 +148,12 @@ class Seen:
         return {name: ref.snapshot_id for name, ref in self.table.refs().items() if name != "main"}
 
     def tombstones(self) -> frozenset[str]:
-        """The active ones, of the nearest ledger, in whatever files it has them."""
+        """The ids of the active tombstones in the nearest ledger."""
         carrier = next((i for i in self.lineage if not self.is_bare(i)), None)
         return tombstones(self.keys(carrier)["tombstone.file"]) if carrier is not None else frozenset()
 
     def entries(self, snapshot_id: int | None = None) -> Iterator[tuple[DataFile, int | None]]:
-        """The live files of a snapshot, and which snapshot added each."""
+        """The live files of a snapshot, by default the head, each with the snapshot that added it."""
         at = snapshot_id or self.head
         snapshot = self.table.snapshot_by_id(at) if at is not None else None
         for manifest in snapshot.manifests(self.table.io) if snapshot is not None else ():
@@ -166,7 +161,12 @@ class Seen:
                 yield entry.data_file, entry.snapshot_id
 
     def physical(self, snapshot_id: int | None = None, added_by: int | None = None) -> Rows:
-        """The rows in the data files of a snapshot, whatever deletes say; or in those only that a snapshot added."""
+        """The rows in the data files of a snapshot, without applying deletes.
+
+        Args:
+            snapshot_id: None: the head.
+            added_by: Only files that this snapshot added; None: all.
+        """
         rows: Rows = Counter()
         for file, by in self.entries(snapshot_id):
             if file.content is DataFileContent.DATA and added_by in (None, by):
@@ -174,7 +174,7 @@ class Seen:
         return rows
 
     def has_foreign_equality_deletes(self, snapshot_id: int | None = None) -> bool:
-        """Lethe's readers without Spark refuse such a snapshot, by default the head."""
+        """Whether a snapshot, by default the head, has equality deletes of other writers. Only Spark reads such a snapshot."""
         return any(
             f.content is DataFileContent.EQUALITY_DELETES
             and not f.file_path.rpartition("/")[2].startswith(names.EQUALITY_DELETES_PREFIX)
@@ -190,17 +190,17 @@ class Seen:
 
 
 def tombstones(uri: str) -> frozenset[str]:
-    """The ids that a summary's file names, by an Avro library."""
+    """The ids in a tombstone file, read with an Avro library."""
     return frozenset(t["id"] for t in avro(uri))
 
 
 def purged(uri: str) -> frozenset[str]:
-    """Those of the tombstones that say that their rows cannot all be brought back."""
+    """The ids of tombstones with `purgedBy`: some of their rows are lost."""
     return frozenset(t["id"] for t in avro(uri) if "purgedBy" in _meta(t))
 
 
 def masks(uri: str) -> dict[str, int]:
-    """How many rows of a batch native deletes hid when they were written."""
+    """By id, how many rows native deletes hid when they were written."""
     return {t["id"]: int(m["mask"].split(" ")[1]) for t in avro(uri) if "mask" in (m := _meta(t))}
 
 

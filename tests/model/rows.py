@@ -1,6 +1,7 @@
-"""The rows of the model test, and the mark in each of them that tells it from all others. Pure.
+"""The rows of the model test, and the mark that identifies each of them. Pure.
 
-A row's mark is `<batch>~<v>`, in its column `name`: short enough for whole bounds in manifests, and found nowhere by chance.
+The mark of a row is `<batch>~<v>` in the column `name`. It is short enough not to be truncated in manifests, and unlikely to
+occur in a file by chance.
 """
 
 import re
@@ -14,7 +15,7 @@ Row: TypeAlias = tuple[str | None, int, int]  # batch id, v, day
 Rows: TypeAlias = Counter[Row]
 
 REPLACEMENT_ROWS: Final = 3
-FOREIGN: Final = 500_000  # the least v of rows of other writers
+FOREIGN: Final = 500_000  # the lowest v of rows of other writers
 COLUMNS: Final = "v bigint, day int, name string, batch_id string"
 WRITTEN: Final = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("name", pa.string())])
 WHOLE: Final = WRITTEN.append(pa.field("batch_id", pa.string()))
@@ -39,17 +40,17 @@ def marks_in(content: bytes) -> frozenset[str]:
 
 
 def rows_of(batch_id: str, rows: int = 2) -> Rows:
-    """The rows that a batch's producer wrote, on days 1 and 2."""
+    """The rows that a producer writes for a batch, on days 1 and 2."""
     return Counter((batch_id, sum(batch_id.encode()) * 1000 + n, 1 + n % 2) for n in range(rows))
 
 
 def changed_rows(by: str, keys: Iterable[int]) -> Rows:
-    """The rows that change data of these keys brings."""
+    """The rows that change data adds for these keys."""
     return Counter((by, v, 1 + v % 2) for v in keys)
 
 
 def foreign_rows(ids: Collection[str | None], day: int, nth: int) -> Rows:
-    """The rows of the n-th foreign append, of keys that no other row has."""
+    """The rows of the n-th foreign append. Their keys are unique."""
     return Counter((i, FOREIGN + 10 * nth + n, day) for n, i in enumerate(ids))
 
 
@@ -59,7 +60,7 @@ def as_arrow(rows: Rows, schema: pa.Schema = WHOLE) -> pa.Table:
 
 
 def of_values(found: Iterable[dict[str, Any]]) -> Rows:
-    """Rows as a reader has them, after a look at their marks."""
+    """The rows that a reader returned, after checking their marks."""
     rows: Rows = Counter()
     for r in found:
         row = (r["batch_id"], r["v"], r["day"])

@@ -1,4 +1,4 @@
-"""A run of Lethe's played on the table and on the model."""
+"""Plays a run of Lethe on the table and on the model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Running:
-    """A run of ours, and what happens right after one of its steps: another act, or its death.
-
-    `expected`: what it comes to, once that is settled; `reached`: the step was; `purged`: a vacuum's
-    commit that purges was seen.
-    """
+    """A run of Lethe, possibly with another act or a crash directly after one of its steps."""
 
     play: "Play"
     job: Job
-    expected: Outcome | None = None
-    reached: bool = False
-    purged: bool = False
+    expected: Outcome | None = None  # None: not settled yet; always None for a vacuum
+    reached: bool = False  # the step was reached
+    purged: bool = False  # a commit of a vacuum that purges was observed
 
     def go(self, at: str = "", happening: Callable[[], object] | None = None) -> None:
         world, model = self.play.world, self.play.model
@@ -39,7 +35,7 @@ class Running:
             self.reached = True
             if isinstance(self.job, Vacuum):
                 self._follow(alone=True)
-            # A run that has nothing to do, and yet comes by here, is giving the head a ledger: its own work is done.
+            # A run without work that reaches this step gives the head a ledger. It commits nothing else.
             elif at in STEPS_AFTER_THE_COMMIT or not model.foresee(self.job).commits:
                 self._settle()
             assert happening is not None
@@ -51,7 +47,7 @@ class Running:
             if isinstance(e, TransientError) and model.foresee(self.job).waits:
                 return
             if not self.reached:
-                raise  # a run that is alone meets no conflict
+                raise  # without another act there must be no conflict
             if isinstance(self.job, Vacuum):
                 self._follow(alone=False)
                 self.play.kept(None)
@@ -83,7 +79,7 @@ class Running:
         assert not self.play.news(seen), "a run that died before its commit has committed"
 
     def _settle(self) -> None:
-        """The run has committed, or had nothing to commit: the model follows."""
+        """Update the model after the run has committed, or had nothing to commit."""
         seen = self.play.world.look()
         self.play.note_staged(seen)
         expected, news = self.play.model.foresee(self.job), self.play.news(seen)
@@ -103,11 +99,11 @@ class Running:
         self._noted(seen, snapshot_id, before)
 
     def _each_commit(self) -> Callable[[], object] | None:
-        """A vacuum may expire its own snapshots before it ends."""
+        """A vacuum is observed after each commit, because it may expire its own snapshots before it ends."""
         return (lambda: self._follow(alone=not self.reached)) if isinstance(self.job, Vacuum) else None
 
     def _follow(self, alone: bool) -> None:
-        """What a vacuum has committed so far: any number of snapshots."""
+        """Update the model with all snapshots that a vacuum has committed so far."""
         seen = self.play.world.look()
         self.play.note_staged(seen)
         whole = alone and isinstance(self.job, Vacuum) and self.job.max_bytes is None
@@ -127,14 +123,14 @@ class Running:
             self.purged = True
 
     def _followed(self, seen: Seen, news: list[int]) -> None:
-        """Further commits of the run: a ledger for the head of another writer, maintenance, erasures, masks. They change no row
-        and end no tombstone."""
+        """Check further commits of the run: a ledger for the head of another writer, maintenance, erasures, masks. They change no
+        rows and remove no tombstones."""
         for i in news:
             model, parent = self.play.model, seen.parent(i)
             keys = seen.keys(i)
             if not isinstance(self.job, Vacuum) and not model.setup.native:
                 assert (keys["lethe.run-id"] == self.run_id) == (self.job == Append(()))
-                # An ancestor that is gone by now may have been bare.
+                # An expired ancestor may have been bare.
                 assert parent is None or parent not in seen.lineage or seen.is_bare(parent), "a commit for nothing"
             model.observed(seen.physical(i))
             self._noted(seen, i, model.tombstones)
@@ -163,7 +159,7 @@ def _check_counts(keys: dict[str, str], before: frozenset[str], after: frozenset
 
 
 def _compare(job: Job, result: RunResult, expected: Outcome, alone: bool) -> None:
-    """What a run says of itself."""
+    """Compare the result that the run reports with the expected one."""
     match job:
         case Append(ids) | Register(ids):
             if ids:

@@ -1,4 +1,4 @@
-"""Other writers, who know nothing of ledgers: Spark SQL, PyIceberg, and Iceberg's own library. I/O."""
+"""Other writers, which do not know ledgers: Spark SQL, PyIceberg, and Iceberg's Java library. I/O."""
 
 import uuid
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Strangers:
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def append(self, rows: Rows, branch: str = "") -> None:
-        """By PyIceberg; by Spark where PyIceberg cannot write."""
+        """Append with PyIceberg, or with Spark if PyIceberg cannot write the rows."""
         if self.dataset.format_version == 2 and not branch and "extra" not in self._columns():
             self._table().append(as_arrow(rows))
             return
@@ -39,7 +39,7 @@ class Strangers:
             self._sql(f"DELETE FROM {{t}} WHERE v = {v}")
 
     def _delete_by_equality(self, v: int) -> None:
-        """A global equality delete, which a streaming writer would commit: of one value of `v`."""
+        """Commit a global equality delete of one value of `v`, as a streaming writer does."""
         java = self._java()
         jvm = self.dataset.spark.sparkContext._jvm
         assert jvm is not None
@@ -93,7 +93,7 @@ class Strangers:
     # --- history --------------------------------------------------------------------------------------------------
 
     def tag_the_head(self) -> int | None:
-        """Returns: the head's id, if there is a head."""
+        """Tag the head and return its id; None: the table has no snapshot."""
         table = self._table()
         head = table.metadata.current_snapshot_id
         if head is not None and f"tag_{head}" not in table.refs():
@@ -101,7 +101,7 @@ class Strangers:
         return head
 
     def branch_the_head(self, branch: str) -> bool:
-        """Returns: whether the branch is there now."""
+        """Create a branch at the head, if it does not exist. Return whether it exists now."""
         table = self._table()
         head = table.metadata.current_snapshot_id
         if branch in table.refs():
@@ -130,7 +130,7 @@ class Strangers:
         self._call("expire_snapshots", f"older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => {keep}")
 
     def expire_by_pyiceberg(self, snapshot_ids: list[int]) -> None:
-        """Where PyIceberg cannot write, as it would: no file is deleted."""
+        """Expire snapshots without deleting files. Uses the Java library if PyIceberg cannot write the format version."""
         if self.dataset.format_version != 2:
             expiry = self._java().expireSnapshots().cleanExpiredFiles(False)
             for i in snapshot_ids:

@@ -1,5 +1,8 @@
-"""The long walk: thousands of steps. `make test-model`; STEPS says how many, SEED which ones (else each time others), VERSION of
-which format version its tables are (2 or 3; else both in turn)."""
+"""The model test with thousands of acts: `make test-model`.
+
+Environment variables: STEPS is the number of acts, SEED makes the choice reproducible (default: random), VERSION is the format
+version of the tables, 2 or 3 (default: both in turn).
+"""
 
 import os
 import random
@@ -22,7 +25,7 @@ SETUPS = (Setup(2), Setup(3), Setup(2, "EqualityDeletes"), Setup(3, "DeletionVec
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_a_table_and_a_plain_model_of_it_agree_for_thousands_of_steps(spark: SparkSession, lake: Lake) -> None:
-    """What fails is printed as a sequence of acts, to be pasted into a call of `play`."""
+    """Each act is printed, so that a failing sequence can be pasted into a call of `play`."""
     steps, chosen = int(os.environ.get("STEPS") or 2000), int(os.environ.get("SEED") or random.randrange(2**32))
     version = os.environ.get("VERSION") or ""
     setups = [s for s in SETUPS if version in ("", str(s.format_version))]
@@ -45,7 +48,7 @@ def test_a_table_and_a_plain_model_of_it_agree_for_thousands_of_steps(spark: Spa
     print(f"{Long.played} steps in {time.monotonic() - began:.0f} s", flush=True)
 
 
-# No shrinking, which would take hours: leave acts out of the sequence that is printed.
+# No shrinking, because it would take hours. To shorten a failing sequence, leave out acts by hand.
 _ONE_TABLE = settings(
     max_examples=1,
     stateful_step_count=STEPS_PER_TABLE,

@@ -1,4 +1,4 @@
-"""Acts of other writers, played on the table and on the model."""
+"""Plays acts of other writers on the table and on the model."""
 
 from copy import deepcopy
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def visit(play: "Play", act: Foreign) -> None:
-    """Let it happen, and let the model follow."""
+    """Play an act, and update the model."""
     strangers = play.world.strangers
     match act:
         case ForeignAppend(ids, day, branch):
@@ -106,7 +106,7 @@ def _append(play: "Play", rows: Rows, branch: str) -> None:
 
 
 def _delete(play: "Play", act: ForeignDelete) -> None:
-    """Engines find what native deletes do not hide yet; what these hide may leave the data files with it."""
+    """Other engines find only rows that native deletes do not hide. The delete may also remove hidden rows from data files."""
     seen = play.world.look()
     if act.how == "equality" and not (play.world.setup.format_version == 2 and seen.was_unpartitioned):
         return
@@ -154,7 +154,7 @@ def _cherry_pick(play: "Play", nth: int) -> None:
 
 
 def _expire(play: "Play", act: Expire) -> None:
-    # The format asks other writers not to expire the ledger from under a bare head.
+    # The format forbids other writers to expire the ledger that a bare head depends on.
     seen = play.world.look()
     if not seen.may_expire:
         return
@@ -171,7 +171,7 @@ def _expire(play: "Play", act: Expire) -> None:
 
 
 def _replace_table(play: "Play") -> None:
-    """Nothing is read, and no run goes on, until the head is set back."""
+    """Replace the table, check that it cannot be read, and set the head back."""
     seen = play.world.look()
     if seen.head is None or not play.model.states:
         return

@@ -1,4 +1,4 @@
-"""The real thing beside the model: a Dataset on SQLite and local files, and the runs in this process. I/O."""
+"""The real table: a Dataset on SQLite and local files. Runs execute in this process. I/O."""
 
 import os
 import time
@@ -26,16 +26,16 @@ from tests.model.strangers import Strangers
 from tests.support.lake import Lake
 from tests.support.steps import SteppedContext
 
-# Longer than an act takes: what was staged before may go.
+# Longer than an act takes, so that a later act may remove staged snapshots.
 STAGED_SECONDS = 15
 Which = Literal["appended", "deleted"]
 
 
 @dataclass(frozen=True)
 class Followed(SteppedContext):
-    """`after_commit`: what is done after each commit of the run, before anything else can happen."""
+    """The context of a run that is observed."""
 
-    after_commit: Callable[[], object] | None = None
+    after_commit: Callable[[], object] | None = None  # called after each commit, before another act can happen
 
     def step(self, name: str) -> None:
         if name == "after-commit" and self.after_commit is not None:
@@ -50,7 +50,7 @@ class World:
 
     @classmethod
     def begin(cls, spark: SparkSession, lake: Lake, setup: Setup | None = None) -> "World":
-        """An empty table, made by a run that had nothing else to do. Ledgers of few entries have many chunks here."""
+        """Create an empty table, with a run without batches. Ledger chunks are small, so that small ledgers have many chunks."""
         ledger_store.THRESHOLDS = merge.Thresholds(floor=2, cap=5)
         _let_go_of_staged_after(STAGED_SECONDS)
         world = cls(Dataset.prepared(spark, lake, setup or Setup()))
@@ -85,7 +85,13 @@ class World:
         happening: Callable[[], object] | None = None,
         after_commit: Callable[[], object] | None = None,
     ) -> RunResult:
-        """Carry out a run; `happening` right after step `at`, if the run gets there; `after_commit` after each of its commits."""
+        """Execute a run.
+
+        Args:
+            at: The step after which `happening` is called, if the run reaches it.
+            happening: None: nothing.
+            after_commit: Called after each commit of the run; None: nothing.
+        """
         made = self.dataset.context(spec)
         context = Followed(
             spec,
@@ -97,13 +103,13 @@ class World:
         )
         try:
             return job_of(spec.kind)(context)
-        except OSError as e:  # as an application reports it: what happens meanwhile may remove files that the run reads
+        except OSError as e:  # like an application; another act may delete files that the run reads
             raise understood(e) from e
         finally:
             context.reporter.close(Phase.SUCCEEDED)
 
     def let_time_pass(self) -> None:
-        """Every file below the table is days old: whatever a clean-up may ever remove, it may now."""
+        """Make every file below the table days old, so that maintenance may remove it."""
         then = time.time() - 10 * 86_400
         for folder, _, found in os.walk(self.look().location()):
             for file in found:
@@ -115,7 +121,7 @@ class World:
         return Seen.of(self.dataset.table(), self.files)
 
     def read(self, seen: Seen, snapshot_id: int | None = None, day: int | None = None) -> Rows:
-        """By PyIceberg and Arrow: everything, or the rows of one partition."""
+        """Read all rows, or those of one day, with Lethe's reader without Spark."""
         wanted = f"day = {day}" if day is not None else None
         return of_arrow(lethe.scan(seen.table, snapshot_id=snapshot_id, filter=wanted))
 
@@ -124,13 +130,13 @@ class World:
         return of_spark(lethe_spark.read(self.dataset.spark, self.name, snapshot_id=snapshot_id, filter=wanted))
 
     def read_plainly(self, seen: Seen) -> Rows:
-        """The rows of the head as engines find them that know nothing of ledgers: by PyIceberg, or by Spark where it refuses."""
+        """The rows of the head as read by engines that do not know ledgers: PyIceberg, or Spark if PyIceberg refuses."""
         if self.setup.deletes == "EqualityDeletes" or seen.has_foreign_equality_deletes():
             return of_spark(self.dataset.spark.sql(f"SELECT * FROM {self.name}"))
         return of_arrow(seen.table.scan())
 
     def read_named(self, name: str) -> Rows:
-        """The head of the table that has this name now."""
+        """Read the head of the table with this name."""
         return of_arrow(lethe.scan(f"{self.dataset.catalog}.{name}"))
 
     def increment(self, seen: Seen, since: int, until: int, rows: Which) -> Rows:
