@@ -1,4 +1,4 @@
-"""Hypothesis strategies: what may happen next to a table, given what happened to it."""
+"""Hypothesis strategies for the next act on a table, depending on its past."""
 
 from dataclasses import dataclass
 
@@ -48,18 +48,17 @@ IDS = tuple("ABCDEFGHIJKLMNOPQRST")
 
 @dataclass(frozen=True)
 class Known:
-    """What there is to choose from: the batches that the table knows, reverts and replays that were carried out, every run there
-    was, the rows in live data files."""
+    """The state that strategies choose from."""
 
     setup: Setup
-    batches: tuple[str, ...] = ()
-    requests: tuple[Revert | Replay, ...] = ()
-    runs: tuple[Job, ...] = ()
-    rows: tuple[Row, ...] = ()
+    batches: tuple[str, ...] = ()  # in the ledger
+    requests: tuple[Revert | Replay, ...] = ()  # that were carried out
+    runs: tuple[Job, ...] = ()  # all past runs
+    rows: tuple[Row, ...] = ()  # in live data files
 
 
 def ids(known: Known, most: int = 3) -> st.SearchStrategy[tuple[str, ...]]:
-    """Some batch ids, more often than not of batches that the table knows."""
+    """Batch ids, usually of batches in the ledger."""
     one = st.sampled_from(IDS)
     if known.batches:
         one = st.sampled_from(known.batches) | st.sampled_from(known.batches) | one
@@ -83,7 +82,7 @@ def erases(known: Known) -> st.SearchStrategy[Erase]:
 
 
 def _rows(known: Known) -> st.SearchStrategy[Row]:
-    """More often than not rows that there are; else those of some batch."""
+    """Rows, usually existing ones; otherwise those of any batch."""
     some = st.sampled_from(IDS).flatmap(lambda i: st.sampled_from(sorted(rows_of(i), key=str)))
     return some if not known.rows else st.sampled_from(known.rows) | st.sampled_from(known.rows) | some
 
@@ -108,8 +107,8 @@ def undos(known: Known) -> st.SearchStrategy[Undo]:
 
 
 def groups(known: Known) -> st.SearchStrategy[Group]:
-    """Of requests that have much to do with one another, an Undo of one of them included. Where native deletes are written, an
-    Undo may have to wait for an Erase by records, which depends on more than the model knows."""
+    """Groups of requests that depend on one another, some with an Undo of one of them. With native deletes, requests that search
+    for rows are left out: an Undo may have to wait for an Erase by records, and the model does not know when."""
     one: st.SearchStrategy[Request] = reverts(known) | replays(known) | undos(known) | erases(known)
     if not known.setup.native:
         one = one | row_erases(known) | changes(known)
@@ -155,7 +154,7 @@ def crashes(job: st.SearchStrategy[Job]) -> st.SearchStrategy[Crash]:
 
 
 def races(job: st.SearchStrategy[Job], known: Known) -> st.SearchStrategy[During]:
-    """Nobody sets the head back, or expires snapshots, while a run works: that is for the tests of races."""
+    """Acts during a run. They do not include rollbacks and expiries by other writers, which the tests of races cover."""
     stranger: st.SearchStrategy[Foreign] = st.one_of(
         foreign_appends(known, ("",)), st.just(ForeignCompaction()), repartitions(), st.just(ForeignTag())
     )
@@ -163,7 +162,7 @@ def races(job: st.SearchStrategy[Job], known: Known) -> st.SearchStrategy[During
 
 
 def acts(known: Known) -> st.SearchStrategy[Act]:
-    """Anything, the troublesome more often than not. Of no batches: a run that only gives the head a ledger."""
+    """Any act; acts that often reveal errors have more weight. An Append without batches only gives the head a ledger."""
     job = jobs(known)
     again: st.SearchStrategy[Act] = st.sampled_from(known.runs) if known.runs else appends()
     weighted: tuple[tuple[int, st.SearchStrategy[Act]], ...] = (
@@ -195,7 +194,7 @@ def acts(known: Known) -> st.SearchStrategy[Act]:
         (1, st.just(DropAndCreate())),
         (2, st.just(Append(()))),
     )
-    # Not `one_of`, which takes the same strategy once, however often it is named.
+    # Not `one_of`: it removes duplicate strategies, so it cannot express weights.
     kinds = [kind for weight, kind in weighted for _ in range(weight)]
     return st.integers(0, len(kinds) - 1).flatmap(lambda n: kinds[n])
 
