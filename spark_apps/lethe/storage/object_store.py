@@ -197,7 +197,8 @@ def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
         from lethe.storage.local_store import LocalStore
 
         return LocalStore(uri)
-    from lethe.storage.remote_store import RemoteStore, S3Store
+    from lethe.storage.remote_store import RemoteStore
+    from lethe.storage.s3_store import S3Store
 
     return S3Store(properties) if backend is Backend.S3 else RemoteStore(backend, properties)
 

@@ -1,26 +1,18 @@
-"""S3, Google Cloud Storage and Azure as an object store, through obstore. I/O.
-
-obstore's errors may contain signed URLs and responses of servers, so their text never leaves this module.
-"""
+"""S3, Google Cloud Storage and Azure as an object store, through obstore. I/O."""
 
 import io
 import logging
-import re
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
-    InvalidPathError,
     PermissionDeniedError,
     PreconditionError,
-    UnauthenticatedError,
 )
 
 from lethe.base.errors import InputError
@@ -29,7 +21,6 @@ from lethe.erasure.retention_lock import Retention
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.clients import Client, client_of
 from lethe.storage.object_store import (
-    DENIED,
     NO_BUCKET,
     Content,
     Reader,
@@ -38,7 +29,7 @@ from lethe.storage.object_store import (
     not_created,
     not_retained,
 )
-from lethe.storage.s3 import S3Requests
+from lethe.storage.remote_errors import code_of, status_of, store_errors
 from lethe.uri import Backend, bucket_and_key
 
 log = logging.getLogger(__name__)
@@ -49,9 +40,6 @@ _SKIPS_AT_MOST: Final = 10  # subfolders to skip in a listing of a limited numbe
 _COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
 _PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
 _RANGE_BYTES: Final = 8 * 1024 * 1024
-_STATUS: Final = re.compile(r"status code: (\d{3})")
-_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class RemoteStore:
@@ -105,7 +93,7 @@ class RemoteStore:
     def head(self, uri: str) -> ListedObject | None:
         client, _, key = self._at(uri)
         try:
-            with _errors(uri):
+            with store_errors(uri):
                 return _listed(client.head(key), uri)
         except FileNotFoundError:
             return None
@@ -113,7 +101,7 @@ class RemoteStore:
     def read(self, uri: str) -> Content | None:
         client, _, key = self._at(uri)
         try:
-            with _errors(uri):
+            with store_errors(uri):
                 answer = client.get(key)
                 return Content(bytes(answer.bytes()), _unquoted(answer.meta["e_tag"]))
         except FileNotFoundError:
@@ -122,7 +110,7 @@ class RemoteStore:
     def read_range(self, uri: str, start: int, size: int) -> bytes | None:
         client, _, key = self._at(uri)
         try:
-            with _errors(uri):
+            with store_errors(uri):
                 return _range(client, key, start, size)
         except FileNotFoundError:
             return None
@@ -138,7 +126,7 @@ class RemoteStore:
 
     def put(self, uri: str, content: bytes) -> None:
         client, _, key = self._at(uri)
-        with _errors(uri, missing=NO_BUCKET):
+        with store_errors(uri, missing=NO_BUCKET):
             client.put(key, content)
 
     def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
@@ -152,8 +140,8 @@ class RemoteStore:
         except (AlreadyExistsError, PreconditionError):
             return False
         except (BaseError, ValueError, FileNotFoundError) as e:
-            code = _code_of(e, missing=NO_BUCKET)
-            status = _status(e)
+            code = code_of(e, missing=NO_BUCKET)
+            status = status_of(e)
             if status in (409, 412):  # the object exists, or another request is creating it
                 return False
             if 400 <= status < 500 or status == 501 or isinstance(e, ValueError | PermissionDeniedError):
@@ -169,7 +157,7 @@ class RemoteStore:
         if not self._is_same(source):
             return False
         try:
-            with _errors(source.key):
+            with store_errors(source.key):
                 if bucket == to_bucket and source.size <= _COPY_BYTES_AT_MOST:
                     client.copy(key, to_key)
                 else:
@@ -204,7 +192,7 @@ class RemoteStore:
     def remove(self, uri: str) -> None:
         client, _, key = self._at(uri)
         try:
-            with _errors(uri):
+            with store_errors(uri):
                 client.delete(key)
         except FileNotFoundError:
             return
@@ -243,10 +231,10 @@ class RemoteStore:
     def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
         """List by keys in pages of `PAGE`, in the order of the keys."""
         client = self._client(bucket)
-        with _errors(uri):
+        with store_errors(uri):
             stream = client.list(prefix.rstrip("/") or None, offset=after or None, chunk_size=PAGE)
         while True:
-            with _errors(uri, missing=NO_BUCKET):
+            with store_errors(uri, missing=NO_BUCKET):
                 page = next(stream, None)
             if page is None:
                 return
@@ -278,99 +266,9 @@ class RemoteStore:
     def _client(self, bucket: str, attempts: int = 4) -> Client:
         with self._lock:
             if (bucket, attempts) not in self._clients:
-                with _errors(f"{self._backend}://{bucket}"):
+                with store_errors(f"{self._backend}://{bucket}"):
                     self._clients[bucket, attempts] = client_of(self._backend, bucket, self._properties, attempts)
             return self._clients[bucket, attempts]
-
-
-class S3Store(RemoteStore):
-    """Buckets of any S3 server. boto3 makes the requests that obstore cannot: conditional copies and deletes, object locks, and
-    keys that obstore's paths exclude (`a//b`, control characters)."""
-
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        super().__init__(Backend.S3, properties)
-        self._requests = S3Requests(properties)
-
-    def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
-        last = after
-        try:
-            for page in super()._pages(uri, bucket, prefix, after):
-                yield page
-                last = page[-1].key if page else last
-        except _Unnameable:
-            log.info("%s: an object's name is outside of what obstore can express; listed by boto3", uri)
-            with _errors(uri, missing=NO_BUCKET):
-                yield from self._requests.pages(bucket, prefix, last, PAGE)
-
-    def head(self, uri: str) -> ListedObject | None:
-        return super().head(uri) if _is_nameable(uri) else self._requests.head(uri)
-
-    def remove(self, uri: str) -> None:
-        if _is_nameable(uri):
-            super().remove(uri)
-        else:
-            with _errors(uri):
-                self._requests.delete(uri)
-
-    def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
-        self._require_conditions(uri)
-        if retention is None:
-            return super().put_if_absent(uri, content)
-        return self._requests.put_locked(uri, content, retention, datetime.now(UTC))
-
-    def retained_until(self, uri: str) -> datetime | None:
-        return self._requests.retained_until(uri)
-
-    def copy(self, source: BufferedObject, target: str) -> bool:
-        with _errors(source.key):
-            return self._requests.copy(source.key, source.etag, target)
-
-    def delete_unchanged(self, listed: BufferedObject) -> bool:
-        found = self.head(listed.key)
-        if found is None:
-            return True
-        if (found.size, found.etag) != (listed.size, listed.etag):
-            return False
-        with _errors(listed.key):
-            return self._requests.delete_if_match(listed.key, listed.etag)
-
-    def _require_conditions(self, uri: str) -> None:
-        """Check that the server supports conditional writes. One that does not overwrites silently, so no table would be safe.
-
-        Raises: InputError (UnsupportedStorage).
-        """
-        folder, _, _ = uri.rpartition("/")
-        store = (self._properties.get("s3.endpoint", ""), bucket_and_key(uri)[0])
-        if store in _KEEPS_CONDITIONS:
-            return
-        trial = f"{folder}/.lethe-{uuid.uuid4().hex}"
-        created = super().put_if_absent(trial, b"1")
-        try:
-            refused = not (created and super().put_if_absent(trial, b"2"))
-        finally:
-            self.remove(trial)
-        if not refused:
-            raise InputError(
-                "UnsupportedStorage",
-                f"{folder}: the store overwrites an object that a request asked it not to (If-None-Match: *), so writers "
-                "of a table would overwrite each other's commits. Use a catalog of type sql or rest, or a store that keeps "
-                "to conditional writes.",
-            )
-        _KEEPS_CONDITIONS.add(store)
-
-
-# Endpoints and buckets that support conditional writes.
-_KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()
-
-
-class _Unnameable(InputError):
-    """A key that obstore's paths exclude."""
-
-    def __init__(self, uri: str) -> None:
-        super().__init__(
-            "UnsupportedName",
-            f"{uri}: an object's name has an empty segment, a segment `.` or `..`, or a control character. Rename or delete it.",
-        )
 
 
 class _RemoteReader(Reader):
@@ -395,7 +293,7 @@ class _RemoteReader(Reader):
         wanted = min(len(buffer), self.size - self._at)
         if wanted <= 0:
             return 0
-        with _errors(self._uri):
+        with store_errors(self._uri):
             content = _range(self._client, self._key, self._at, wanted, self.etag)
         buffer[: len(content)] = content
         self._at += len(content)
@@ -421,56 +319,3 @@ def _before(prefix: str) -> str:
         return ""
     before = chr(ord(prefix[-1]) - 1)
     return prefix[:-1] + before if before.isalnum() or before in ",-_" else ""
-
-
-def _is_nameable(uri: str) -> bool:
-    """Whether obstore can express the key of a URI."""
-    _, key = bucket_and_key(uri)
-    parts = key.split("/")
-    return not (any(p in ("", ".", "..") for p in parts) or _CONTROL.search(key))
-
-
-@contextmanager
-def _errors(uri: str, missing: str = "") -> Iterator[None]:
-    """Turn errors of obstore, its credential providers and boto3 into StoreErrors, without their text.
-
-    Args:
-        missing: The code for a 404 response; "": FileNotFoundError is not converted.
-    """
-    try:
-        yield
-    except FileNotFoundError as e:
-        if not missing:
-            raise
-        raise StoreError(uri, _code_of(e, missing)) from None
-    except InvalidPathError:
-        raise _Unnameable(uri) from None
-    except BaseError as e:
-        raise StoreError(uri, _code_of(e, missing)) from None
-    except ValueError as e:
-        if "path" not in str(e).lower():
-            raise
-        raise _Unnameable(uri) from None
-
-
-def _code_of(error: Exception, missing: str = "") -> str:
-    text, status = str(error), _status(error)
-    if isinstance(error, PermissionDeniedError):
-        return DENIED
-    if isinstance(error, UnauthenticatedError) and not status:
-        return "nothing (no credentials were found)"
-    if status in (401, 403):
-        return DENIED
-    if isinstance(error, FileNotFoundError) or status == 404:
-        return missing or "404"
-    found = _CODE.search(text)
-    if found:
-        return found[1]
-    if status:
-        return str(status)
-    return "nothing (no connection, or no answer in time)"
-
-
-def _status(error: Exception) -> int:
-    found = _STATUS.search(str(error))
-    return int(found[1]) if found else 0

@@ -10,7 +10,7 @@ import pytest
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe.hadoop.catalog import FolderCatalog
 from lethe.hadoop.metadata_folder import MetadataFolder
-from lethe.storage import remote_store
+from lethe.storage import remote_store, s3_store
 from lethe.storage.object_store import Folder, open_folder
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -109,7 +109,7 @@ def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(
         store.put(uri, content)
         return True
 
-    monkeypatch.setattr(remote_store, "_KEEPS_CONDITIONS", set())
+    monkeypatch.setattr(s3_store, "_KEEPS_CONDITIONS", set())
     monkeypatch.setattr(remote_store.RemoteStore, "put_if_absent", put)
 
     with pytest.raises(InputError, match="the store overwrites an object") as refused:

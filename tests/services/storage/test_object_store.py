@@ -13,6 +13,7 @@ from lethe.base.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
+from lethe.storage.s3_store import S3Store
 from lethe.uri import Backend
 
 from tests.support.servers.faulty_proxy import Fault, Proxy, before, forward_to
@@ -334,7 +335,7 @@ def test_a_folder_without_the_right_to_write_is_refused_by_name(tmp_path: Path) 
 def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: Servers) -> None:
     """One of them must not make a whole buffer unreadable."""
     place = servers[Backend.S3].place(uuid.uuid4().hex)
-    requests = remote_store.S3Store(place.properties)._requests
+    requests = S3Store(place.properties)._requests
     place.store.put(place.at("a"), b"1")
     requests._client().put_object(Bucket="lake", Key=f"{place.at('b').removeprefix('s3://lake/')}\nc", Body=b"1")
     place.store.put(place.at("z"), b"1")
@@ -348,7 +349,7 @@ def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: Server
 
 def test_an_object_that_stands_for_a_folder_is_not_listed(servers: Servers) -> None:
     place = servers[Backend.S3].place(uuid.uuid4().hex)
-    client = remote_store.S3Store(place.properties)._requests._client()
+    client = S3Store(place.properties)._requests._client()
     for name in ("", "A/", "B/"):
         client.put_object(Bucket="lake", Key=f"{place.uri.removeprefix('s3://lake/')}/{name}", Body=b"")
     place.store.put(place.at("A/x"), b"")
