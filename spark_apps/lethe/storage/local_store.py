@@ -19,7 +19,7 @@ from lethe.base.errors import InputError
 from lethe.buffer.batch import ListedObject, file_etag, hidden_folder
 from lethe.erasure.retention_lock import Retention
 from lethe.ledger.ledger import BufferedObject
-from lethe.storage.object_store import Content, Reader, WriteUnknown, not_created, not_retained
+from lethe.storage.object_store import Content, ObjectReader, WriteUnknown, not_created, not_retained
 from lethe.uri import local_path
 
 # The errors of link(2) on a file system without hard links.
@@ -77,7 +77,7 @@ class LocalStore:
         except FileNotFoundError:
             return None
 
-    def open(self, uri: str) -> Reader | None:
+    def open(self, uri: str) -> ObjectReader | None:
         try:
             return _LocalReader(Path(local_path(uri)))
         except FileNotFoundError:
@@ -166,7 +166,7 @@ class LocalStore:
                 draft.unlink()
 
 
-class _LocalReader(Reader):
+class _LocalReader(ObjectReader):
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         stat = os.fstat(self._file.fileno())

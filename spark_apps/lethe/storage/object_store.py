@@ -59,7 +59,7 @@ class Content:
     etag: str  # without quotes, as in a listing; empty: the store has none
 
 
-class Reader(io.RawIOBase):
+class ObjectReader(io.RawIOBase):
     """A seekable object, read in ranges. Reading fails if the object was overwritten since it was opened."""
 
     size: int  # in bytes
@@ -98,7 +98,7 @@ class ObjectStore(Protocol):
         """Read up to `size` bytes from offset `start`. Return None if the object does not exist."""
         ...
 
-    def open(self, uri: str) -> Reader | None:
+    def open(self, uri: str) -> ObjectReader | None:
         """Open an object for reading in ranges. Return None if it does not exist."""
         ...
 

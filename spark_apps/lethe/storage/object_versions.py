@@ -106,10 +106,10 @@ def open_storage(location: str, file_io: FileIO, properties: Mapping[str, str]) 
     """The storage of a table at this location, configured by the properties of its catalog."""
     if is_s3(location):
         return S3Objects(properties)
-    return Files(file_io, listable=is_local(location))
+    return UnversionedFiles(file_io, listable=is_local(location))
 
 
-class Files:
+class UnversionedFiles:
     """Any storage that PyIceberg supports. Only local folders can be listed."""
 
     def __init__(self, file_io: FileIO, listable: bool) -> None:

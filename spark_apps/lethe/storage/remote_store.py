@@ -23,7 +23,7 @@ from lethe.storage.clients import Client, client_of
 from lethe.storage.object_store import (
     NO_BUCKET,
     Content,
-    Reader,
+    ObjectReader,
     StoreError,
     WriteUnknown,
     not_created,
@@ -119,7 +119,7 @@ class RemoteStore:
                 return b""
             raise
 
-    def open(self, uri: str) -> Reader | None:
+    def open(self, uri: str) -> ObjectReader | None:
         found = self.head(uri)
         client, _, key = self._at(uri)
         return _RemoteReader(client, uri, key, found) if found is not None else None
@@ -271,7 +271,7 @@ class RemoteStore:
             return self._clients[bucket, attempts]
 
 
-class _RemoteReader(Reader):
+class _RemoteReader(ObjectReader):
     def __init__(self, client: Client, uri: str, key: str, found: ListedObject) -> None:
         self._client, self._uri, self._key, self._at = client, uri, key, 0
         self.size, self.etag = found.size, found.etag
