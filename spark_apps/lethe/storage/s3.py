@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from lethe.buffer.batch import ListedObject
 from lethe.erasure.retention_lock import Retention
 from lethe.storage import aws
-from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, WriteUnknown, not_created, not_retained
+from lethe.storage.object_store import DENIED, NO_BUCKET, Content, StoreError, WriteUnknown, not_created, not_retained
 from lethe.uri import bucket_and_key
 
 _NOT_THERE: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
@@ -56,6 +56,15 @@ class S3Requests:
                 return None
             raise _store_error(uri, e) from None
         return ListedObject(uri, found["ContentLength"], found["ETag"].strip('"'), found["LastModified"])
+
+    def read(self, uri: str) -> Content | None:
+        try:
+            found = self._client().get_object(**_named(uri))
+            return Content(found["Body"].read(), found["ETag"].strip('"'))
+        except (ClientError, BotoCoreError) as e:
+            if code_of(e) in _NOT_THERE:
+                return None
+            raise _store_error(uri, e) from None
 
     def delete(self, uri: str) -> None:
         try:

@@ -11,7 +11,7 @@ from lethe.buffer.batch import ListedObject
 from lethe.erasure.retention_lock import Retention
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage import remote_store
-from lethe.storage.object_store import NO_BUCKET
+from lethe.storage.object_store import NO_BUCKET, Content
 from lethe.storage.remote_errors import UnsupportedName, is_nameable, store_errors
 from lethe.storage.remote_store import RemoteStore
 from lethe.storage.s3 import S3Requests
@@ -41,6 +41,9 @@ class S3Store(RemoteStore):
 
     def head(self, uri: str) -> ListedObject | None:
         return super().head(uri) if is_nameable(uri) else self._requests.head(uri)
+
+    def read(self, uri: str) -> Content | None:
+        return super().read(uri) if is_nameable(uri) else self._requests.read(uri)
 
     def remove(self, uri: str) -> None:
         if is_nameable(uri):

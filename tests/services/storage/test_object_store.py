@@ -332,7 +332,7 @@ def test_a_folder_without_the_right_to_write_is_refused_by_name(tmp_path: Path) 
 # --- S3 alone ------------------------------------------------------------------------------------------------------------
 
 
-def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: Servers) -> None:
+def test_keys_that_obstore_cannot_express_are_listed_read_and_deleted(servers: Servers) -> None:
     """One of them must not make a whole buffer unreadable."""
     place = servers[Backend.S3].place(uuid.uuid4().hex)
     requests = S3Store(place.properties)._requests
@@ -341,6 +341,9 @@ def test_keys_that_obstore_cannot_express_are_listed_and_deleted(servers: Server
     place.store.put(place.at("z"), b"1")
 
     assert place.names() == ["a", "b\nc", "z"]
+    content = place.store.read(place.at("b\nc"))
+    assert content is not None
+    assert content.data == b"1"
     assert place.store.delete([place.listed("b\nc")]) == 1
     assert place.names() == ["a", "z"]
     with pytest.raises(InputError, match="control character"):
