@@ -164,8 +164,8 @@ def _compare(job: Job, result: RunResult, expected: Outcome, alone: bool) -> Non
         case Append(ids) | Register(ids):
             if ids:
                 assert result.outcome == ("Committed" if expected.commits else "AlreadyCommitted")
-            if alone:
-                assert (result.batches_promoted, result.batches_withheld) == (expected.promoted, expected.withheld)
+                if alone:
+                    assert (result.batches_promoted, result.batches_withheld) == (expected.promoted, expected.withheld)
         case Vacuum():
             pass
         case _:

@@ -53,7 +53,7 @@ def test_an_unknown_catalog_ends_with_10_before_spark_starts(flights: Flights, d
 
     assert ended.result is not None, ended.log
     assert (ended.code, ended.result.reason) == (10, "UnknownCatalog")
-    assert "it names: lite" in ended.result.message
+    assert "it contains: lite" in ended.result.message
 
 
 def test_a_run_outside_its_boundary_ends_with_10_before_spark_starts(flights: Flights, driver: Driver) -> None:

@@ -86,7 +86,7 @@ def _carry_out(story: Story, orders: Orders) -> Answer:
         context = story.context(spec)
         try:
             result = job_of(spec.kind)(context)
-            done: Sequence[RequestResult] = result.requests
+            done: Sequence[RequestResult] = getattr(result, "requests", ())  # of a group of Restatements
             answer.reverted += [r.key for r in done if r.succeeded]
             answer.failed += [f"{r.reason}: {r.message}" for r in done if not r.succeeded]
         except LetheError as e:
