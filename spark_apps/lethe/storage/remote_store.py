@@ -222,11 +222,11 @@ class RemoteStore:
 
     def _is_same(self, listed: BufferedObject) -> bool:
         found = self.head(listed.key)
-        return found is not None and (found.size, found.etag) == (listed.size, listed.etag)
+        return found is not None and is_unchanged(found, listed)
 
     def _is_same_or_gone(self, listed: BufferedObject) -> bool:
         found = self.head(listed.key)
-        return found is None or (found.size, found.etag) == (listed.size, listed.etag)
+        return found is None or is_unchanged(found, listed)
 
     def _pages(self, uri: str, bucket: str, prefix: str, after: str) -> Iterator[Sequence[ListedObject]]:
         """List by keys in pages of `PAGE`, in the order of the keys."""
@@ -303,6 +303,11 @@ class _RemoteReader(ObjectReader):
 def _range(client: Client, key: str, start: int, size: int, etag: str = "") -> bytes:
     options: Any = {"range": (start, start + size), **({"if_match": f'"{etag}"'} if etag else {})}
     return bytes(client.get(key, options=options).bytes())
+
+
+def is_unchanged(found: ListedObject, listed: BufferedObject) -> bool:
+    """Whether an object is still the one that was listed."""
+    return (found.size, found.etag) == (listed.size, listed.etag)
 
 
 def _listed(meta: Any, key: str) -> ListedObject:

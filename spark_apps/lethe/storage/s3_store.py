@@ -13,7 +13,7 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, Content
 from lethe.storage.remote_errors import UnsupportedName, is_nameable, store_errors
-from lethe.storage.remote_store import RemoteStore
+from lethe.storage.remote_store import RemoteStore, is_unchanged
 from lethe.storage.s3 import S3Requests
 from lethe.uri import Backend, bucket_and_key
 
@@ -69,7 +69,7 @@ class S3Store(RemoteStore):
         found = self.head(listed.key)
         if found is None:
             return True
-        if (found.size, found.etag) != (listed.size, listed.etag):
+        if not is_unchanged(found, listed):
             return False
         with store_errors(listed.key):
             return self._requests.delete_if_match(listed.key, listed.etag)

@@ -2,7 +2,6 @@
 
 import shlex
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,23 +10,14 @@ from lethe.guards.claim import Claim, Owner
 from lethe.storage.object_store import Folder
 from lethe.storage.surroundings import read_claim, tables_around, take_claim
 
-from tests.support.servers.s3 import S3
+from tests.support.servers.s3 import S3, bucket_with_a_table
 
 A, B = (Owner("ns", name, f"uid-{name}", f"table-{name}", "cluster") for name in ("a", "b"))
-TABLE = (
-    "metadata/00000-1b671a64-40d5-491e-99b0-da01ff1f3341.metadata.json",
-    "metadata/snap-1-1-x.avro",
-    "data/f.parquet",
-)
 
 
 @pytest.fixture
 def bucket(s3: S3) -> str:
-    """A lake with one table in it."""
-    name = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
-    for key in TABLE:
-        s3.put(name, f"warehouse/sales/orders/{key}", b"content")
-    return name
+    return bucket_with_a_table(s3)
 
 
 @pytest.mark.parametrize(

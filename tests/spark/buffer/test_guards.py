@@ -2,7 +2,6 @@
 deletes anything. On local files with a real table, and on a real S3 server."""
 
 import hashlib
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,23 +20,14 @@ from pyspark.sql import SparkSession
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
-from tests.support.servers.s3 import S3
+from tests.support.servers.s3 import S3, bucket_with_a_table
 
 A = Owner("ns", "a", "uid-a", "table-a", "cluster")
-TABLE = (
-    "metadata/00000-1b671a64-40d5-491e-99b0-da01ff1f3341.metadata.json",
-    "metadata/snap-1-1-x.avro",
-    "data/f.parquet",
-)
 
 
 @pytest.fixture
 def bucket(s3: S3) -> str:
-    """A lake with one table in it."""
-    name = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
-    for key in TABLE:
-        s3.put(name, f"warehouse/sales/orders/{key}", b"content")
-    return name
+    return bucket_with_a_table(s3)
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import lethe_spark
 from lethe.base.errors import LetheError
-from lethe.contract.result import Phase, RequestResult
+from lethe.contract.result import Phase, RestatementGroupResult
 from lethe.contract.run import RunSpec
 from lethe_spark.apps.app import job_of
 from lethe_spark.apps.session import make_session
@@ -86,7 +86,7 @@ def _carry_out(story: Story, orders: Orders) -> Answer:
         context = story.context(spec)
         try:
             result = job_of(spec.kind)(context)
-            done: Sequence[RequestResult] = getattr(result, "requests", ())  # of a group of Restatements
+            done = result.requests if isinstance(result, RestatementGroupResult) else ()
             answer.reverted += [r.key for r in done if r.succeeded]
             answer.failed += [f"{r.reason}: {r.message}" for r in done if not r.succeeded]
         except LetheError as e:

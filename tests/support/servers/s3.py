@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,15 @@ class S3:
 
         policy = {"Version": "2012-10-17", "Statement": [statement(a, k) for a, k in statements]}
         self.client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+
+
+def bucket_with_a_table(s3: S3) -> str:
+    """The name of a new bucket with the files of one table, in warehouse/sales/orders."""
+    name = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+    metadata = ("00000-1b671a64-40d5-491e-99b0-da01ff1f3341.metadata.json", "snap-1-1-x.avro")
+    for key in (*(f"metadata/{file}" for file in metadata), "data/f.parquet"):
+        s3.put(name, f"warehouse/sales/orders/{key}", b"content")
+    return name
 
 
 def program() -> str:
