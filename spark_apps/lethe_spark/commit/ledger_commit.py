@@ -3,10 +3,12 @@
 I/O. Each commit, of a run or of a user's Spark job, goes through `commit_on_ledger`.
 """
 
+import itertools
 import logging
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from lethe.base import names
 from lethe.base.errors import ConflictError, UnknownCommitState
@@ -24,6 +26,10 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer
 
 log = logging.getLogger(__name__)
+
+# A run does not give up before this, in seconds, while other writers change the table. Beside a writer that commits every second,
+# most attempts fail, and twelve of them take only seconds.
+MIN_SECONDS: Final = 120.0
 
 T = TypeVar("T")
 
@@ -91,11 +97,12 @@ def commit_on_ledger(
     Args:
         attempts: Records whether an answer was lost.
         seen: A state that the caller has read. It is used if the table has not changed since.
-    Raises: ConflictError, after 12 lost races; UnknownCommitState, if the answer to the last attempt was lost; the errors of
-        `plan` and of reading the table.
+    Raises: ConflictError, after 12 attempts, and if other writers changed the table before each of them, not before two
+        minutes; UnknownCommitState, if the answer to the last attempt was lost; the errors of `plan` and of reading the table.
     """
     context.reporter.phase(Phase.COMMITTING)
-    for attempt in range(1, ATTEMPTS + 1):
+    began = time.monotonic()
+    for attempt in itertools.count(1):
         base = observe_base(context, table, seen)
         wanted = plan(base)
         if isinstance(wanted, NothingToCommit):
@@ -103,15 +110,17 @@ def commit_on_ledger(
         try:
             return Committed(wanted.outcome, _try_once(context, table, base, wanted))
         except ConflictError as e:
-            if attempt == ATTEMPTS:
+            # A catalog may refuse a commit for ever; a table that moved is another writer's success.
+            moved = e.reason in ("LedgerMoved", "DataMoved")
+            if attempt >= ATTEMPTS and not (moved and time.monotonic() - began < MIN_SECONDS):
                 raise
-            log.info("commit %d of %d lost its race and is planned again: %s", attempt, ATTEMPTS, e.reason)
+            log.info("attempt %d to commit lost its race and is planned again: %s", attempt, e.reason)
         except UnknownCommitState as e:
             if attempts is not None:
                 attempts.in_doubt = True
-            if attempt == ATTEMPTS:
+            if attempt >= ATTEMPTS:
                 raise
-            log.warning("commit %d of %d: %s; checking the ledger", attempt, ATTEMPTS, e.reason)
+            log.warning("attempt %d to commit: %s; checking the ledger", attempt, e.reason)
         wait_before(attempt + 1)
     raise AssertionError("unreachable")
 

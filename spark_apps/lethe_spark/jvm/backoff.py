@@ -11,4 +11,4 @@ _LONGEST_SECONDS: Final = 2.0
 
 def wait_before(attempt: int) -> None:
     """Wait before the second or a later attempt. Full jitter, so that two writers that collided do not collide again."""
-    time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** (attempt - 2))))
+    time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(attempt - 2, 10))))

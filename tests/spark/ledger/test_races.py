@@ -1,5 +1,6 @@
 """One ledger, one pointer: whoever meets whom, nothing that one of them recorded is lost, and nothing ended comes back."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -12,6 +13,8 @@ from tests.spark.support.story import Story, avro, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
+
+MIN_SECONDS = 6.0
 
 
 @pytest.fixture
@@ -77,9 +80,11 @@ def test_staged_files_of_a_reverted_batch_that_another_tool_publishes_under_a_va
 def test_a_run_that_loses_every_race_says_so_and_leaves_the_table_as_the_winners_made_it(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody commits each time just before it does."""
-    monkeypatch.setattr(ledger_commit, "ATTEMPTS", 3)
-    turns = iter(range(100))
+    """Another writer commits before each of its attempts. It gives up after enough attempts and enough time."""
+    monkeypatch.setattr(ledger_commit, "ATTEMPTS", 2)
+    monkeypatch.setattr(ledger_commit, "MIN_SECONDS", MIN_SECONDS)
+    began = time.monotonic()
+    turns = iter(range(1000))
 
     spec = story.restatement(a_request("mine", batch_ids=("A",)))
     context = story.context(spec)
@@ -92,5 +97,7 @@ def test_a_run_that_loses_every_race_says_so_and_leaves_the_table_as_the_winners
     with pytest.raises(ConflictError, match="LedgerMoved"):
         restate.run(context)
 
+    assert next(turns) >= 2 * 2
+    assert time.monotonic() - began >= MIN_SECONDS
     assert story.states()["A"] == "promoted"
     story.check_reads(of_batches("A", "B"))
