@@ -8,7 +8,7 @@ checked in rotation.
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from lethe.base.errors import LetheError
+from lethe.base.errors import InputError, LetheError
 
 from tests.model.readings import Seen
 from tests.model.rows import Rows, of_day, without
@@ -87,7 +87,10 @@ def _check_increment(play: "Play", seen: Seen, turn: int, everything: bool) -> N
         went = play.world.increment(seen, since, until, "deleted")
         where = f"the increment from {since} to {until}, appended {dict(came)}, deleted {dict(went)}"
         _same(where, play.at[since].visible + came, play.at[until].visible + went)
-        if turn % (2 * SPARK_EACH) == 0:
+        if turn % (2 * SPARK_EACH) == 0 and seen.has_dropped_columns_of(until):
+            with pytest.raises(InputError, match="ColumnGone"):
+                play.world.increment_by_spark(since, until, "appended")
+        elif turn % (2 * SPARK_EACH) == 0:
             _same(f"Spark's appended, {where}", play.world.increment_by_spark(since, until, "appended"), came)
             _same(f"Spark's deleted, {where}", play.world.increment_by_spark(since, until, "deleted"), went)
 

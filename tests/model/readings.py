@@ -181,6 +181,13 @@ class Seen:
             for f, _ in self.entries(snapshot_id)
         )
 
+    def has_dropped_columns_of(self, snapshot_id: int) -> bool:
+        """Whether columns of a snapshot were dropped later. Spark cannot read an increment that ends at it."""
+        snapshot = self.table.snapshot_by_id(snapshot_id)
+        assert snapshot is not None
+        schema = self.table.schemas()[snapshot.schema_id] if snapshot.schema_id is not None else self.table.schema()
+        return not {f.field_id for f in schema.fields} <= {f.field_id for f in self.table.schema().fields}
+
     @property
     def was_unpartitioned(self) -> bool:
         return any(not spec.fields for spec in self.table.specs().values())

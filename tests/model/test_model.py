@@ -1,7 +1,7 @@
 """The model test with thousands of acts: `make test-model`.
 
 Environment variables: STEPS is the number of acts, SEED makes the choice reproducible (default: random), VERSION is the format
-version of the tables, 2 or 3 (default: both in turn).
+version of the tables, 2 or 3 (default: both in turn), FIRST is the number of the first table, to continue a walk (default: 0).
 """
 
 import os
@@ -39,7 +39,7 @@ def test_a_table_and_a_plain_model_of_it_agree_for_thousands_of_steps(spark: Spa
         def on_step(self, act: Act, seconds: float) -> None:
             print(f"{Long.played:6} {seconds:5.1f}s  {act!r}", flush=True)
 
-    began, table = time.monotonic(), 0
+    began, table = time.monotonic(), int(os.environ.get("FIRST") or 0)
     while Long.played < steps:
         Long.setup = setups[table % len(setups)]
         print(f"table {table}: {Long.setup}", flush=True)
