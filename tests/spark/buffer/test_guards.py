@@ -17,6 +17,7 @@ from lethe_spark.apps.app import job_of
 from lethe_spark.commit.id_lists import with_ids
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -44,6 +45,7 @@ def refused(story: Story, place: str, layout: str = "File", **properties: str) -
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     story = Story.begin(spark, lake)
     story.put("own")

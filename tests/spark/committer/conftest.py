@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import begun
+from tests.spark.support.built_once import built_once
 from tests.spark.support.mailbox import Namespace, Process, serving
 from tests.spark.support.story import Story
 from tests.support import api_server
@@ -35,6 +36,7 @@ def process(
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake, process: Process) -> Story:
     """A, B and C are in the table."""
     assert process.is_up()

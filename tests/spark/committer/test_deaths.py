@@ -13,6 +13,7 @@ from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert
+from tests.spark.support.built_once import built_once
 from tests.spark.support.mailbox import Namespace, Process, committer, serving
 from tests.spark.support.story import Story, of_batches
 from tests.support import api_server
@@ -37,6 +38,7 @@ def namespace(server: ApiServer) -> Namespace:
 
 @pytest.fixture
 def begin(spark: SparkSession, lake: Lake) -> Callable[..., Story]:
+    @built_once
     def make(catalog: str = CATALOG) -> Story:
         make_session(catalog)
         story = Story.begin(spark, lake, catalog=catalog)

@@ -9,6 +9,7 @@ from lethe.base import names
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.driver import Driver
 from tests.spark.support.story import Story, avro, of_batches
 from tests.support.lake import CATALOG, Lake
@@ -20,6 +21,7 @@ BEFORE_COMMIT = STEPS[:-1]
 SECONDS = 180
 
 
+@built_once
 def begin(spark: SparkSession, lake: Lake, catalog: str = CATALOG) -> Story:
     """Batches A, B and D are in the table; E, F and G wait in the buffer."""
     story = Story.begin(spark, lake, catalog=catalog)

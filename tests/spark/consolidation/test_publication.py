@@ -10,6 +10,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.attempt import CommitAttempt
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
@@ -22,6 +23,7 @@ Tell = Callable[..., Story]
 def tell(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Tell:
     """A story on a catalog of that name. Batch A is in the table."""
 
+    @built_once
     def begin(catalog: str = CATALOG, format_version: int = 2) -> Story:
         if catalog != CATALOG:
             request.getfixturevalue(catalog)

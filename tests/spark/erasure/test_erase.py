@@ -13,6 +13,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder, tell_tales
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, some_rows, told
 from tests.support.builders import a_request, ago
@@ -25,6 +26,7 @@ Make = Callable[..., Names]
 def make(spark: SparkSession, lake: Lake) -> Make:
     """Batches A, B and D are in a table of this format version."""
 
+    @built_once
     def begin(format_version: int, partition_by: tuple[str, ...] = ("day",), **properties: str) -> Names:
         return Names.of(Story.begin(spark, lake, partition_by), format_version, **properties).filled()
 

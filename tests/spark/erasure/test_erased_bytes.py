@@ -11,6 +11,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.erasures import DUE, look, the_erasure, the_outcome, the_record
 from tests.spark.support.every_object import of_bucket, of_folder, telling
@@ -25,6 +26,7 @@ Make = Callable[..., Names]
 
 @pytest.fixture
 def make(spark: SparkSession, lake: Lake) -> Make:
+    @built_once
     def begin(
         version: int, partition_by: tuple[str, ...] = ("day",), catalog: str = "lite", **properties: str
     ) -> Names:

@@ -12,6 +12,7 @@ from lethe.contract.run import Provenance, SnapshotLimits
 from lethe.restatement.values_digest import values_digest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, tell_tales
 from tests.spark.support.erasures import (
     DAY,
@@ -168,6 +169,7 @@ def test_the_record_says_who_asked_and_why_and_names_batches_by_a_keyed_digest(
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@built_once
 def people(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
     return Names.of(Story.begin(spark, lake, ("name",)), request.param).filled()
 

@@ -7,6 +7,7 @@ import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, Changing
 from tests.spark.support.driver import Driver
 from tests.spark.support.erases import Names, name_of, row, table_folder, tell_tales
@@ -16,6 +17,7 @@ from tests.support.lake import Lake
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@built_once
 def story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Names:
     return Names.of(Story.begin(spark, lake), request.param).filled()
 

@@ -11,6 +11,7 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.story import Row, Story, of_batches
 from tests.support.builders import a_request
@@ -28,6 +29,7 @@ GONE = row("B", 1), row("D", 2)
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@built_once
 def story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Names:
     return Names.of(Story.begin(spark, lake), request.param).filled()
 

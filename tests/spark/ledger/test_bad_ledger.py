@@ -11,11 +11,13 @@ import pytest
 from lethe.base.errors import InputError, LedgerError
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches, of_spark
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """A is taken back and purged, B taken back."""
     begun = Story.begin(spark, lake)

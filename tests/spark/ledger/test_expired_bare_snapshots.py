@@ -9,11 +9,13 @@ from lethe.base import names
 from lethe.ledger.tombstone import META_PURGED_BY
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story
 from tests.support.lake import Lake
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Story:
     """A and C were taken back and purged; B is live."""
     story = Story.begin(spark, lake, format_version=request.param)

@@ -17,6 +17,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
 from tests.support.lake import SCHEMA, Lake
 from tests.support.servers import faults
@@ -44,6 +45,7 @@ def expire_all_but_the_head(story: Story) -> None:
         )
 
 
+@built_once
 def a_story(spark: SparkSession, lake: Lake, **how: object) -> Story:
     """A was taken back, B is live."""
     story = Story.begin(spark, lake, **how)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from lethe_spark.commit import ledger_commit
 from lethe_spark.jobs.restatement import job as restate
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, avro, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -18,6 +19,7 @@ MIN_SECONDS = 6.0
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table."""
     story = Story.begin(spark, lake)

@@ -5,11 +5,13 @@ from lethe.base.errors import InputError
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B, promoted one after the other; both still lie in the buffer."""
     story = Story.begin(spark, lake)

@@ -11,6 +11,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sdk import batch_writer
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story
 from tests.support.builders import a_request
 from tests.support.lake import SCHEMA, Lake
@@ -23,6 +24,7 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     return begun(spark, lake)
 
 
+@built_once
 def begun(spark: SparkSession, lake: Lake, catalog: str = "lite", format_version: int = 2) -> Story:
     story = Story.begin(spark, lake, catalog=catalog, format_version=format_version)
     story.put("A", "B", "C")

@@ -10,6 +10,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.ledger.tombstone import Mask
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, of_arrow, of_batches
 from tests.support.builders import a_request
@@ -21,6 +22,7 @@ ALL = ("A", "B", "D", "E")
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Native:
     return Native.of(Story.begin(spark, lake), VECTORS).filled()
 

@@ -9,6 +9,7 @@ from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches
 from tests.support.builders import a_request
@@ -19,6 +20,7 @@ ALL = ("A", "B", "D", "E")
 
 
 @pytest.fixture(params=[("day",), ()], ids=["by day", "whole"])
+@built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
     return Native.of(Story.begin(spark, lake, request.param), EQUALITY).filled()
 

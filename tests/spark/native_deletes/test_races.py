@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, row
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches
@@ -15,6 +16,7 @@ ALL = ("A", "B", "D", "E")
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Native:
     return Native.of(Story.begin(spark, lake), "DeletionVectors").filled()
 

@@ -13,6 +13,7 @@ from lethe.contract.run import RestatementRequest
 from lethe_spark.ingest import change_rows
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, SOME, Change, Changing, changed, delete, upsert
 from tests.spark.support.erases import name_of, row, table_folder
 from tests.spark.support.story import Story, of_arrow, of_batches
@@ -26,6 +27,7 @@ Make = Callable[..., Changing]
 def make(spark: SparkSession, lake: Lake) -> Make:
     """Batches A, B and D are in a table of this format version."""
 
+    @built_once
     def begin(format_version: int, partition_by: tuple[str, ...] = ("day",)) -> Changing:
         story = Story.begin(spark, lake, partition_by)
         return Changing(story.spark, story.lake, story.name, partition_by, story.catalog, format_version).filled()

@@ -8,6 +8,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, name_of, row
 from tests.spark.support.story import Story, local, told
 from tests.support.builders import a_request
@@ -15,6 +16,7 @@ from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in one set of files, C in another."""
     story = Story.begin(spark, lake, partition_by=())

@@ -12,12 +12,14 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import Replacement, RestatementRequest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches, told
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B, C and D are in the table."""
     story = Story.begin(spark, lake)

@@ -7,12 +7,14 @@ from lethe.contract.run import RestatementRequest
 from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches, told
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and C are in the table."""
     story = Story.begin(spark, lake)

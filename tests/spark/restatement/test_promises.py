@@ -16,6 +16,7 @@ from lethe.contract.result import RequestResult
 from lethe.contract.run import DatasetRef, RestatementRequest, RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row
 from tests.spark.support.story import ALL_GONE, Story, local, of_batches
 from tests.support.builders import a_request
@@ -23,6 +24,7 @@ from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table."""
     story = Story.begin(spark, lake)
@@ -37,6 +39,7 @@ def format_version() -> int:
 
 
 @pytest.fixture
+@built_once
 def people(spark: SparkSession, lake: Lake, format_version: int) -> Names:
     """The same in a table of this format version, and each row names somebody."""
     return Names.of(Story.begin(spark, lake), format_version).filled()

@@ -11,6 +11,7 @@ from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.spark.erasure.test_races import left_by
+from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import SOME, Changing, changed, delete, upsert
 from tests.spark.support.erases import row
 from tests.spark.support.story import Story, of_arrow, of_batches
@@ -24,6 +25,7 @@ OF_E = (upsert(row("E", 0)), delete(row("E", 1)), upsert(row("A", 0)))
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@built_once
 def story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Changing:
     story = Story.begin(spark, lake)
     return Changing(story.spark, story.lake, story.name, story.partition_by, story.catalog, request.param).filled()

@@ -4,12 +4,14 @@ import pytest
 from lethe.contract.result import RequestResult
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table; A was reverted."""
     story = Story.begin(spark, lake)

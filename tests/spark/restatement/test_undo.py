@@ -5,12 +5,14 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, avro, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table."""
     story = Story.begin(spark, lake)

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support import changes as change_support
 from tests.spark.support import erases as erase_support
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
 from tests.support.builders import a_request, read_result
 from tests.support.lake import CATALOG, ROWS, Lake
@@ -34,6 +35,7 @@ CHANGES = ["after-list", "after-write", "after-search", "after-erase", "before-c
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table; E and F wait in the buffer."""
     story = Story.begin(spark, lake)

@@ -19,11 +19,13 @@ from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.settings import Settings
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table."""
     story = Story.begin(spark, lake)

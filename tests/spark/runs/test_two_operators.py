@@ -12,6 +12,7 @@ from lethe_operator.settings import Settings
 from lethe_operator.work_queue import Key
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.driver import Driver
 from tests.spark.support.story import Story, of_batches
 from tests.support.fake_cluster import Client, FakeCluster
@@ -19,6 +20,7 @@ from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batch A is in the table; E and F wait in the buffer."""
     story = Story.begin(spark, lake)

@@ -19,6 +19,7 @@ from lethe.contract.run import RunSpec, SnapshotLimits
 from lethe.ledger.erasure import Erasure
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -28,6 +29,7 @@ DUE = 60  # seconds: within the lead of a day
 _NUMBERS = itertools.count(1)
 
 
+@built_once
 def three_batches(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, in common files."""
     story = Story.begin(spark, lake)

@@ -10,6 +10,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.driver import CONFS, Driver
 from tests.spark.support.story import Story, of_batches
 from tests.spark.vacuum.test_steps import commits_of, in_files, in_steps, tombstones
@@ -19,6 +20,7 @@ from tests.support.lake import Lake
 TINY = "5m"  # libraries unpack some megabytes of native code there; the rows to be sorted take more than is left
 
 
+@built_once
 def a_story(spark: SparkSession, lake: Lake, rows: int = 4) -> Story:
     story = Story.begin(spark, lake)
     story.put("A", "B", rows=rows)

@@ -5,6 +5,7 @@ from typing import Literal
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, avro, of_batches
 from tests.spark.vacuum.test_steps import in_steps, tombstones
@@ -12,6 +13,7 @@ from tests.support.lake import Lake
 
 
 @pytest.fixture(params=["DeletionVectors", "EqualityDeletes"])
+@built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
     """A, B and D lie in a common file for each of two days, E in others; A was reverted."""
     deletes: Literal["DeletionVectors", "EqualityDeletes"] = request.param

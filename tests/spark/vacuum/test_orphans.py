@@ -14,6 +14,7 @@ from lethe_spark.apps.session import make_session
 from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.maintenance import below, grow_old, maintain, maintaining
 from tests.spark.support.story import ALL_GONE, Story, local, of_batches
 from tests.support.builders import RUN
@@ -26,6 +27,7 @@ KEPT = ("_tombstones/notes.txt", "data/_hidden/a.parquet", "data/notes.txt", "el
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table; A is reverted, and B's first snapshot has a tag."""
     story = Story.begin(spark, lake)

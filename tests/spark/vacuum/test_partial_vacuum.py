@@ -5,11 +5,13 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, in a common file for each of two days; A and D were reverted."""
     story = Story.begin(spark, lake)

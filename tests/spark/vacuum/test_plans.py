@@ -11,12 +11,14 @@ from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jobs.vacuum import purge_step
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
 from tests.spark.vacuum.test_steps import in_files, tombstones
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """A and E lie in a common file for each of two days, B and D in another, so that the bounds of both cover B."""
     story = Story.begin(spark, lake)

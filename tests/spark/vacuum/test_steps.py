@@ -8,12 +8,14 @@ from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.sdk.test_increments import by_spark, check_every_range, compact
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, in a common file for each of two days; A and D were reverted, each by itself."""
     story = Story.begin(spark, lake)

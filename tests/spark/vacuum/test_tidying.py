@@ -11,6 +11,7 @@ from lethe.iceberg.facts import observe
 from lethe.ledger_store import store as ledger_store
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -20,6 +21,7 @@ DAY = 86_400
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table."""
     story = Story.begin(spark, lake)

@@ -7,11 +7,13 @@ import pytest
 from lethe.contract.run import SnapshotLimits
 from pyspark.sql import SparkSession
 
+from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
 from tests.support.lake import Lake
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, in common files."""
     story = Story.begin(spark, lake)
