@@ -96,6 +96,38 @@ def test_no_object_holds_a_value_that_was_a_partition(make: Make, version: int) 
     story.check_reads()
 
 
+@pytest.mark.parametrize(
+    ("catalog", "version"),
+    [
+        ("rest", 2),
+        ("folders", 3),
+        pytest.param("rest", 3, marks=pytest.mark.long),
+        pytest.param("folders", 2, marks=pytest.mark.long),
+    ],
+)
+def test_no_object_of_a_table_of_a_rest_or_a_folder_catalog_holds_an_erased_value(
+    make: Make,
+    lake: Lake,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+    catalog: str,
+    version: int,
+) -> None:
+    if catalog == "rest":
+        request.getfixturevalue("rest")
+    else:
+        lake.add_catalog(catalog, type="hadoop", warehouse=f"file://{tmp_path_factory.mktemp(catalog)}")
+    make_session(catalog)
+    story = make(version, catalog=catalog)
+    gone = row("B", 1)
+    assert telling(of_folder(table_folder(story)), name_of(gone[1])) != []
+
+    erased(story, gone)
+
+    assert telling(of_folder(table_folder(story)), name_of(gone[1])) == []
+    assert story.rows_at() == but(gone)
+
+
 @pytest.mark.parametrize("evolved", [False, True])
 def test_a_delete_file_of_another_writer_that_names_an_erased_value_goes_as_well(make: Make, evolved: bool) -> None:
     """A streaming engine deletes by a value, in the partitioning that it knows. Its file stays with the table although it deletes
