@@ -144,7 +144,7 @@ REFUSED = {
     "a buffer that is no URI": (dataset_manifest(buffer={"uri": "/data/buffer"}), "spec.buffer.uri"),
     "events of a local buffer": (
         dataset_manifest(buffer={"uri": "file:///data/buffer", "events": QUEUE}),
-        "events are told of a buffer in S3 only",
+        "events needs a buffer in S3",
     ),
     "events without a queue": (
         dataset_manifest(buffer={"uri": "s3://l/b", "events": {"windowSeconds": 5}}),

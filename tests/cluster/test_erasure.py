@@ -123,7 +123,7 @@ def test_of_two_datasets_that_are_due_at_once_one_waits_for_the_other(tables: Ta
     }
     (waiting,) = waited
     (other_name,) = names - {waiting}
-    assert f"It waits for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
+    assert f"Waiting for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
 
 
 def test_purged_rows_are_erased_once_storage_was_seen_to_have_none_of_them(tables: Tables) -> None:

@@ -103,7 +103,7 @@ def test_what_is_not_committed_in_its_time_fails_and_is_not_carried_out_later(
         story.restatement("late"), "Succeeded", status="False", reason="DeadlineExceeded", within_seconds=SOON
     )
 
-    assert "nothing was changed" in condition(body, "Succeeded")["message"]
+    assert "Nothing was changed" in condition(body, "Succeeded")["message"]
     assert story.lake.head(story.table).snapshot_id == head
 
 
@@ -125,7 +125,7 @@ def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(story: ClusterSt
     body = story.wait_for_success("dry")
 
     assert condition(body, "Succeeded")["reason"] == "Planned"
-    assert "It would hide 20 rows by 3 tombstones" in condition(body, "Succeeded")["message"]
+    assert "The Restatement would hide 20 rows with 3 tombstones" in condition(body, "Succeeded")["message"]
     plan = body["status"]["plan"]
     assert (plan["batches"], plan["files"], plan["wholeFiles"]) == (3, 2, 2)
     assert plan["bytes"] > 0

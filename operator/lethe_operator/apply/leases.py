@@ -60,7 +60,7 @@ class Leases:
             try:
                 self._renew(namespace, self._seen.setdefault(namespace, _LeaseState()))
             except KubeError as e:
-                log.warning("Lease %s/%s: %s", namespace, LEASE, e)
+                log.warning("cannot renew the Lease %s/%s: %s", namespace, LEASE, e)
             self.on_renewal(namespace, self.acts_in(namespace))
 
     def _renew(self, namespace: str, seen: _LeaseState) -> None:

@@ -60,7 +60,7 @@ def sign(dataset: Dataset, world: World, actions: Actions, settings: Settings) -
             _sign(signer, dataset, view, restatement, new, settings)
         except Exception as e:
             why = str(e) if isinstance(e, NotSigned | LetheError) else f"the storage failed with {type(e).__name__}"
-            text = f"The operator did not sign the erasure record: {why}. It tries again."
+            text = f"The operator did not sign the erasure record: {why}. The operator retries."
             log.warning("%s: %s", restatement.meta.full_name, text)
             events.append(Event("Restatement", name, Reason.RECORD_NOT_SIGNED, text, warning=True))
             failures.append(e)

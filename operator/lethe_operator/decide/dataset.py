@@ -201,7 +201,7 @@ def _in_queue(restatement: Restatement, standing: Assessment, *queues: Restateme
     name = restatement.meta.name
     for queued in queues:
         if first := queued.waits_for.get(name):
-            text = f"Restatement {first} goes first: it creates a batch that this one restates, or both restate the same batch."
+            text = f"Waiting for Restatement {first}, which creates a batch that this one restates, or restates the same batch."
             standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
         if name in queued.positions:
             standing = replace(standing, position=queued.positions[name])
@@ -298,9 +298,9 @@ def _consolidation_decision(
     ):
         return outcome
     if turns.paused_until is not None:
-        text = f"{outcome.message} It starts after a pause, in which other writers can commit."
+        text = f"{outcome.message} The run starts after a pause, in which other writers can commit."
         return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
-    return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} It waits for the run of a Restatement.")
+    return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} The run waits for a run of Restatements.")
 
 
 def _seeing(world: World, launch: Launch) -> Launch:

@@ -19,7 +19,7 @@ def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
     try:
         return str(kube.get(NAMESPACES, "", "kube-system")["metadata"]["uid"])
     except KubeError as e:
-        log.info("the UID of the namespace kube-system: %s", e)
+        log.info("cannot read the UID of the namespace kube-system: %s", e)
     try:
         return f"ca-{hashlib.sha256(authority.read_bytes()).hexdigest()[:32]}"
     except OSError:

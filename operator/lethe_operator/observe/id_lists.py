@@ -82,7 +82,9 @@ class IdLists:
             self._kept.pop((namespace, dataset), None)
 
 
-_NOT_YET: Final = NoList(Reason.QUEUED, "The operator reads its list of batch ids after the lists before it.", False, 5)
+_NOT_YET: Final = NoList(
+    Reason.QUEUED, "The operator reads its list of batch ids after the lists of older Restatements.", False, 5
+)
 
 
 def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
@@ -93,7 +95,7 @@ def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
     """
     where = f"The list of batch ids in ConfigMap {key.name}, key {key.key}"
     if config_map is None:
-        missing = f"{where}: this namespace has no such ConfigMap. The operator looks for it again."
+        missing = f"{where}: this namespace has no ConfigMap of that name. Create it. The operator checks again."
         return NoList(Reason.LIST_NOT_FOUND, missing)
     labels = (config_map.get("metadata") or {}).get("labels") or {}
     if labels.get(LABEL_BATCH_IDS) != "true":
@@ -107,7 +109,7 @@ def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
     encoded: str | None = (config_map.get("binaryData") or {}).get(key.key)
     if text is None and encoded is None:
         return NoList(
-            Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. The operator looks for it again."
+            Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. Add it. The operator checks again."
         )
     try:
         return parse_ids(text.encode() if text is not None else base64.b64decode(encoded or ""), where)

@@ -119,7 +119,7 @@ class TableReader:
         try:
             found = self._limiter.call(f"batches of {name}", TABLE_SECONDS, read)
         except Exception as e:
-            log.debug("the table of batches of %s: %s", name, type(e).__name__)
+            log.debug("cannot read the table of batches of %s: %s", name, type(e).__name__)
             return None
         if found is not None and (found.table_uuid, found.version) == (view.uuid, view.ledger.version):
             self._batches[name] = of_head, found

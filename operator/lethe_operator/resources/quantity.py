@@ -35,7 +35,7 @@ def parse_quantity(text: Any) -> Decimal:
     try:
         return Decimal(number) * _SUFFIXES[stripped[len(number) :]]
     except (InvalidOperation, KeyError):
-        raise ValueError(f"{text!r} is no quantity, expected one such as 128Mi or 500m") from None
+        raise ValueError(f"{text!r} is not a quantity; expected one such as 128Mi or 500m") from None
 
 
 def parse_bytes(text: Any) -> int:

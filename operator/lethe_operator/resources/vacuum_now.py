@@ -30,7 +30,7 @@ def parse_vacuum_now(value: str) -> VacuumNow:
         return VacuumNow(value)
     ids = tuple(dict.fromkeys(_decoded(i) for part in lists for i in part.split(",")))
     if "" in ids:
-        raise InvalidVacuumNow(f"{BATCHES} is followed by batch ids, separated by commas, and one of them is empty")
+        raise InvalidVacuumNow(f"{BATCHES} takes batch ids separated by commas, and one of them is empty")
     if len(ids) > IDS_AT_MOST:
         raise InvalidVacuumNow(f"{BATCHES} names {len(ids)} batches, at most {IDS_AT_MOST} are allowed")
     return VacuumNow(value, ids)
@@ -38,7 +38,7 @@ def parse_vacuum_now(value: str) -> VacuumNow:
 
 def _decoded(text: str) -> str:
     if _BAD_ESCAPE.search(text):
-        raise InvalidVacuumNow(f"{text!r} has a % that two hexadecimal digits do not follow; write %25 for it")
+        raise InvalidVacuumNow(f"{text!r} has a % without two hexadecimal digits after it; write %25 for a %")
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:

@@ -95,7 +95,7 @@ def test_a_revert_and_its_undo(story: Story) -> None:
     assert started(done) == []
     told = done.restatement_statuses["undo"]
     assert (told["phase"], told["result"]["rowsRestored"], told["result"]["tombstonesRemoved"]) == ("Succeeded", 4, 1)
-    assert "took it back afterwards" in done.restatement_statuses["revert-a"]["conditions"][0]["message"]
+    assert "undid it later" in done.restatement_statuses["revert-a"]["conditions"][0]["message"]
 
 
 def test_a_rollback_is_seen_and_the_run_that_was_decided_before_it_refuses(story: Story) -> None:

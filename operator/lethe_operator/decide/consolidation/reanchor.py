@@ -83,7 +83,7 @@ def _of_lost(
         run.model_copy(update={"attempt": number}),
         bytes=0,
         generation=dataset.meta.generation,
-        why=f"the head {lost.head_id}, which has lost its ledger, is accepted and gets the last ledger",
+        why=f"the user accepted the head {lost.head_id}, which has no ledger; the run attaches the last ledger to it",
         for_uid=FOR_HEAD,
     )
     return ConsolidationVerdict(launch, verdict, latest)

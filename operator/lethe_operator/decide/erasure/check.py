@@ -81,7 +81,7 @@ def decide_erasures(
         run.model_copy(update={"attempt": number}),
         bytes=0,
         generation=dataset.meta.generation,
-        why=f"{len(ripe)} erasures can come further",
+        why=f"{len(ripe)} erasures are ready to be checked",
         for_uid=FOR_ERASURES,
     )
     return ErasuresVerdict(launch, later, stands, same, abandoned)

@@ -60,9 +60,9 @@ def told(restatement: Restatement, world: World, now: datetime, signer: Signer |
     if restatement.spec.evict_by_seconds is None or restatement.spec.dry_run:
         return None
     if result is not None and result.undone_by:
-        text = f"Restatement {name_of(result.undone_by)} took it back: its rows stay."
+        text = f"Restatement {name_of(result.undone_by)} undid this Restatement, so its rows are kept."
         return Told(Condition(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
-    text = "The version of Lethe that committed it left no obligation; evictBy is kept with the tombstones."
+    text = "A version of Lethe that did not track erasures committed this Restatement. evictBy still applies to its tombstones."
     return Told(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
 
 
@@ -76,24 +76,32 @@ def of_open(erasure: Erasure, now: datetime) -> Told:
     if erasure.blockers_count:
         document["blockedBy"] = [str(b) for b in erasure.blockers]
         document["blockedByCount"] = erasure.blockers_count
-    status, reason, text = _standing(erasure)
+    status, reason, text = _progress(erasure)
     if is_overdue(erasure, now):
         status, reason = conditions.FALSE, Reason.ERASURE_OVERDUE
-        text = f"It was due at {document['dueTime']}. {text}"
+        text = f"The erasure was due at {document['dueTime']}. {text}"
     return Told(Condition(conditions.ERASED, status, reason, text), document)
 
 
-def _standing(erasure: Erasure) -> tuple[str, Reason, str]:
+def _progress(erasure: Erasure) -> tuple[str, Reason, str]:
     if not erasure.is_purged:
-        text = "Data files of the table hold its rows until a vacuum purges them."
+        text = "Data files of the table contain the rows until a vacuum purges them."
         return conditions.FALSE, Reason.ROWS_IN_TABLE, text
-    left = f"Its rows left the table's data files with snapshot {erasure.purged_by}."
+    purged = f"Snapshot {erasure.purged_by} removed the rows from the table's data files."
     if not erasure.blockers_count:
-        return conditions.UNKNOWN, Reason.ERASURE_NOT_VERIFIED, f"{left} That the storage has none is yet to be seen."
+        return (
+            conditions.UNKNOWN,
+            Reason.ERASURE_NOT_VERIFIED,
+            f"{purged} No run has verified yet that no file in the storage contains them.",
+        )
     first = ", ".join(str(b) for b in erasure.blockers[:NAMED_AT_MOST])
     more = erasure.blockers_count - min(NAMED_AT_MOST, len(erasure.blockers))
     others = f" and {more} more (status.erasure.blockedBy)" if more > 0 else ""
-    return conditions.FALSE, Reason.ERASURE_BLOCKED, f"{left} They are held by {first}{others}."
+    return (
+        conditions.FALSE,
+        Reason.ERASURE_BLOCKED,
+        f"{purged} Old files that contain them are kept by {first}{others}.",
+    )
 
 
 def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, signer: Signer | None) -> Told:
@@ -114,7 +122,7 @@ def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, 
     if seconds is not None and result.committed_time is not None:
         due = datetime.fromtimestamp(result.committed_time.timestamp() + seconds, result.committed_time.tzinfo)
         document["dueTime"] = timestamp(due)
-    text = f"The storage was seen to have none of the files of its rows; the record is {outcome.record}."
+    text = f"A run verified that no file in the storage contains the rows. The record is {outcome.record}."
     return Told(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
 
 
@@ -158,7 +166,7 @@ def overdue(ledger: Ledger, now: datetime) -> str:
         return ""
     name = name_of(late[0].restatement)
     others = f" and {len(late) - 1} more" if len(late) > 1 else ""
-    return f"Rows of Restatement {name}{others} were due to be gone and are not. {_standing(late[0])[2]}"
+    return f"The deadline to erase the rows of Restatement {name}{others} has passed. {_progress(late[0])[2]}"
 
 
 def _digest(status: str, reason: str, document: Mapping[str, Any]) -> str:

@@ -21,8 +21,8 @@ def stopped(dataset: Dataset, lost: LostLedger) -> str:
         return f"{lost.message} The head is accepted: a run attaches the ledger {lost.last_ledger} to it."
     return (
         f"{lost.message} To continue with the ledger {lost.last_ledger}: kubectl annotate datasets.lethe.dev {meta.name} -n "
-        f"{meta.namespace} --overwrite {ACCEPT_HEAD}={lost.head_id} (erased and reverted batches stay so; promoted batches are "
-        "not promoted again, so Replay those whose rows the head does not contain)."
+        f"{meta.namespace} --overwrite {ACCEPT_HEAD}={lost.head_id} (erased and reverted batches stay deleted; promoted "
+        "batches are not promoted again, so Replay those whose rows the head does not contain)."
     )
 
 

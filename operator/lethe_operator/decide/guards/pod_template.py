@@ -93,7 +93,7 @@ def _template(template: Mapping[str, Any], lists: _Lists) -> Iterator[str]:
 def _key(key: str, lists: _Lists, field: str, what: str) -> Iterator[str]:
     path = f"metadata.{field}[{key!r}]"
     if matches_any(_OWN_KEYS, key):
-        yield f"{path} belongs to Lethe, Spark or Kubernetes"
+        yield f"{path} is reserved for Lethe, Spark or Kubernetes"
     else:
         yield from lists.names(key, field, path, what)
 

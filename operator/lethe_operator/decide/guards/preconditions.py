@@ -53,7 +53,7 @@ def blocker(dataset: Dataset, world: World, settings: Settings) -> RunBlocker | 
     )
     if forbidden:
         text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
-        more = f" And {len(forbidden) - 1} more." if len(forbidden) > 1 else ""
+        more = f" More fields that are not allowed: {len(forbidden) - 1}." if len(forbidden) > 1 else ""
         return RunBlocker(Reason.POD_TEMPLATE_NOT_ALLOWED, text + more, transient=False)
     shared = _sharing(dataset, world)
     if shared is not None:

@@ -79,7 +79,7 @@ def _wanted(context: RestatementContext) -> Assessment:
     blocker, now, settings = context.blocker, context.now, context.settings
     going = trial.going
     if going is None and restatement.spec.suspend:
-        return Assessment("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true; nothing is started.")
+        return Assessment("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true. The operator starts no run.")
     if going is None and blocker is not None:
         message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
         return Assessment("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
@@ -126,7 +126,7 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Assess
             "Pending",
             UNKNOWN,
             Reason.TABLE_NOT_FOUND,
-            f"The table {dataset.spec.table.name} is not there yet: the first consolidation creates it.",
+            f"The table {dataset.spec.table.name} does not exist yet. The first consolidation creates it.",
         )
     return None
 
@@ -135,19 +135,19 @@ def _by_run(context: RestatementContext, undoes: str) -> Assessment:
     restatement, trial = context.restatement, context.trial
     match trial.verdict:
         case Going(attempt, failures, _, before):
-            held = " spec.suspend is true: another run of it does not start." if restatement.spec.suspend else ""
+            held = " spec.suspend is true, so no further run of it starts." if restatement.spec.suspend else ""
             return _running(attempt, trial.members, (before if failures.total else ""), held)
         case Ended(attempt):
             return _ended(context, attempt, undoes)
         case GivenUp(_, reason, message, permanent):
             return stalled(reason, message, final=permanent)
         case Again(at, _, reason, message):
-            again = f"{message} It is tried again at {at:%H:%M:%SZ}."
+            again = f"{message} The operator retries at {at:%H:%M:%SZ}."
             if at > context.now:
                 return Assessment("Queued", UNKNOWN, reason, again, look_again=at)
             return _queued(context, at, undoes, reason, again)
         case Fresh():
-            text = "It waits for its turn."
+            text = "Waiting for its turn."
             return _queued(context, restatement.created, undoes, Reason.QUEUED, text)
         case _:
             assert_never(trial.verdict)
@@ -155,13 +155,13 @@ def _by_run(context: RestatementContext, undoes: str) -> Assessment:
 
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
     if members > SHOWN_ONE_BY_ONE:
-        text = f"{attempt.job} is under way for {members} Restatements; status.runs of the Dataset says how far it is.{held}"
+        text = f"Run {attempt.job} is active for {members} Restatements. status.runs of the Dataset shows its progress.{held}"
         return Assessment("Running", UNKNOWN, Reason.RUNNING, text)
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
-    text = f"{attempt.job} is under way." + (f" {attempt.waiting}" if attempt.waiting else "")
-    text += (f" Before that: {before}" if before else "") + held
+    text = f"Run {attempt.job} is active." + (f" {attempt.waiting}" if attempt.waiting else "")
+    text += (f" The attempt before it failed: {before}" if before else "") + held
     return Assessment("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
 
 
@@ -177,10 +177,11 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
             return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
         case RequestOutcome.POSTPONED:
             assert mine is not None
-            reason, message = mine.reason, f"{mine.message} It is tried again at {at:%H:%M:%SZ}."
+            reason, message = mine.reason, f"{mine.message} The operator retries at {at:%H:%M:%SZ}."
         case RequestOutcome.SUCCEEDED | None:
             reason = str(Reason.COMMIT_NOT_SEEN)
-            message = f"{attempt.job} ended well, but the table does not know this request."
+            found = f"{attempt.job} reported success, but the table's ledger does not contain this Restatement."
+            message = f"{found} It is started again."
         case _:
             assert_never(outcome)
     found = _queued(context, at, undoes, reason, message)

@@ -33,30 +33,32 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
         return None
     going = trial.going
     if going is not None and going.by_committer:
-        what = f"The committer is at it ({going.job}); when it has ended it is known whether this came too late."
+        what = f"The committer is carrying it out ({going.job}). When that ends, the status shows whether it was committed."
         return Assessment("Running", UNKNOWN, why.under_way, f"{why.said} {what}")
     if going is not None:
-        what = f"The run {going.job} is being stopped."
+        what = f"The operator is stopping the run {going.job}."
         if trial.members > 1:
             what = (
-                f"The run {going.job} goes on if others of its group are still wanted; when it has ended it is known whether "
-                "this came too late."
+                f"The run {going.job} continues if other Restatements of its group still need it. When it ends, the status "
+                "shows whether this one was committed."
             )
         return Assessment("Running", UNKNOWN, why.under_way, f"{why.said} {what}", cancel_job=going.job)
     view = world.table
     # If the table cannot be read for now, the runs may be unknown too.
     if isinstance(view, Unavailable) and (view.transient or trial.run is not None):
-        text = f"{why.said} Whether it was committed is known once the table can be read: {view.message}"
+        text = (
+            f"{why.said} The status shows whether it was committed once the operator can read the table: {view.message}"
+        )
         return Assessment("Pending", UNKNOWN, why.under_way, text)
     last = trial.run.last if trial.run is not None else None
-    text = f"{why.said} It was not committed; nothing was changed."
+    text = f"{why.said} It was not committed. Nothing was changed."
     return _end(why, text + (f" Its last run was {last.job}." if last is not None else ""))
 
 
 def without_dataset(restatement: Restatement, dataset: str, now: datetime) -> Assessment | None:
     """The same for a Restatement whose Dataset does not exist, so that there is no table to read."""
     why = _why(restatement, now)
-    return None if why is None else _end(why, f"{why.said} There is no Dataset {dataset} that could carry it out.")
+    return None if why is None else _end(why, f"{why.said} Dataset {dataset} does not exist in this namespace.")
 
 
 def _why(restatement: Restatement, now: datetime) -> _Why | None:
@@ -66,7 +68,7 @@ def _why(restatement: Restatement, now: datetime) -> _Why | None:
         return _Why(Reason.CANCELLING, Reason.CANCELLED, "Cancelled", said, stalled=False)
     if deadline is None or deadline > now:
         return None
-    said = f"The time of Restatement {name} was over at {timestamp(deadline)} (spec.deadlineSeconds)."
+    said = f"The deadline of Restatement {name} passed at {timestamp(deadline)} (spec.deadlineSeconds)."
     return _Why(Reason.DEADLINE_EXCEEDED, Reason.DEADLINE_EXCEEDED, "Failed", said, stalled=True)
 
 

@@ -79,11 +79,11 @@ def _means_the_same(restatement: Restatement, result: RequestResult, trial: Tria
 def _too_late(restatement: Restatement, result: RequestResult) -> str:
     """The sentence for a Restatement that was committed although it was cancelled or past its deadline; "": it was neither."""
     if restatement.spec.cancel:
-        return " The cancel came too late: it was committed already."
+        return " spec.cancel came too late: the Restatement was already committed."
     deadline, committed = restatement.deadline, result.committed_time
     if deadline is None or committed is None or committed <= deadline:
         return ""
-    return f" It was committed at {timestamp(committed)}, after spec.deadlineSeconds was over and before its run was stopped."
+    return f" It was committed at {timestamp(committed)}, after its deadline (spec.deadlineSeconds), before its run was stopped."
 
 
 def succeeded(result: RequestResult, batches: int, since: datetime | None) -> Assessment:
@@ -98,7 +98,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> As
     match result.operation:
         case Operation.UNDO:
             fields += ["tombstonesRemoved", "rowsRestored"]
-            text = f"{result.rows_restored} rows are seen again, {result.tombstones_removed} tombstones removed."
+            text = f"{result.rows_restored} rows restored, {result.tombstones_removed} tombstones removed."
         case Operation.ERASE if not batches:
             fields += ["rowsErased"]
             text = f"{result.rows_erased} rows were erased from the table's data files."
@@ -107,13 +107,13 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> As
         case _:
             assert_never(result.operation)
     if result.undone_by:
-        text += f" Restatement {name_of(result.undone_by)} took it back afterwards."
+        text += f" Restatement {name_of(result.undone_by)} undid it later."
     text += _already_deleted(result)
     if result.already_deleted_batch_ids_count:
         fields += ["alreadyDeletedBatchIdsCount"]
     unknown = (
-        f" {result.unknown_batch_ids_count} batch ids were not known to the table; should such a batch arrive later, it "
-        "is not promoted."
+        f" {result.unknown_batch_ids_count} batch ids were unknown to the table. If such a batch arrives later, Lethe does not "
+        "promote it."
         if result.unknown_batch_ids_count
         else ""
     )
@@ -129,13 +129,13 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> As
 
 
 def _already_deleted(result: RequestResult) -> str:
-    """The sentences about batches, including its replacement, that earlier requests had taken back; "": there are none."""
+    """The sentences about batches, including its replacement, that earlier requests had deleted; "": there are none."""
     count = result.already_deleted_batch_ids_count
-    text = f" {count} of its batches had been taken back before; none of their rows were left to hide." if count else ""
+    text = f" {count} of its batches were already deleted, so no rows of them were left to hide." if count else ""
     if result.replacement_withheld:
         text += (
-            " The rows of its replacement stay out of the table, since the batch id spec.replacement.batchId had been taken back "
-            "before. To bring them in, Replay that id by a batch with a new one."
+            " The rows of its replacement were not added, because an earlier Restatement deleted the batch id "
+            "spec.replacement.batchId. To add them, Replay that batch id with a replacement that has a new batch id."
         )
     return text
 
@@ -161,26 +161,27 @@ def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
     match restatement.spec.operation:
         case Operation.UNDO:
             text = (
-                f"Nothing was changed. It would show {told.rows_restored} rows again and remove {told.tombstones_removed} "
-                f"tombstones; {plan.files} data files of {plan.bytes} bytes can hold them."
+                f"Nothing was changed. The Undo would restore {told.rows_restored} rows and remove {told.tombstones_removed} "
+                f"tombstones. {plan.files} data files of {plan.bytes} bytes may contain the rows."
             )
         case Operation.ERASE if restatement.spec.rows is not None:
             text = (
-                f"Nothing was changed. {plan.files} data files of {plan.bytes} bytes may hold such rows, and would be searched "
-                "for them. So would be the batches that come before it."
+                f"Nothing was changed. The Erase would search {plan.files} data files of {plan.bytes} bytes, which may contain "
+                "such rows, and the batches that arrived before it."
             )
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT:
             text = (
-                f"Nothing was changed. It would hide {told.rows_deleted} rows by {told.tombstones_added} tombstones; "
-                f"{plan.files} data files of {plan.bytes} bytes can hold them, {plan.whole_files} of these hold nothing else."
+                f"Nothing was changed. The Restatement would hide {told.rows_deleted} rows with {told.tombstones_added} "
+                f"tombstones. {plan.files} data files of {plan.bytes} bytes may contain them; {plan.whole_files} of these "
+                "contain no other rows."
             )
         case _:
             assert_never(restatement.spec.operation)
     if restatement.spec.replacement is not None and restatement.spec.replacement.key_columns:
-        text += " The rows that its keys mean come on top: a dry run does not look for them."
+        text += " Rows with the keys of its replacement are not counted: a dry run does not search for them."
     text += _already_deleted(told)
     if told.unknown_batch_ids_count:
-        text += f" {told.unknown_batch_ids_count} batch ids are not known to the table."
+        text += f" {told.unknown_batch_ids_count} batch ids are unknown to the table."
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     batches = told.batch_ids_count or len(restatement.batch_ids)
     return Assessment("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
@@ -200,9 +201,8 @@ def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, 
         "RolledBack",
         FALSE,
         Reason.ROLLED_BACK,
-        f"It was committed in snapshot {snapshot}, but the table {dataset.spec.table.name} was rolled back to before that "
-        "and does not know it any more: what this Restatement changed is as it was. To have it carried out again, delete it and "
-        "create it again.",
+        f"It was committed in snapshot {snapshot}, but then the table {dataset.spec.table.name} was rolled back to an earlier "
+        "snapshot, so its changes are no longer in the table. To apply it again, delete this Restatement and create it again.",
         stalled=True,
         result=final.result,
         plan=final.plan,
@@ -214,7 +214,7 @@ def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessm
     name = dataset.spec.table.name
     text = (
         f"It was committed in snapshot {snapshot} of another table: {name} was dropped, created again or renamed since, and the "
-        "table of this name does not know it. To have it carried out on this table, delete it and create it again."
+        "current table does not contain it. To apply it to this table, delete this Restatement and create it again."
     )
     erased = None
     if find(restatement.status, ERASED):

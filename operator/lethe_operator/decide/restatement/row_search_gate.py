@@ -34,29 +34,29 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
         return stalled(
             Reason.SECRET_NOT_ALLOWED,
             f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value erase.allowedSecrets allows "
-            f"{allowed}. Name the Secret so, or extend that value.",
+            f"{allowed}. Use a Secret with an allowed name, or extend that value.",
         )
     if not _searches(restatement):
         return None
     if not _is_listed_since(world.buffer, world.table, restatement):
-        text = "The next listing of the buffer shows which batches came before it."
+        text = "Waiting for the next listing of the buffer, which shows which batches arrived before this Restatement."
         return Assessment("Queued", UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
     before, hidden = _before(restatement, world.buffer), _may_hide(restatement, world.buffer)
     if not before and not hidden:
         return None
     least = "at least " if hidden else ""
     which = (
-        f"{least}{len(before)} batches that came before it wait in the buffer, the oldest of them {before[0].id!r}"
+        f"{least}{len(before)} batches that arrived before it wait in the buffer (oldest: {before[0].id!r})"
         if before
-        else "batches that the last listing did not name wait in the buffer, and some may have come before it"
+        else "batches that the last listing did not name wait in the buffer, and some may have arrived before it"
     )
     if dataset.spec.consolidation.suspend:
         return stalled(
             Reason.WAITS_FOR_BATCHES,
             f"Restatement {name}: {which}, and spec.consolidation.suspend of Dataset {dataset.meta.name} is true. Set it to "
-            "false, or take them out of the buffer.",
+            "false, or remove the batches from the buffer.",
         )
-    text = f"{which}. They are promoted first, so that their rows are found."
+    text = f"{which[:1].upper()}{which[1:]}. They are promoted first, so that the run finds their rows."
     return Assessment("Queued", UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
 
 

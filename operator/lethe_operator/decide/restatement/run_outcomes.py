@@ -121,13 +121,14 @@ def _halved(verdict: Verdict, members: int) -> Verdict:
     if (isinstance(verdict, GivenUp) and verdict.permanent) or not isinstance(verdict, Again | GivenUp):
         return verdict
     last = verdict.attempt
-    text = f"{verdict.message} At most {members} of its group are tried together next."
+    text = f"{verdict.message} The next run has at most {members} Restatements of this group."
     return Again(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
 
 
 def _given_up(verdict: Again) -> GivenUp:
-    how_often = f"It failed {verdict.failures.run} times by itself."
-    text = f"{verdict.message} {how_often} It is not tried again unless its Dataset is edited, or it is created anew."
+    how_often = f"It failed {verdict.failures.run} times in a run of its own."
+    remedy = "The operator retries it only after an edit of its Dataset, or if it is deleted and created again."
+    text = f"{verdict.message} {how_often} {remedy}"
     return GivenUp(verdict.attempt, verdict.reason, text, permanent=False)
 
 

@@ -36,19 +36,19 @@ def undone(restatement: Restatement, world: World, told: str = "") -> UndoTarget
         return UndoTarget(
             reason=Reason.UNDONE_RESTATEMENT_NOT_FOUND,
             message=f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset_ref.name} has no "
-            "Restatement of that name in this namespace. If it was deleted, create it again with the spec it had: the table "
-            "remembers it, and nothing is done twice.",
+            "Restatement of that name in this namespace. If it was deleted, create it again with the same spec: the table's "
+            "ledger still contains it, so nothing is done twice.",
         )
     entry = world.table.ledger.requests.get(named.key) if isinstance(world.table, TableView) else None
     if entry is not None and entry.result.get("succeeded", True):
         return UndoTarget(named.key)
     ended = find(named.status, SUCCEEDED)
     if entry is None and ended.get("status") not in (FALSE, TRUE):
-        text = f"It takes back Restatement {name}, which has not ended yet."
+        text = f"Waiting for the end of Restatement {name}, which this one undoes."
         return UndoTarget(reason=Reason.WAITING_FOR_RESTATEMENT, message=text, waits=True)
     return UndoTarget(
         reason=Reason.UNDONE_RESTATEMENT_NOT_COMMITTED,
-        message=f"Restatement {undo}: spec.undoes names {name}, which is no part of the table's history "
-        f"({ended.get('reason') or 'it failed'}), so there is nothing to take back.",
+        message=f"Restatement {undo}: spec.undoes names {name}, which was not committed to the table "
+        f"({ended.get('reason') or 'it failed'}), so there is nothing to undo.",
         final=True,
     )

@@ -70,22 +70,24 @@ def back_off_seconds(failures: int, back_off: BackOff) -> float:
 def failure(attempt: Attempt) -> tuple[str, str]:
     """Reason and message of a failed attempt, from the most reliable source that is available."""
     if not attempt.reached:
-        text = f"{attempt.job}, which {attempt.datasets} Datasets share, ended before it came to this one."
+        text = (
+            f"{attempt.job}, which {attempt.datasets} Datasets share, ended before it started the run of this Dataset."
+        )
         return Reason.SHARED_RUN_ENDED, text
     if attempt.oom:
-        return Reason.OOM_KILLED, f"The driver of {attempt.job} went over its memory limit and was killed."
+        return Reason.OOM_KILLED, f"The driver of {attempt.job} exceeded its memory limit and was killed."
     result = attempt.result
     if result is not None and result.reason:
         return result.reason, result.message
     if _never_started(attempt):
-        return Reason.POD_WAITING, f"The pod of {attempt.job} did not start within the time that a run may take."
+        return Reason.POD_WAITING, f"The pod of {attempt.job} did not start within the time limit of a run."
     if attempt.job_reason == "DeadlineExceeded":
-        return Reason.DEADLINE_EXCEEDED, f"{attempt.job} took longer than a run may and was stopped."
+        return Reason.DEADLINE_EXCEEDED, f"{attempt.job} exceeded the time limit of a run and was stopped."
     if attempt.by_committer:
-        return Reason.COMMITTER_AWAY, f"The committer of the namespace did not say how {attempt.job} ended."
+        return Reason.COMMITTER_AWAY, f"The committer of the namespace did not report how {attempt.job} ended."
     if attempt.exit_code is None:
-        return Reason.DRIVER_LOST, f"The driver pod of {attempt.job} went away before it could say how it ended."
-    return Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}; its log says more."
+        return Reason.DRIVER_LOST, f"The driver pod of {attempt.job} disappeared before it reported a result."
+    return Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}. See its log."
 
 
 def _never_started(attempt: Attempt) -> bool:

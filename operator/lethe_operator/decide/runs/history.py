@@ -86,7 +86,7 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
             if attempt.waiting and long:
                 document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
             elif not attempt.reached:
-                document["message"] = f"It waits for its turn in a run that {attempt.datasets} Datasets share."
+                document["message"] = f"Waiting for its turn in a run that {attempt.datasets} Datasets share."
             elif progress is not None and (progress.message or progress.rows):
                 document["message"] = progress.message or f"{progress.rows} rows"
         case AttemptState.SUCCEEDED:
@@ -95,8 +95,8 @@ def entry(attempt: Attempt, committed: bool, now: datetime) -> dict[str, Any]:
             if isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO:
                 document["reason"] = Reason.HEAD_REANCHORED.value
         case AttemptState.FAILED if committed:
-            what = "Committed what it had finished" if attempt.kind.commits_in_steps else "Committed"
-            text = f"{what}; its pod ended badly afterwards: {failure(attempt)[1]}"
+            what = "Committed the finished steps" if attempt.kind.commits_in_steps else "Committed"
+            text = f"{what}; its pod failed afterwards: {failure(attempt)[1]}"
             document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
         case AttemptState.FAILED:
             reason, message = failure(attempt)
@@ -118,7 +118,7 @@ def _phase_under_way(attempt: Attempt) -> str:
 def outcome(result: AnyRunResult | None) -> str:
     """One line about what a run did."""
     if result is None:
-        return "Ended well."
+        return "Succeeded."
     match result.outcome:
         case RunOutcome.NOTHING_TO_DO:
             return _idle(result)
@@ -140,7 +140,7 @@ def _done(result: AnyRunResult) -> str:
                 f"{result.refused_count} batches refused, {result.batches_withheld} withheld"
             )
         case ReanchoringResult():
-            return "The head, another writer's commit, has a ledger of its own again"
+            return "The ledger is attached to the head, which another writer committed"
         case RestatementGroupResult():
             return _of_group(result.requests)
         case VacuumResult() | ErasureCheckResult():

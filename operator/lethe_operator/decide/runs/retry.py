@@ -95,7 +95,7 @@ def judge(run: ObservedRun, generation: int, settings: Settings, for_uid: str = 
     if final and same_generation:
         return GivenUp(last, reason, message, permanent=True)
     if sum(a.oom for a in same_generation) >= OOM_ATTEMPTS:
-        hint = f"{message} It was tried {OOM_ATTEMPTS} times. Raise spec.runTemplate.driver.memory of the Dataset."
+        hint = f"{message} This happened {OOM_ATTEMPTS} times. Increase spec.runTemplate.driver.memory of the Dataset."
         return GivenUp(last, reason, hint, permanent=False)
     if not same_generation:
         return Again(ended, number, reason, message, NO_FAILURES, last)

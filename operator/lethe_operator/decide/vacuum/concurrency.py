@@ -50,7 +50,7 @@ def waiting_reason(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, wor
     free = place.at_most - len(running)
     if free <= 0:
         limit = f"VacuumPolicy {place.policy} allows {place.at_most} at a time (spec.limits.concurrentRuns)"
-        return f"It waits for the running vacuum of {_named(running)}: {limit}."
+        return f"Waiting for the running vacuum of {_named(running)}: {limit}."
     freed = max((j.finished for j in world.vacuums if j.finished is not None and j.uid in place.uids), default=None)
     first = [
         c
@@ -60,7 +60,7 @@ def waiting_reason(place: VacuumLimit, own: WaitingVacuum, dataset: Dataset, wor
     if len(first) < free:
         return ""
     names = [c.dataset for c in sorted(first, key=lambda c: c.rank)]
-    return f"It waits because {_named(names)} may start first under VacuumPolicy {place.policy}."
+    return f"Waiting because {_named(names)} may start first under VacuumPolicy {place.policy}."
 
 
 def _candidates(place: VacuumLimit, world: World) -> list[WaitingVacuum]:

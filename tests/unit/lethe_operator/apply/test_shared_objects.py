@@ -208,7 +208,7 @@ def test_out_of_memory_was_the_part_that_the_driver_was_at() -> None:
     done = part(job, ended(), OUT_OF_MEMORY)
 
     assert {k: str(reason) for k, (reason, _) in told.items()} == {"at it": "OOMKilled", "to come": "SharedRunEnded"}
-    assert "which 3 Datasets share, ended before it came to this one" in told["to come"][1]
+    assert "which 3 Datasets share, ended before it started the run of this Dataset" in told["to come"][1]
     assert (done.state, done.oom) == (AttemptState.SUCCEEDED, False)
 
 
@@ -222,5 +222,5 @@ def test_a_part_that_waits_for_its_turn_shows_it() -> None:
     waiting = entry(part(a_job(), {}, running), committed=False, now=NOW)
     reading = entry(part(a_job(), begun(), running), committed=False, now=NOW)
 
-    assert waiting["message"] == "It waits for its turn in a run that 3 Datasets share."
+    assert waiting["message"] == "Waiting for its turn in a run that 3 Datasets share."
     assert (reading["phase"], "message" in reading) == ("Reading", False)

@@ -48,7 +48,7 @@ def test_the_status_shows_the_decision_about_the_buffer_and_when_others_go_first
         return decided(world).dataset_status["consolidation"]  # type: ignore[index]
 
     due = {"decision": "Due", "reason": "EnoughBatches", "message": "1 batches wait, minBatches is 1."}
-    first = f"{due['message']} It waits for the run of a Restatement."
+    first = f"{due['message']} The run waits for a run of Restatements."
     assert told(a_world(A)) == due
     assert told(a_world(A, restatements=(a_restatement(),))) == {**due, "reason": "Queued", "message": first}
     waiting = decide(a_dataset(), a_world(A), NOW, SETTINGS).dataset_status["consolidation"]  # type: ignore[index]

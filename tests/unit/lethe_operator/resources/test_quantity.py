@@ -27,7 +27,7 @@ def test_half_a_cpu_is_500m() -> None:
 
 @pytest.mark.parametrize("text", ["", "lots", "12Q", "Mi", "1 2"])
 def test_what_is_no_quantity_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
 
 

@@ -211,7 +211,7 @@ def test_runs_show_in_the_decision() -> None:
         return said(decided(a_world(*(batches or (A,)), runs=(a_run(spec, attempt),))))
 
     assert after(an_attempt(spec))[:2] == ("Running", "Running")
-    again = "ended with exit code 20; its log says more. Attempt 2 follows at 2026-03-01T12:00:05Z."
+    again = "ended with exit code 20. See its log. Attempt 2 follows at 2026-03-01T12:00:05Z."
     assert after(tried) == ("Due", "RunFailed", f"{tried.job} {again}", ago(seconds=-5))
     assert after(ended)[1:] == (
         "PauseAfterRun",

@@ -116,7 +116,7 @@ def test_a_look_purges_nothing_and_is_one_of_the_policy() -> None:
     assert spec is not None
     assert (launch.run.kind, spec.erasures_only, spec.policy) == (RunKind.ERASURE_CHECK, True, "ns/air")
     assert (spec.expire_snapshots, spec.evict_by_lead_seconds) == (False, 86_400)
-    assert (launch.for_uid, launch.why) == ("erasures", "1 erasures can come further")
+    assert (launch.for_uid, launch.why) == ("erasures", "1 erasures are ready to be checked")
 
 
 def test_a_look_waits_for_a_vacuum_which_looks_itself() -> None:
@@ -197,7 +197,8 @@ def test_what_holds_them_is_named_with_its_end() -> None:
 
     assert condition(status, "Erased") == ("False", "ErasureBlocked")
     assert message(status, "Erased") == (
-        "Its rows left the table's data files with snapshot 5. They are held by object lock on s3://lake/t/data/f until "
+        "Snapshot 5 removed the rows from the table's data files. Old files that contain them are kept by object lock on "
+        "s3://lake/t/data/f until "
         "2026-03-01T21:00:00Z, tag t0 (snapshot 3), tag t1 (snapshot 3) and 1 more (status.erasure.blockedBy)."
     )
     assert (status["erasure"]["vacuumSnapshotId"], status["erasure"]["blockedByCount"]) == (5, 4)
@@ -212,9 +213,11 @@ def test_what_is_late_says_so_on_the_restatement_the_dataset_and_in_the_metrics(
     numbers = numbers_of(dataset, None, None, None, NOW)
 
     assert condition(status, "Erased") == ("False", "ErasureOverdue")
-    assert message(status, "Erased").startswith("It was due at 2026-03-01T11:00:00Z. Its rows left")
+    assert message(status, "Erased").startswith(
+        "The erasure was due at 2026-03-01T11:00:00Z. Snapshot 5 removed the rows"
+    )
     assert condition(dataset, "EvictionOnTime") == ("False", "EvictByMissed")
-    assert "Restatement ns/erase were due" in message(dataset, "EvictionOnTime")
+    assert "to erase the rows of Restatement ns/erase" in message(dataset, "EvictionOnTime")
     assert dataset["erasures"] == {"open": 1, "blocked": 1, "overdue": 1, "nextDueTime": "2026-03-01T11:00:00Z"}
     assert (numbers["lethe_open_erasures"], numbers["lethe_overdue_erasures"]) == (1, 1)
     late = [(e.kind, e.name, e.reason) for e in actions.events if e.warning]
@@ -263,7 +266,7 @@ def test_one_that_was_undone_says_that_its_rows_stay() -> None:
     status = status_of(a_view(result=entry), revert)
 
     assert condition(status, "Erased") == ("False", "ErasureUndone")
-    assert "Restatement ns/undo took it back" in message(status, "Erased")
+    assert "Restatement ns/undo undid this Restatement" in message(status, "Erased")
 
 
 def test_what_was_told_stays_while_the_ledger_cannot_be_asked() -> None:

@@ -172,7 +172,7 @@ def test_no_list_gives_away_a_variable_that_lethe_spark_or_kubernetes_set(name: 
 def test_no_list_gives_away_a_key_that_pods_are_found_or_confined_by(field: str, key: str) -> None:
     (said,) = found({"metadata": {field: {key: "unconfined"}}}, EVERYTHING)
 
-    assert said == f"metadata.{field}[{key!r}] belongs to Lethe, Spark or Kubernetes"
+    assert said == f"metadata.{field}[{key!r}] is reserved for Lethe, Spark or Kubernetes"
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])

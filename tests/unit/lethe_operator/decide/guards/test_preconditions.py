@@ -68,7 +68,7 @@ def test_nothing_is_in_the_way(spec: dict[str, Any], table: TableView | NoTable)
             a_table(),
             "PodTemplateNotAllowed",
             False,
-            "spec.runTemplate.podTemplate.spec.hostIPC may not be set. And 1 more.",
+            "spec.runTemplate.podTemplate.spec.hostIPC may not be set. More fields that are not allowed: 1.",
         ),
     ],
 )

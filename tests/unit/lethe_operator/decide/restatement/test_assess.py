@@ -100,7 +100,7 @@ def test_unknown_batch_ids_are_reported() -> None:
     found = standing(table=committed(REVERT, unknown_batch_ids_count=1, unknown_batch_ids=("A",)))
 
     assert found.plan == {"batches": 1, "unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
-    assert "1 batch ids were not known" in found.message
+    assert "1 batch ids were unknown" in found.message
 
 
 def test_what_had_been_taken_back_before_is_said_and_counted() -> None:
@@ -111,7 +111,7 @@ def test_what_had_been_taken_back_before_is_said_and_counted() -> None:
     assert (twice.phase, twice.succeeded) == ("Succeeded", "True")
     assert twice.result is not None
     assert twice.result["alreadyDeletedBatchIdsCount"] == 2
-    assert "2 of its batches had been taken back before" in twice.message
+    assert "2 of its batches were already deleted" in twice.message
     assert once.result is not None
     assert "alreadyDeletedBatchIdsCount" not in once.result
     assert "before" not in once.message
@@ -123,8 +123,8 @@ def test_a_replay_whose_replacement_stays_out_says_why_and_what_to_do() -> None:
     found = standing(replay, table=committed(replay, operation="Replay", replacement_withheld=True))
 
     assert (found.phase, found.succeeded) == ("Succeeded", "True")
-    assert "spec.replacement.batchId had been taken back before" in found.message
-    assert "Replay that id by a batch with a new one" in found.message
+    assert "deleted the batch id spec.replacement.batchId" in found.message
+    assert "Replay that batch id with a replacement that has a new batch id" in found.message
 
 
 def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:

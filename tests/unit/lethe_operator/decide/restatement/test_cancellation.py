@@ -58,7 +58,7 @@ def test_before_any_run_it_ends_at_once_and_nothing_is_started(way: Way) -> None
 
     status = actions.restatement_statuses["r0"]
     assert (status["phase"], condition(status, "Succeeded")) == (way.phase, ("False", way.reason))
-    assert "It was not committed; nothing was changed." in message(status, "Succeeded")
+    assert "It was not committed. Nothing was changed." in message(status, "Succeeded")
     assert members(actions) == ["r1"]
 
 
@@ -116,7 +116,7 @@ def test_nothing_is_said_for_good_while_the_table_cannot_be_asked(way: Way) -> N
 
     for unsure in (told(away, over), told(away), told(unknown, over)):
         assert condition(unsure, "Succeeded") == ("Unknown", way.under_way)
-    assert message(told(away), "Succeeded").endswith("once the table can be read: The catalog is away.")
+    assert message(told(away), "Succeeded").endswith("once the operator can read the table: The catalog is away.")
     assert condition(told(unknown), "Succeeded") == ("False", way.reason)
 
 
@@ -128,7 +128,7 @@ def test_a_cancel_that_came_too_late_says_so_even_after_the_end() -> None:
     status = decided(edited, world=holding(edited)).restatement_statuses["r0"]
 
     assert (status["phase"], status["observedGeneration"]) == ("Succeeded", 2)
-    assert message(status, "Succeeded").endswith("The cancel came too late: it was committed already.")
+    assert message(status, "Succeeded").endswith("spec.cancel came too late: the Restatement was already committed.")
 
 
 def test_one_that_was_committed_after_its_time_has_succeeded_and_says_so() -> None:
@@ -187,6 +187,6 @@ def test_suspended_in_a_group_under_way_it_goes_on_and_is_not_repeated() -> None
     during, after = decided(r, R[1], runs=(running(r, R[1]),)), decided(r, R[1], runs=(failed,))
 
     assert during.delete_jobs == ()
-    assert "another run of it does not start" in message(during.restatement_statuses["r0"], "Ready")
+    assert "no further run of it starts" in message(during.restatement_statuses["r0"], "Ready")
     assert after.restatement_statuses["r0"]["phase"] == "Suspended"
     assert members(after) == ["r1"]

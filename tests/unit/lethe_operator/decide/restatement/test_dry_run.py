@@ -76,7 +76,7 @@ def test_what_the_run_told_is_its_status_and_it_has_succeeded_as_planned() -> No
     }
     assert "result" not in status
     assert message(status, "Ready").startswith(
-        "Nothing was changed. It would hide 3 rows by 2 tombstones; 5 data files"
+        "Nothing was changed. The Restatement would hide 3 rows with 2 tombstones. 5 data files"
     )
     assert actions.launches == ()
 
@@ -116,9 +116,9 @@ def test_of_records_it_tells_what_would_be_searched_and_of_keys_that_nobody_look
     )
 
     assert of_erase.startswith(
-        "Nothing was changed. 5 data files of 123 bytes may hold such rows, and would be searched"
+        "Nothing was changed. The Erase would search 5 data files of 123 bytes, which may contain such rows"
     )
-    assert "The rows that its keys mean come on top" in of_changes
+    assert "Rows with the keys of its replacement are not counted" in of_changes
 
 
 def test_one_that_was_made_anew_is_planned_anew() -> None:

@@ -99,7 +99,7 @@ def test_what_is_not_there_is_looked_for_again_and_what_is_no_list_is_not(client
         ("InvalidIdList", True),
     ]
     assert "has no such key" in no_key.message
-    assert "this namespace has no such ConfigMap" in no_map.message
+    assert "this namespace has no ConfigMap of that name" in no_map.message
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"lethe.dev/batch-ids": "false"}, {"lethe.dev/batch-idsx": "true"}])

@@ -111,5 +111,5 @@ def test_its_result_counts_what_came_back() -> None:
 
     status = actions.restatement_statuses["undo"]
     assert (status["result"]["rowsRestored"], status["result"]["tombstonesRemoved"]) == (5, 2)
-    assert "5 rows are seen again" in message(status, "Ready")
-    assert "Restatement ns/undo took it back afterwards" in message(actions.restatement_statuses["revert-a"], "Ready")
+    assert "5 rows restored" in message(status, "Ready")
+    assert "Restatement ns/undo undid it later" in message(actions.restatement_statuses["revert-a"], "Ready")

@@ -137,7 +137,7 @@ def test_one_that_fails_five_times_by_itself_stalls_until_somebody_acts() -> Non
     assert (actions.launches, status["phase"]) == ((), "Pending")
     assert condition(status, "Stalled") == ("True", "RunFailed")
     assert condition(status, "Succeeded")[0] == "Unknown"
-    assert "It failed 5 times by itself." in message(status, "Ready")
+    assert "It failed 5 times in a run of its own." in message(status, "Ready")
     assert status["attempts"] == {"run": 5, "infrastructure": 0}
 
 

@@ -77,7 +77,7 @@ def test_an_erasure_check_tells_nothing_of_a_purge() -> None:
 
 
 def test_a_reanchoring_tells_of_the_head() -> None:
-    text = "The head, another writer's commit, has a ledger of its own again."
+    text = "The ledger is attached to the head, which another writer committed."
 
     assert outcome(a_run_result(RunKind.REANCHORING)) == text
     assert outcome(a_run_result(RunKind.REANCHORING, "NothingToDo")) == "There was nothing to do."

@@ -65,7 +65,7 @@ def test_without_a_free_place_it_waits_and_names_the_running_vacuum() -> None:
     story = decided(ONE, other("a"), jobs=(running("a"),))
 
     assert (story.launched, story.told) == ([], ("Due", "WaitsForOtherVacuums"))
-    assert "It waits for the running vacuum of Dataset a: VacuumPolicy air allows 1 at a time" in story.message
+    assert "Waiting for the running vacuum of Dataset a: VacuumPolicy air allows 1 at a time" in story.message
     assert story.status["vacuum"]["waitingSince"] == "2026-03-01T12:00:00Z"
     assert "WaitsForOtherVacuums" in {e.reason for e in story.events()}
 
@@ -90,7 +90,7 @@ def test_who_has_waited_longest_goes_first(since: float | None, starts: bool) ->
 
     assert bool(story.launched) == starts
     if not starts:
-        assert "It waits because Dataset a may start first under VacuumPolicy air." in story.message
+        assert "Waiting because Dataset a may start first under VacuumPolicy air." in story.message
 
 
 def test_an_evict_by_goes_before_who_has_waited_longer() -> None:

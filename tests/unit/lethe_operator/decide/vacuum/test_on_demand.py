@@ -32,7 +32,7 @@ def test_a_word_of_the_value_names_batches(value: str, ids: tuple[str, ...]) -> 
 WRONG = [
     ("batches=", "one of them is empty"),
     ("batches=a,,b", "one of them is empty"),
-    ("batches=100%", "has a % that two hexadecimal digits do not follow"),
+    ("batches=100%", "has a % without two hexadecimal digits after it"),
     ("batches=%FF", "is not percent-encoded UTF-8"),
     ("batches=" + ",".join(map(str, range(1001))), "names 1001 batches, at most 1000"),
 ]
