@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from lethe.contract.run import Deletes
+from lethe.contract.settings import Deletes
 
 from bench import deletes_plots, deletes_report
 from bench.deletes_kinds import ARROW, NOTHING_DELETED, PLAIN, READERS, SPARK, VERSIONS, Subject
@@ -90,7 +90,7 @@ def vacuums(lake: Lake, scale: DeletesScale) -> dict[str, Any]:
 
 def expected(subject: Subject, reader: str, taken: int) -> int:
     """How many rows a reader should see once so many batches are taken back: with the ledger alone, a plain one sees all."""
-    size, plainly = subject.size, subject.kind == "Ledger" and reader == PLAIN
+    size, plainly = subject.size, subject.kind is Deletes.LEDGER and reader == PLAIN
     return size.all_rows if plainly else (size.all_batches - taken) * size.rows
 
 

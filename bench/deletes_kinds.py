@@ -13,7 +13,8 @@ import lethe
 import lethe_spark
 from lethe.base.errors import InputError
 from lethe.contract.result import VacuumResult
-from lethe.contract.run import Deletes, RunKind, VacuumSpec
+from lethe.contract.run import RunKind, VacuumSpec
+from lethe.contract.settings import Deletes
 from lethe_spark.jobs.vacuum import job as vacuum
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ from bench.lake import Lake, files_of, our_properties, promote, revert, revert_r
 from bench.scales import Size
 from bench.timing import Sample, seconds_of
 
-VERSIONS: Final[Mapping[Deletes, int]] = {"Ledger": 2, "DeletionVectors": 3, "EqualityDeletes": 2}
+VERSIONS: Final[Mapping[Deletes, int]] = {d: d.native.format_version if d.native else 2 for d in Deletes}
 NOTHING_DELETED: Final = "nothing deleted"
 ARROW, SPARK, PLAIN = "lethe.scan", "lethe_spark.read", "plain Spark"
 READERS: Final = (ARROW, SPARK, PLAIN)

@@ -98,7 +98,7 @@ class Lake:
         table: str,
         requests: Sequence[RestatementRequest] = (),
         *,
-        deletes: Deletes = "Ledger",
+        deletes: Deletes = Deletes.LEDGER,
         vacuum: VacuumSpec | None = None,
     ) -> Iterator[RunContext]:
         """The context of a run, without reports of its progress."""

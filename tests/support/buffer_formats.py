@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from lethe_spark.ingest.buffer_files import FileOutcome, Reader, Tally
+from lethe.contract.settings import FileFormat
+from lethe_spark.ingest.buffer_files import FileOutcome, Reader, ReadSettings, Tally
 from lethe_spark.ingest.buffer_store import FileTask
 from pyspark.sql.types import DataType, StructType
 
-FORMATS = ("parquet", "orc", "avro", "json", "csv")
+FORMATS = tuple(FileFormat)
 _AVRO = {"v": "long", "day": "int", "batch_id": "string", "extra": "long", "op": "string"}
 
 
@@ -53,7 +54,7 @@ def read_tasks(
     tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
     heard = Heard()
-    reader = Reader(schema, "batch_id", {}, heard, format_name, **options)
+    reader = Reader(schema, ReadSettings("batch_id", {}, FileFormat(format_name), **options), heard)
     payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
     rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
     return rows, [(t.error.reason, t.error.message) for t in heard.told.values() if t.error]

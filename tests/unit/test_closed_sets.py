@@ -2,6 +2,7 @@
 
 import json
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import yaml
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
-from lethe.contract.run import AllowedOperation, ConsolidationMode, parse_run
+from lethe.contract.run import AllowedOperation, parse_run
+from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, NativeDeletes, SchemaEvolution
 from lethe_operator.resources.observed import kind_of
 
 from tests.support.builders import a_run
@@ -29,6 +31,28 @@ def test_the_definition_of_restatements_has_every_operation() -> None:
 
     assert operation["enum"] == [o.value for o in Operation]
     assert all(o.value in operation["description"] for o in Operation)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("buffer.format", FileFormat),
+        ("buffer.layout", BufferLayout),
+        ("schemaEvolution", SchemaEvolution),
+        ("consolidation.mode", ConsolidationMode),
+        ("deletes", Deletes),
+    ],
+)
+def test_the_definition_of_datasets_has_every_value_of_a_setting(field: str, values: type[StrEnum]) -> None:
+    found = spec_of("dataset.yaml")
+    for name in field.split("."):
+        found = found["properties"][name]
+
+    assert found["enum"] == [v.value for v in values]
+
+
+def test_each_kind_of_native_deletes_can_be_asked_for() -> None:
+    assert [d.native for d in Deletes if d.native is not None] == list(NativeDeletes)
 
 
 def test_the_rules_of_the_definition_name_no_other_operation_and_speak_about_each() -> None:

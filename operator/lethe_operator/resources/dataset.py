@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lethe.contract.run import ConsolidationMode, Deletes, FileFormat, SchemaEvolution
+from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, SchemaEvolution
 from pydantic import Field
 
 from lethe_operator.resources.common import Meta, Spec, parse_meta, parse_spec
@@ -42,8 +42,8 @@ class EventsSpec(Spec):
 
 class BufferSpec(Spec):
     uri: str
-    format: FileFormat = "parquet"
-    layout: str = "Directory"  # Directory or File
+    format: FileFormat = FileFormat.PARQUET
+    layout: BufferLayout = BufferLayout.DIRECTORY
     adopt: bool = False  # claim the buffer although it contains objects that are not batches
     retention_seconds: int = 86_400  # how long the objects of a batch stay after its promotion
     events: EventsSpec | None = None  # None: the operator lists the buffer
@@ -99,11 +99,11 @@ class DatasetSpec(Spec):
     table: TableSpec
     batch_column: str  # name of the column with the batch id
     buffer: BufferSpec
-    schema_evolution: SchemaEvolution = "Refuse"
+    schema_evolution: SchemaEvolution = SchemaEvolution.REFUSE
     restatements: RestatementsSpec = RestatementsSpec()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     batch_tracking: BatchTrackingSpec = BatchTrackingSpec()
-    deletes: Deletes = "Ledger"
+    deletes: Deletes = Deletes.LEDGER
     snapshots: SnapshotsSpec = SnapshotsSpec()
     run_template: RunTemplate = RunTemplate()
 

@@ -4,17 +4,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.base.ids import batch_id_of_file, batch_id_of_folder
 from lethe.buffer.batch import BufferedBatch, ListedObject, NoBatch, is_data
+from lethe.contract.settings import BufferLayout
 from lethe.guards.table_files import is_table_data, is_table_metadata
 from lethe.ledger.ledger import BufferedObject
 
-DIRECTORY: Final = "Directory"
-FILE: Final = "File"
 _TABLE: Final = "is no batch: it is part of an Iceberg table"
 
 
@@ -89,7 +88,9 @@ class Directories:
     def stray(self, path: str) -> NoBatch | None:
         if _is_hidden(path) or not path or "/" in path:
             return None
-        text = f"the file {path[:80]!r} is no batch: with spec.buffer.layout {DIRECTORY}, each folder is one"
+        text = (
+            f"the file {path[:80]!r} is no batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is one"
+        )
         return NoBatch(path, text, table=is_table_metadata(path))
 
 
@@ -109,7 +110,9 @@ class Files:
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
         if name.endswith("/"):
-            text = f"the folder {name[:80]!r} is no batch: with spec.buffer.layout {FILE}, each file is one"
+            text = (
+                f"the folder {name[:80]!r} is no batch: with spec.buffer.layout {BufferLayout.FILE}, each file is one"
+            )
             return NoBatch(name, text, table=any(is_table_metadata(o.key) for o in listed))
         (found,) = listed
         if is_table_metadata(name) or is_table_data(name):
@@ -131,13 +134,15 @@ class Files:
         return None
 
 
-def layout_of(name: str, batch_column: str) -> Layout:
-    """The layout with this name in `spec.buffer.layout`. Raises: InputError (`UnknownLayout`)."""
-    if name == DIRECTORY:
-        return Directories(batch_column)
-    if name == FILE:
-        return Files()
-    raise InputError("UnknownLayout", f"a buffer's layout is {DIRECTORY} or {FILE}, found {name!r}.")
+def layout_of(layout: BufferLayout, batch_column: str) -> Layout:
+    """The meaning of `spec.buffer.layout`."""
+    match layout:
+        case BufferLayout.DIRECTORY:
+            return Directories(batch_column)
+        case BufferLayout.FILE:
+            return Files()
+        case _:
+            assert_never(layout)
 
 
 def folders_of(objects: Iterable[ListedObject], root: str, layout: Layout) -> Iterator[BufferedBatch | NoBatch]:

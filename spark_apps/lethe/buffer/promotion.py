@@ -48,6 +48,18 @@ class WrittenBatch:
 
 
 @dataclass(frozen=True)
+class WrittenFiles:
+    """Files with the rows of batches, not yet committed by Lethe."""
+
+    batches: Mapping[str, WrittenBatch]  # by id
+    # The partitions that may contain rows of each batch. None, or no entry for a batch: any partition.
+    partitions: Mapping[str, tuple[str, ...] | None] | None = None
+    in_table: bool = (
+        False  # another writer has already added the files to the table, and only the ledger entries are missing
+    )
+
+
+@dataclass(frozen=True)
 class JudgedBatch:
     """A batch that is refused."""
 
@@ -73,24 +85,15 @@ class WriteAnew:
 
 
 def plan_publication(
-    ledger: Ledger,
-    written: Mapping[str, WrittenBatch],
-    refused: Mapping[str, JudgedBatch],
-    run: str,
-    now: datetime,
-    in_table: bool = False,
-    partitions: Mapping[str, tuple[str, ...] | None] | None = None,
+    ledger: Ledger, written: WrittenFiles, refused: Mapping[str, JudgedBatch], run: str, now: datetime
 ) -> Publish | WriteAnew:
     """Decide whether written files may be committed on this ledger.
 
     Args:
-        written: The batches in the files, by id.
         refused: The refused batches, by id.
-        in_table: True: another writer has already added the files to the table, and only the ledger entries are missing.
-        partitions: The partitions that may contain rows of each batch. None, or no entry for a batch: any partition.
     """
-    promotion = plan_promotion(ledger, written)
-    if not in_table and (promotion.already or promotion.withheld):
+    promotion = plan_promotion(ledger, written.batches)
+    if not written.in_table and (promotion.already or promotion.withheld):
         return WriteAnew(promotion.promote)
     entries = [
         BatchEntry(
@@ -101,10 +104,10 @@ def plan_publication(
             rows=b.rows,
             bytes=b.bytes,
             objects=b.objects,
-            partitions=(partitions or {}).get(b.id),
+            partitions=(written.partitions or {}).get(b.id),
             registered=b.registered,
         )
-        for b in (written[i] for i in promotion.promote)
+        for b in (written.batches[i] for i in promotion.promote)
     ]
     judged = get_many(ledger.batches, refused)
     entries += [

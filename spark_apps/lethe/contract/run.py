@@ -6,18 +6,16 @@ Times are RFC 3339 in UTC, sizes are bytes.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.contract.kind import RunFamily, RunKind
 from lethe.contract.operation import Operation
+from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, SchemaEvolution
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
-FileFormat = Literal["parquet", "orc", "avro", "json", "csv"]  # of the files in a buffer
-SchemaEvolution = Literal["Refuse", "AddColumns"]  # what happens to batches with columns that the table does not have
-Deletes = Literal["Ledger", "DeletionVectors", "EqualityDeletes"]  # how deleted batches are marked
 # A ConfigMap holds 1 MiB, and all runs of a Dataset share one. Larger documents are files beside the table.
 INLINE_BYTES_AT_MOST = 64 * 1024
 
@@ -29,11 +27,6 @@ class Document(BaseModel):
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)
-
-
-class ConsolidationMode(StrEnum):
-    REWRITE = "Rewrite"  # read the files of batches, and write their rows into sorted files
-    REGISTER = "Register"  # add the files of batches to the table unchanged
 
 
 class AllowedOperation(StrEnum):
@@ -105,8 +98,8 @@ class TableRef(Document):
 
 class BufferRef(Document):
     uri: str
-    format: FileFormat = "parquet"
-    layout: str = "Directory"  # Directory or File
+    format: FileFormat = FileFormat.PARQUET
+    layout: BufferLayout = BufferLayout.DIRECTORY
     adopt: bool = False  # claim the buffer although it contains objects that are not batches
 
 
@@ -206,7 +199,7 @@ class RestatementGroupSpec(Document):
     requests: tuple[RestatementRequest, ...]
     dry_run: bool = False  # only plan each request by itself, and commit nothing
     # How batches are marked as deleted, in addition to the ledger, for readers that do not know Lethe.
-    deletes: Deletes = "Ledger"
+    deletes: Deletes = Deletes.LEDGER
     # The snapshot whose ledger showed which batches of the buffer come first. If an Undo was committed after it, requests that
     # search for rows wait for a new listing. None: the buffer was not checked.
     listed_snapshot_id: int | None = None
@@ -258,7 +251,7 @@ class RunSpec(Document):
     table: TableRef
     batch_column: str
     buffer: BufferRef
-    schema_evolution: SchemaEvolution = "Refuse"
+    schema_evolution: SchemaEvolution = SchemaEvolution.REFUSE
     # UUID of the table that the operator saw. The run refuses any other table, and creates none. None: not checked.
     seen_table_uuid: str | None = None
     # The last head that the operator saw. The run refuses a table that was rolled back to before it. None: not checked.

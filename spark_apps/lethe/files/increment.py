@@ -11,7 +11,7 @@ from enum import IntFlag, StrEnum, auto
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.files.native_deletes import DELETION_VECTORS
+from lethe.contract.settings import NativeDeletes
 from lethe.ledger.lineage import ERASED, Snapshot, shows_again
 
 
@@ -135,7 +135,7 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     operation = snapshot.summary.get("operation", "")
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:
         # A restatement: it may have added replacements, and dropped whole files.
-        if snapshot.summary[names.DELETES] == DELETION_VECTORS:
+        if snapshot.summary[names.DELETES] == NativeDeletes.DELETION_VECTORS:
             return _Kind.APPEND | _Kind.MASK
         return _Kind.APPEND | (_Kind.VACUUM if names.TOMBSTONE_VACUUM_FILE in snapshot.summary else _Kind.NOTHING)
     if snapshot.ledger is not None and names.TOMBSTONE_VACUUM_FILE in snapshot.summary:

@@ -7,9 +7,9 @@ batch and no other row.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from lethe.base.errors import InputError
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import BoundsSplit, FileBounds, split_by_bounds
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.parts import get_many
@@ -20,10 +20,6 @@ from lethe.ledger.tombstone import (
     Mask,
     Tombstone,
 )
-
-LEDGER: Final = "Ledger"
-DELETION_VECTORS: Final = "DeletionVectors"
-EQUALITY_DELETES: Final = "EqualityDeletes"
 
 
 @dataclass(frozen=True)
@@ -41,18 +37,20 @@ class Masking:
         return not (self.mask or self.lift)
 
 
-def plan_masking(ledger: Ledger, delta: Delta, field_id: int, mode: str, all_masked: bool) -> Masking:
+def plan_masking(
+    ledger: Ledger, delta: Delta, field_id: int, native: NativeDeletes | None, all_masked: bool
+) -> Masking:
     """Plan the native deletes for a change of the ledger.
 
     Args:
-        mode: As `spec.deletes`. `Ledger` masks nothing, but an Undo still removes existing masks.
+        native: The kind to write. None: nothing is masked, but an Undo still removes existing masks.
         all_masked: Whether every active tombstone of this ledger has its mask. If not, all of them are checked.
     """
     named = {t.key for t in delta.add_tombstones if t.namespace == field_id}
     removed = {k for k in delta.remove_tombstones if k[0] == field_id}
     active = get_many(ledger.tombstones, named | removed)
     lift = {t.id: t for k, t in active.items() if k in removed - named and t.mask is not None}
-    if mode == LEDGER:
+    if native is None:
         return Masking(lift=lift)
     mask: dict[str, Tombstone] = {}
     if not all_masked:
@@ -79,11 +77,11 @@ class Masked:
     unsure: Collection[str] = ()  # these batches may have rows in a file that cannot be searched
 
 
-def with_masks(delta: Delta, masking: Masking, found: Masked, mode: str) -> Delta:
+def with_masks(delta: Delta, masking: Masking, found: Masked, native: NativeDeletes | None) -> Delta:
     """The change, with its tombstones marked as masked, and also older active tombstones that had no mask."""
-    if not masking.mask:
+    if native is None or not masking.mask:
         return delta
-    marked = {i: _marked(t, found, mode) for i, t in masking.mask.items()}
+    marked = {i: _marked(t, found, native) for i, t in masking.mask.items()}
     named, ours = {t.key for t in delta.add_tombstones}, {t.key for t in marked.values()}
     return replace(
         delta,
@@ -94,8 +92,8 @@ def with_masks(delta: Delta, masking: Masking, found: Masked, mode: str) -> Delt
     )
 
 
-def _marked(tombstone: Tombstone, found: Masked, mode: str) -> Tombstone:
-    t = tombstone.masked(Mask(mode, found.rows.get(tombstone.id, 0), tombstone.id not in found.unsure))
+def _marked(tombstone: Tombstone, found: Masked, native: NativeDeletes) -> Tombstone:
+    t = tombstone.masked(Mask(native, found.rows.get(tombstone.id, 0), tombstone.id not in found.unsure))
     why = PURGED_AT_ONCE if t.id in found.dropped else PURGED_BESIDE if t.id in found.beside else None
     return t if why is None else replace(t, meta={META_PURGED_BY: why, **t.meta})
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
 from lethe.base.errors import InputError
@@ -19,11 +20,24 @@ MAX_VALUES: Final = 100_000
 Value: TypeAlias = str | int | Decimal | UUID
 
 
+class ValueType(StrEnum):
+    """The Iceberg types of columns that can name records, without the precision and scale of decimals."""
+
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    DECIMAL = "decimal"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamptz"
+    UUID = "uuid"
+
+
 @dataclass(frozen=True)
 class ValueKind:
-    """A type of column that can name records."""
+    """The type of a column that can name records."""
 
-    name: str  # of the Iceberg type, without the precision and scale of a decimal
+    type: ValueType
     precision: int = 0  # of a decimal
     scale: int = 0  # of a decimal
 
@@ -31,8 +45,8 @@ class ValueKind:
     def of(cls, iceberg_type: str) -> "ValueKind | None":
         """None: the type is not supported, because equality of its values is not exact or not useful."""
         if digits := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", iceberg_type):
-            return cls("decimal", int(digits[1]), int(digits[2]))
-        return cls(iceberg_type) if iceberg_type in _PARSERS else None
+            return cls(ValueType.DECIMAL, int(digits[1]), int(digits[2]))
+        return cls(ValueType(iceberg_type)) if iceberg_type in _PARSERS else None
 
 
 @dataclass(frozen=True)
@@ -49,8 +63,8 @@ class Values:
 
     def index_of(self, value: Any) -> int | None:
         """The index of this value, given as Iceberg stores it or in its JSON form; None: it is not one of the values."""
-        if isinstance(value, str) and self.kind.name != "string":
-            value = _PARSERS[self.kind.name](value, self.kind)
+        if isinstance(value, str) and self.kind.type is not ValueType.STRING:
+            value = _PARSERS[self.kind.type](value, self.kind)
         if isinstance(value, bytes):
             value = UUID(bytes=value)
         if value is None or not self.might_lie_in(value, value):
@@ -68,19 +82,21 @@ class Values:
         """None: the bound is unknown, or maybe not of this kind, because the file is older than the column's type."""
         if stored is None:
             return None
-        match self.kind.name:
-            case "string":
+        match self.kind.type:
+            case ValueType.STRING:
                 return _decoded(stored)
-            case "int" | "long":
+            case ValueType.INT | ValueType.LONG:
                 return int.from_bytes(stored, "little", signed=True)
-            case "date" if len(stored) == 4:
-                return int.from_bytes(stored, "little", signed=True)
-            case "timestamp" | "timestamptz" if len(stored) == 8:
-                return int.from_bytes(stored, "little", signed=True)
-            case "decimal":
+            case ValueType.DATE:
+                return int.from_bytes(stored, "little", signed=True) if len(stored) == 4 else None
+            case ValueType.TIMESTAMP | ValueType.TIMESTAMPTZ:
+                return int.from_bytes(stored, "little", signed=True) if len(stored) == 8 else None
+            case ValueType.DECIMAL:
                 return _of_unscaled(int.from_bytes(stored, "big", signed=True), self.kind)
-            case _:
+            case ValueType.UUID:
                 return None
+            case _:
+                assert_never(self.kind.type)
 
 
 def _decoded(stored: bytes) -> str | None:
@@ -113,7 +129,7 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
             f"{where} are {len(given)}, expected at most {MAX_VALUES}. Divide them among several Restatements. Nothing was "
             "erased.",
         )
-    parse = _PARSERS[kind.name]
+    parse = _PARSERS[kind.type]
     found: set[Any] = set()
     for n, line in given:
         try:
@@ -127,17 +143,19 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
 
 
 def _described(kind: ValueKind) -> str:
-    match kind.name:
-        case "date":
+    match kind.type:
+        case ValueType.DATE:
             return "date such as 2026-03-01"
-        case "timestamp":
+        case ValueType.TIMESTAMP:
             return "timestamp such as 2026-03-01T12:00:00, without a zone"
-        case "timestamptz":
+        case ValueType.TIMESTAMPTZ:
             return "timestamp such as 2026-03-01T12:00:00Z, with a zone"
-        case "decimal":
+        case ValueType.DECIMAL:
             return f"decimal({kind.precision}, {kind.scale})"
+        case ValueType.STRING | ValueType.INT | ValueType.LONG | ValueType.UUID:
+            return kind.type
         case _:
-            return kind.name
+            assert_never(kind.type)
 
 
 def _text(line: str, _: ValueKind) -> str:
@@ -203,13 +221,13 @@ def _uuid(line: str, _: ValueKind) -> UUID:
     return UUID(line)
 
 
-_PARSERS: Final[Mapping[str, Callable[[str, ValueKind], Value]]] = {
-    "string": _text,
-    "int": _whole(32),
-    "long": _whole(64),
-    "decimal": _decimal,
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamptz": _instant,
-    "uuid": _uuid,
+_PARSERS: Final[Mapping[ValueType, Callable[[str, ValueKind], Value]]] = {
+    ValueType.STRING: _text,
+    ValueType.INT: _whole(32),
+    ValueType.LONG: _whole(64),
+    ValueType.DECIMAL: _decimal,
+    ValueType.DATE: _date,
+    ValueType.TIMESTAMP: _timestamp,
+    ValueType.TIMESTAMPTZ: _instant,
+    ValueType.UUID: _uuid,
 }

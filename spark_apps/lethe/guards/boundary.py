@@ -108,7 +108,7 @@ def outside_settings(
             pass
         case _:
             assert_never(mode)
-    if deletes not in (None, "Ledger"):
+    if deletes is not None and deletes.native is not None:
         asked.append((f"spec.deletes {deletes}, which is", AllowedOperation.NATIVE_DELETES))
     if adopt:
         asked.append(("spec.table.adopt, which is", AllowedOperation.ADOPT_TABLE))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.contract.run import DatasetRef
+from lethe.contract.settings import BufferLayout
 
 VERSION: Final = "lethe.dev/claim/v1"
 ADOPTED_AT_MOST: Final = 1000  # adopted objects whose names a claim lists
@@ -71,7 +72,7 @@ def holder_of(claim: Claim | None, owner: Owner) -> Holder:
     return Holder.TAKEN_OVER if same and owner.cluster and held.table_uuid == owner.table_uuid else Holder.OTHERS
 
 
-def document(owner: Owner, layout: str, adopted: tuple[str, ...], adopted_count: int, now: datetime) -> bytes:
+def document(owner: Owner, layout: BufferLayout, adopted: tuple[str, ...], adopted_count: int, now: datetime) -> bytes:
     """The content of the claim object.
 
     Args:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from lethe.contract.settings import NativeDeletes
+
 # Keys of `meta`. RESTATEMENTS contains request keys, one per line: several restatements may have set one tombstone.
 META_RESTATEMENTS = "restatements"
 META_REASON = "reason"
@@ -23,14 +25,14 @@ META_MASK = "mask"
 class Mask:
     """The native deletes of a tombstone."""
 
-    by: str  # DeletionVectors or EqualityDeletes
+    by: NativeDeletes
     rows: int  # rows of the batch in the data files when they were written
     whole: bool = True  # False: rows without a native delete may have been added since
 
     @classmethod
     def parse(cls, text: str) -> "Mask":
         by, rows, *more = text.split(" ")
-        return cls(by, int(rows), not more)
+        return cls(NativeDeletes(by), int(rows), not more)
 
     def __str__(self) -> str:
         return f"{self.by} {self.rows}{'' if self.whole else ' more'}"
@@ -49,6 +51,10 @@ class Tombstone:
     @property
     def key(self) -> tuple[int, str]:
         return (self.namespace, self.id)
+
+    def is_masked_by(self, native: NativeDeletes) -> bool:
+        """Whether native deletes of this kind hide its rows."""
+        return self.mask is not None and self.mask.by is native
 
     @property
     def restatements(self) -> tuple[str, ...]:

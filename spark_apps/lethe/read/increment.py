@@ -5,15 +5,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, assert_never
 
 from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.files.increment import Range, Rows, SnapshotFiles, Tombstoned, appended, deleted, plan_range
-from lethe.files.native_deletes import DELETION_VECTORS, EQUALITY_DELETES
 from lethe.files.read_plan import covered_by
 from lethe.iceberg.facts import TableFacts
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
@@ -65,7 +65,13 @@ def find_rows(
         return tuple(FoundRows(r, tuple(files_of(r.files, r.snapshot_id))) for r in added if which == "appended")
     files = {w: files_of(*w) for w in _involved(within, which)}
     tombstoned = _tombstoned(view, facts, within, [_bounds(f) for found in files.values() for f in found])
-    rows = appended(within, tombstoned) if which == "appended" else deleted(within, tombstoned)
+    match which:
+        case "appended":
+            rows = appended(within, tombstoned)
+        case "deleted":
+            rows = deleted(within, tombstoned)
+        case _:
+            assert_never(which)
     found: list[FoundRows[F]] = []
     for r in rows:
         index = IdIndex(r.ids)
@@ -105,7 +111,7 @@ def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Seq
     def lifted(snapshot_id: int, before: int) -> frozenset[str]:
         if facts.snapshots[snapshot_id].summary.get(names.TOMBSTONE_DELETED, "0") == "0":
             return frozenset()
-        return _under(DELETION_VECTORS, at(before)) - _ids(at(snapshot_id))
+        return _under(NativeDeletes.DELETION_VECTORS, at(before)) - _ids(at(snapshot_id))
 
     since = at(within.since)
     return Tombstoned(
@@ -114,8 +120,8 @@ def _tombstoned(view: SnapshotView, facts: TableFacts, within: Range, files: Seq
         {v: applied(v) for v in within.vacuums},
         {m: applied(m) for m in within.vector_changes},
         {m: ids for m, before in within.vector_changes.items() if (ids := lifted(m, before))},
-        _under(DELETION_VECTORS, since),
-        {r: _under(EQUALITY_DELETES, at(r)) for r in within.rewrites},
+        _under(NativeDeletes.DELETION_VECTORS, since),
+        {r: _under(NativeDeletes.EQUALITY_DELETES, at(r)) for r in within.rewrites},
     )
 
 
@@ -123,8 +129,8 @@ def _ids(tombstones: Iterable[Tombstone]) -> frozenset[str]:
     return frozenset(t.id for t in tombstones)
 
 
-def _under(deletes: str, tombstones: Iterable[Tombstone]) -> frozenset[str]:
-    return frozenset(t.id for t in tombstones if t.mask is not None and t.mask.by == deletes)
+def _under(native: NativeDeletes, tombstones: Iterable[Tombstone]) -> frozenset[str]:
+    return frozenset(t.id for t in tombstones if t.is_masked_by(native))
 
 
 def _bounds(file: PlannedFile | FileBounds) -> FileBounds:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64, FrozenBitMap64
 
-from lethe.files.values import ValueKind, Values
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.search.columns import Unsure
 from lethe.search.positions import SearchedFile, frozen
 
@@ -33,7 +33,7 @@ def find_batches(
     Raises: Unsure; what the storage raises.
     """
     wanted = sorted(ids)
-    values, array = Values(ValueKind("string"), tuple(wanted)), pa.array(wanted, pa.string())
+    values, array = Values(ValueKind(ValueType.STRING), tuple(wanted)), pa.array(wanted, pa.string())
     found: dict[str, BitMap64] = {}
     with searched.open() as (file, columns):
         if field_id not in columns:

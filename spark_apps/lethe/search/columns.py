@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from lethe.files.values import Values
+from lethe.files.values import Values, ValueType
 
 _ROWS_PER_PIECE: Final = 65_536
 
@@ -88,12 +88,12 @@ def _might_hold(group: Any, column: str, values: Values) -> bool:
     if statistics is None or not statistics.has_min_max:
         return True
     lower, upper = statistics.min, statistics.max
-    match values.kind.name:
-        case "string" if isinstance(lower, str) and isinstance(upper, str):
+    match values.kind.type:
+        case ValueType.STRING if isinstance(lower, str) and isinstance(upper, str):
             return values.might_lie_in(lower, upper)
-        case "int" | "long" if isinstance(lower, int) and isinstance(upper, int):
+        case ValueType.INT | ValueType.LONG if isinstance(lower, int) and isinstance(upper, int):
             return values.might_lie_in(lower, upper)
-        case "date" if isinstance(lower, date) and isinstance(upper, date) and not isinstance(lower, datetime):
+        case ValueType.DATE if isinstance(lower, date) and isinstance(upper, date) and not isinstance(lower, datetime):
             return values.might_lie_in(_day(lower), _day(upper))
         case _:
             return True

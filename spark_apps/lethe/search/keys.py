@@ -6,7 +6,7 @@ As in `lethe.search.positions`, `Unsure` is raised if the answer is not certain,
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64, FrozenBitMap64
 
-from lethe.files.values import ValueKind, Values
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.search.columns import Columns
 from lethe.search.positions import SearchedFile, Wanted, as_arrow, frozen, is_one_of, plain
 
@@ -152,17 +152,22 @@ def matches(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, 
 
 def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
     wanted = as_arrow(Values(kind, ())).type
-    if kind.name == "uuid" and pa.types.is_string(column.type):
+    if kind.type is ValueType.UUID and pa.types.is_string(column.type):
         return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], wanted)])
     return column if column.type == wanted else column.cast(wanted)
 
 
 def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
     found = pc.unique(column)
-    match kind.name:
-        case "date":
+    match kind.type:
+        case ValueType.DATE:
             found = found.cast(pa.int32())
-        case "timestamp" | "timestamptz":
+        case ValueType.TIMESTAMP | ValueType.TIMESTAMPTZ:
             found = found.cast(pa.int64())
-    values = found.to_pylist()
-    return tuple(sorted(UUID(bytes=v) for v in values) if kind.name == "uuid" else sorted(values))
+        case ValueType.UUID:
+            return tuple(sorted(UUID(bytes=v) for v in found.to_pylist()))
+        case ValueType.STRING | ValueType.INT | ValueType.LONG | ValueType.DECIMAL:
+            pass
+        case _:
+            assert_never(kind.type)
+    return tuple(sorted(found.to_pylist()))

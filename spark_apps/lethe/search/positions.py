@@ -7,7 +7,7 @@ the answer is not certain, `Unsure` is raised. Errors contain no values.
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
-from lethe.files.values import ValueKind, Values
+from lethe.files.values import Values, ValueType
 from lethe.search.columns import Columns, Unsure, open_columns
 
 
@@ -34,23 +34,24 @@ class Wanted:
 
 def as_arrow(values: Values) -> pa.Array:
     """The values as an Arrow array of their kind."""
-    items = values.items
-    match values.kind:
-        case ValueKind("string"):
+    items, kind = values.items, values.kind
+    match kind.type:
+        case ValueType.STRING:
             return pa.array(items, pa.string())
-        case ValueKind("int" | "long"):
+        case ValueType.INT | ValueType.LONG:
             return pa.array(items, pa.int64())
-        case ValueKind("date"):
+        case ValueType.DATE:
             return pa.array(items, pa.int32()).cast(pa.date32())
-        case ValueKind("timestamp"):
+        case ValueType.TIMESTAMP:
             return pa.array(items, pa.int64()).cast(pa.timestamp("us"))
-        case ValueKind("timestamptz"):
+        case ValueType.TIMESTAMPTZ:
             return pa.array(items, pa.int64()).cast(pa.timestamp("us", "UTC"))
-        case ValueKind("decimal", precision, scale):
-            return pa.array(items, pa.decimal128(precision, scale))
-        case ValueKind("uuid"):
+        case ValueType.DECIMAL:
+            return pa.array(items, pa.decimal128(kind.precision, kind.scale))
+        case ValueType.UUID:
             return pa.array([u.bytes for u in items], pa.binary(16))
-    raise AssertionError(values.kind)
+        case _:
+            assert_never(kind.type)
 
 
 @dataclass(frozen=True)

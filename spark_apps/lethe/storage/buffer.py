@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from lethe.buffer.batch import BufferedBatch, ListedObject, NoBatch
-from lethe.buffer.layout import DIRECTORY, Layout, folders_of, is_of_batch, layout_of
+from lethe.buffer.layout import Layout, folders_of, is_of_batch, layout_of
+from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import ObjectStore, open_store
 
@@ -45,6 +46,8 @@ class Buffer:
         return is_of_batch(key, self.uri, self._layout)
 
 
-def open_buffer(uri: str, batch_column: str, properties: Mapping[str, str], layout: str = DIRECTORY) -> Buffer:
-    """Raises: InputError (`UnsupportedScheme`, `UnknownLayout`)."""
+def open_buffer(
+    uri: str, batch_column: str, properties: Mapping[str, str], layout: BufferLayout = BufferLayout.DIRECTORY
+) -> Buffer:
+    """Raises: InputError (`UnsupportedScheme`)."""
     return Buffer(uri, layout_of(layout, batch_column), open_store(uri, properties))

@@ -14,6 +14,7 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.contract.settings import BufferLayout
 from lethe.guards import claim as claims
 from lethe.guards import rejections as guards
 from lethe.guards.claim import Claim, Holder, Owner, holder_of
@@ -83,7 +84,7 @@ class Adopted:
 
 
 def take_claim(
-    uri: str, properties: Mapping[str, str], owner: Owner, layout: str, adopted: Adopted = Adopted()
+    uri: str, properties: Mapping[str, str], owner: Owner, layout: BufferLayout, adopted: Adopted = Adopted()
 ) -> Claim:
     """Claim a buffer if it has no claim, and return its claim. If several Datasets try at the same time, one succeeds.
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
-from lethe.files.native_deletes import LEDGER, with_purged
+from lethe.files.native_deletes import with_purged
 from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import shown_again_since
 from lethe.ledger.parts import get_many
@@ -196,7 +196,7 @@ class GroupCommit:
                 last.change(written.files, head_id) or erased.change(written.files, head_id),
                 planned,
                 last.applied,
-                deletes=last.mode,
+                native=last.native,
                 masks_everything=last.everything,
             )
 
@@ -242,7 +242,7 @@ class GroupCommit:
         rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
         scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files)
         found = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
-        return plan_group(base.ledger, self.requests, scope, found, masking=self.masker.mode != LEDGER)
+        return plan_group(base.ledger, self.requests, scope, found, masking=self.masker.native is not None)
 
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
         """Results of requests that search for rows, if an Undo after the last listing of the buffer may have admitted batches:

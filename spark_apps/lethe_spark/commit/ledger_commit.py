@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 from lethe.base import names
 from lethe.base.errors import ConflictError, UnknownCommitState
 from lethe.contract.result import Phase
+from lethe.contract.settings import NativeDeletes
 from lethe.ledger.ledger import Delta
 from lethe.ledger.lineage import needed_carriers
 from lethe.ledger.summary import summary
@@ -50,8 +51,8 @@ class Intent(Generic[T]):
     publishes: str | None = None
     # The snapshot that keeps the staged files. If it expired, the files are deleted, and nothing may be committed.
     staged: int | None = None
-    # The kind of native deletes that it adds or removes for tombstones. Empty: none.
-    deletes: str = ""
+    # The kind of native deletes that it adds or removes for tombstones. None: no native deletes.
+    native: NativeDeletes | None = None
     # Whether it masks every active tombstone.
     masks_everything: bool = False
     # Whether the run makes further commits.
@@ -131,8 +132,8 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
     keys = summary(written, context.run_id, context.run_kind)
     keys[names.FOREIGN_FILES] = "true" if base.has_foreign_files else "false"
-    if wanted.deletes:
-        keys[names.DELETES] = wanted.deletes
+    if wanted.native is not None:
+        keys[names.DELETES] = wanted.native.value
     masked = wanted.masks_everything or base.is_masked
     if masked and written.total and all(t.is_masked for t in delta.add_tombstones):
         keys[names.MASKED] = "true"

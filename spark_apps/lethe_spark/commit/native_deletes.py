@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from lethe.base.errors import LetheError
-from lethe.contract.run import Deletes, RestatementRequest
+from lethe.contract.run import RestatementRequest
+from lethe.contract.settings import NativeDeletes
 from lethe.ledger.ledger import Delta
 from lethe.ledger.tombstone import Tombstone
 
@@ -24,8 +25,8 @@ class Masks:
 
     # The change, with its tombstones marked as masked.
     delta: Delta
-    # The kind that was written, as `spec.deletes`. Empty: none was written.
-    mode: str = ""
+    # The kind that was written. None: none was written.
+    native: NativeDeletes | None = None
     deletes: DeleteChanges = field(default_factory=DeleteChanges)
     # Data files that are removed whole.
     dropped: tuple[DataFile, ...] = ()
@@ -36,7 +37,7 @@ class Masks:
 
     def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change | None:
         """The change of the table for this head, with new data files. None: nothing was written."""
-        if head_id is None or not self.mode:
+        if head_id is None or self.native is None:
             return None
         if self.dropped and not (added or self.deletes.added or self.deletes.replaced):
             return DeleteFiles(self.dropped)
@@ -46,8 +47,8 @@ class Masks:
 class Masker(Protocol):
     """Writes native deletes for tombstones."""
 
-    # As `spec.deletes`.
-    mode: Deletes
+    # The kind to write. None: it writes none, but an Undo still removes existing ones.
+    native: NativeDeletes | None
     # The paths of all files that it wrote.
     written: list[str]
 

@@ -12,7 +12,8 @@ from typing import Final, assert_never
 
 from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
-from lethe.contract.run import Deletes, MailboxEntry, RestatementRequest, RunKind, RunSpec
+from lethe.contract.run import MailboxEntry, RestatementRequest, RunKind, RunSpec
+from lethe.contract.settings import NativeDeletes
 from lethe.files.native_deletes import plan_masking
 from lethe.guards.boundary import require_run_within
 from lethe.ledger.ledger import Delta
@@ -162,7 +163,7 @@ class Worker:
                     spec,
                     requests,
                     GroupCommit(
-                        context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes)
+                        context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes.native)
                     ).carry_out(),
                 )
             case RunKind.CONSOLIDATION | RunKind.VACUUM | RunKind.ERASURE_CHECK:
@@ -224,12 +225,11 @@ class _NoEraser:
 class _NoMasker:
     """Refuses to write native deletes, which needs a search in data files."""
 
-    # As `spec.deletes`.
-    mode: Deletes
+    native: NativeDeletes | None  # as `spec.deletes`
     written: list[str] = field(default_factory=list)
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:  # noqa: ARG002
-        masking = plan_masking(base.ledger, delta, base.field_id, self.mode, base.is_masked)
+        masking = plan_masking(base.ledger, delta, base.field_id, self.native, base.is_masked)
         if not masking.is_empty:
             raise NeedsSpark("the run writes native deletes, or removes some")
         return Masks(delta)

@@ -7,10 +7,10 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
+from lethe.contract.settings import FileFormat
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -67,39 +67,39 @@ class Tell(Protocol):
     def add(self, told: Tally) -> None: ...
 
 
+@dataclass(frozen=True)
+class ReadSettings:
+    """How the files of batches are read."""
+
+    batch_column: str  # gets the batch id in each row
+    io_properties: dict[str, str] = field(repr=False)  # PyIceberg's FileIO properties of the store (`s3.endpoint`…)
+    format: FileFormat = FileFormat.PARQUET  # of all files
+    add_columns: bool = False  # optional columns may be missing, and files with additional columns are reported as such
+    keyed: dict[str, Keyed] = field(default_factory=dict)  # the batches that are change data, by id
+
+
 class Reader:
     """Reads the files of a task. It is pickled and sent to the workers."""
 
-    def __init__(
-        self,
-        schema: StructType,
-        batch_column: str,
-        io_properties: dict[str, str],
-        tell: Tell,
-        format_name: str = "parquet",
-        add_columns: bool = False,
-        keyed: Mapping[str, Keyed] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, schema: StructType, settings: ReadSettings, tell: Tell) -> None:
         # The columns of the table, all nullable.
         self.columns = StructType([StructField(f.name, f.dataType, True) for f in schema])
-        self.batch_column = batch_column
+        self.settings = settings
+        self.format = FORMATS[settings.format]
         self.rules = Rules(
-            batch_column,
-            frozenset(f.name for f in schema if not f.nullable and f.name != batch_column),
-            add_columns,
-            FORMATS[format_name].typed,
+            settings.batch_column,
+            frozenset(f.name for f in schema if not f.nullable and f.name != settings.batch_column),
+            settings.add_columns,
+            self.format.typed,
         )
-        self.io_properties = io_properties
         self.tell = tell
-        self.format_name = format_name
-        self.keyed = dict(keyed)  # the batches that are change data, by id
         self._fits: pa.Schema | None = None  # the last file schema that fits
 
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn rows that contain JSON lists of files into rows of the table, for `mapInArrow`. In each list, the files of a
         batch must follow one another."""
         target = to_arrow_schema(self.columns)
-        store = BufferedFiles(self.io_properties)
+        store = BufferedFiles(self.settings.io_properties)
         for group in groups:
             for payload in group.column(0).to_pylist():
                 told: dict[tuple[str, str], FileOutcome] = {}
@@ -111,7 +111,7 @@ class Reader:
     ) -> Iterator[pa.Table]:
         """Read the files of tasks. The rows of small files are converted together, because each column of each conversion costs
         several calls. The rows of a batch are held back until all its files in this group are read, unless it is large."""
-        fitting = Fitting(self.batch_column, self.rules.required, FORMATS[self.format_name].null_is_absent, target)
+        fitting = Fitting(self.settings.batch_column, self.rules.required, self.format.null_is_absent, target)
         waiting = Waiting()
         for _, files in groupby(store.opened(tasks), lambda opened_: opened_[0].batch_id):
             if waiting.is_full:
@@ -135,7 +135,7 @@ class Reader:
         self, task: FileTask, source: Bytes, fitting: Fitting, told: dict[tuple[str, str], FileOutcome]
     ) -> Iterator[pa.Table]:
         """The rows of a file to add to the table. For change data, also record the keys in `told`."""
-        keyed = self.keyed.get(task.batch_id)
+        keyed = self.settings.keyed.get(task.batch_id)
         if keyed is None:
             yield from self._file(task, source, fitting.target)
             return
@@ -149,12 +149,11 @@ class Reader:
                 yield added
 
     def _file(self, task: FileTask, source: Bytes, target: pa.Schema) -> Iterator[pa.Table]:
-        keyed = self.keyed.get(task.batch_id)
-        name = FORMATS[self.format_name].name
+        keyed = self.settings.keyed.get(task.batch_id)
         if task.size == 0:
-            raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {name}")
-        with source.faults(task.uri, name):
-            file = opened(source.file, self.format_name, target if keyed is None else keyed.to_read(target))
+            raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {self.format.name}")
+        with source.faults(task.uri, self.format.name):
+            file = opened(source.file, self.settings.format, target if keyed is None else keyed.to_read(target))
             self._check_schema(file.schema if keyed is None else keyed.without_op(file.schema), target)
             yield from file.tables
 

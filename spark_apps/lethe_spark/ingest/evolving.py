@@ -12,11 +12,13 @@ from types import MappingProxyType
 
 from lethe.base.errors import TransientError
 from lethe.contract.result import Phase, RefusedBatch
+from lethe.contract.settings import SchemaEvolution
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lethe_spark.commit.ledger_commit import Attempts
 from lethe_spark.commit.unpublished import discard
+from lethe_spark.ingest.buffer_files import ReadSettings
 from lethe_spark.ingest.change_rows import Keyed
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 from lethe_spark.ingest.schema_fit import Evolution, plan_evolution
@@ -42,7 +44,15 @@ def write_into(
         keyed: The batches that are change data, by id.
     Raises: as `write_batches`; ConflictError, TransientError (`ColumnsMoved`), if another writer changed the columns meanwhile.
     """
-    first = _write(context, table, sources, batch_column, target_file_size_bytes, keyed)
+    spec = context.spec
+    settings = ReadSettings(
+        batch_column,
+        dict(context.catalog_properties),
+        spec.buffer.format,
+        spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
+        dict(keyed),
+    )
+    first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes)
     if not first.wanting:
         return first
     evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
@@ -60,7 +70,7 @@ def write_into(
         table.take_over(as_columns(evolution, table.columns))
         log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
     context.step("after-columns")
-    second = _write(context, table, again, batch_column, target_file_size_bytes, keyed)
+    second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes)
     if second.wanting:
         discard(table, second.files, Attempts())
         raise TransientError(
@@ -76,25 +86,3 @@ def as_columns(evolution: Evolution, table: StructType) -> StructType:
     required = {f.name for f in table if not f.nullable}
     wanted = from_arrow_schema(evolution.columns, prefer_timestamp_ntz=True)
     return StructType([StructField(f.name, f.dataType, f.name not in required) for f in wanted])
-
-
-def _write(
-    context: RunContext,
-    table: SparkTable,
-    sources: Sequence[BatchSource],
-    batch_column: str,
-    target_file_size_bytes: int | None,
-    keyed: Mapping[str, Keyed],
-) -> Ingested:
-    spec = context.spec
-    return write_batches(
-        table,
-        sources,
-        batch_column,
-        context.catalog_properties,
-        spec.run_id,
-        spec.buffer.format,
-        spec.schema_evolution == "AddColumns",
-        target_file_size_bytes,
-        keyed,
-    )

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
+from lethe.contract.settings import FileFormat
 
 from lethe_spark.ingest.avro_format import open_avro
 from lethe_spark.ingest.buffer_store import BadFile
@@ -50,31 +51,32 @@ def open_orc(file: Any, _: pa.Schema) -> OpenedFile:
     return OpenedFile(opened.schema, stripes)
 
 
-FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
+FORMATS: Final[Mapping[FileFormat, Format]] = MappingProxyType(
     {
-        "parquet": Format("Parquet", open_parquet),
-        "orc": Format("ORC", open_orc),
-        "avro": Format("Avro", open_avro),
-        "json": Format("JSON", open_json, typed=False, null_is_absent=True),
-        "csv": Format("CSV", open_csv, typed=False),
+        FileFormat.PARQUET: Format("Parquet", open_parquet),
+        FileFormat.ORC: Format("ORC", open_orc),
+        FileFormat.AVRO: Format("Avro", open_avro),
+        FileFormat.JSON: Format("JSON", open_json, typed=False, null_is_absent=True),
+        FileFormat.CSV: Format("CSV", open_csv, typed=False),
     }
 )
 # The first bytes of files. The fifth byte of a Parquet file is the first of a page header or of the footer.
-_MAGIC: Final = {b"PAR1\x15": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
+_MAGIC: Final = {b"PAR1\x15": FileFormat.PARQUET, b"ORC": FileFormat.ORC, b"Obj\x01": FileFormat.AVRO}
 _GZIP: Final = b"\x1f\x8b"
 
 
-def opened(file: Any, format_name: str, table: pa.Schema) -> OpenedFile:
-    """Open a file of one of `FORMATS`. JSON and CSV may be compressed with gzip.
+def opened(file: Any, format_: FileFormat, table: pa.Schema) -> OpenedFile:
+    """Open a file of this format. JSON and CSV may be compressed with gzip.
 
     Raises: BadFile, if the first bytes are those of another format; errors of the decoder.
     """
-    expected = FORMATS[format_name]
+    expected = FORMATS[format_]
     head = file.read(8)
     file.seek(0)
-    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), format_name)
+    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), format_)
     # A CSV file may begin with the letters ORC, but contains no control characters.
-    if found != format_name and not (format_name == "csv" and found == "orc" and min(head) >= ord("\t")):
+    is_text = format_ is FileFormat.CSV and found is FileFormat.ORC and min(head) >= ord("\t")
+    if found is not format_ and not is_text:
         raise BadFile("UnreadableFile", f"it is a file of {FORMATS[found].name}, expected {expected.name}")
     if head.startswith(_GZIP):
         if expected.typed:

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import ceil
-from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RefusedBatch
-from lethe.contract.run import FileFormat
 from lethe.ledger.ledger import BufferedObject
 from pyspark import Accumulator, StorageLevel
 from pyspark.accumulators import AccumulatorParam
@@ -25,7 +23,15 @@ from pyspark.sql.types import StringType
 
 from lethe_spark.commit.ledger_commit import Attempts
 from lethe_spark.commit.unpublished import discard
-from lethe_spark.ingest.buffer_files import COLUMNS_WANTED, FileError, FileOutcome, Reader, Tally, decode_columns
+from lethe_spark.ingest.buffer_files import (
+    COLUMNS_WANTED,
+    FileError,
+    FileOutcome,
+    Reader,
+    ReadSettings,
+    Tally,
+    decode_columns,
+)
 from lethe_spark.ingest.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe_spark.ingest.change_rows import Keyed
 from lethe_spark.jvm.data_files import DataFile
@@ -85,27 +91,22 @@ class _TallyParam(AccumulatorParam[dict[tuple[str, str], FileOutcome]]):
 def write_batches(
     table: SparkTable,
     sources: Sequence[BatchSource],
-    batch_column: str,
-    io_properties: Mapping[str, str],
+    settings: ReadSettings,
     run_id: str,
-    format_name: FileFormat = "parquet",
-    add_columns: bool = False,
     target_file_size_bytes: int | None = None,
-    keyed: Mapping[str, Keyed] = MappingProxyType({}),
 ) -> Ingested:
-    """Write the batches as data files of the table, without committing them. Each row gets its batch id in `batch_column`.
+    """Write the batches as data files of the table, without committing them.
+
+    With `settings.add_columns`, batches with additional columns are `wanting` instead of refused. Of change data, only the rows
+    to add are written; the result has the keys of all its rows.
 
     Args:
         sources: With distinct ids. Files need not contain the batch column; if they do, it must be the id in every row. They
             must have all other columns of the table, with the same type or one that can be converted safely.
-        io_properties: PyIceberg's FileIO properties of the store (`s3.endpoint`…).
-        format_name: Of all files.
-        add_columns: Optional columns may be missing, and batches with additional columns are `wanting` instead of refused.
         target_file_size_bytes: None: as the table's properties say.
-        keyed: The batches that are change data, by id. Only their rows to add are written; the result has the keys of all rows.
     Raises: InputError (`BatchColumnType`); TransientError: `BufferAway`, if the store failed; as `write_uncommitted`.
     """
-    schema = table.columns
+    schema, batch_column = table.columns, settings.batch_column
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
         found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "not there"
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
@@ -114,8 +115,7 @@ def write_batches(
     while True:
         tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
         tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
-        reader = Reader(schema, batch_column, dict(io_properties), tally, format_name, add_columns, keyed)
-        files = _write(table, tasks, reader, run_id, target_file_size_bytes)
+        files = _write(table, tasks, Reader(schema, settings, tally), run_id, target_file_size_bytes)
         told = tally.value
         if len(told) != len(tasks):
             raise RuntimeError(f"{len(tasks)} files were to be read, {len(told)} were heard of")
@@ -124,7 +124,7 @@ def write_batches(
                 f"{sum(t.rows for t in told.values())} rows were read, {sum(f.records for f in files)} written"
             )
         new = _by_batch(told)
-        keys = _keys(told, {i: k for i, k in keyed.items() if i not in errors}, new)
+        keys = _keys(told, {i: k for i, k in settings.keyed.items() if i not in errors}, new)
         errors |= new
         if not any(t.rows for (batch_id, _), t in told.items() if batch_id in new):
             break

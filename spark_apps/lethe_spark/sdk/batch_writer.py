@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
-from lethe.buffer.promotion import Publish, WrittenBatch, plan_publication
+from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
 from lethe.contract.operation import Operation
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger
@@ -196,9 +196,8 @@ def _plan(
     partitions = base.partitions_of(files, [batch])[batch]
     change = Append(files) if files else LedgerOnly()
     if not wanted.replaces:
-        published = plan_publication(
-            base.ledger, {batch: WrittenBatch(batch, rows, size, ())}, {}, run, now, partitions={batch: partitions}
-        )
+        written = WrittenFiles({batch: WrittenBatch(batch, rows, size, ())}, {batch: partitions})
+        published = plan_publication(base.ledger, written, {}, run, now)
         assert isinstance(published, Publish)
         return Intent(published.delta, change, WriteResult(batch, None, rows, already=False))
     restated = plan_restatement(

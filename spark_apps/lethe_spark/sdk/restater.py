@@ -10,7 +10,7 @@ from lethe.base.ids import request_key, run_id
 from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest
-from lethe.files.native_deletes import LEDGER, plan_masking, refuse_masked
+from lethe.files.native_deletes import plan_masking, refuse_masked
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from pyspark.sql import SparkSession
 
@@ -125,7 +125,7 @@ def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch
         planned = plan_restatement(base.ledger, request, PlanScope(run, datetime.now(UTC), base.field_id, in_files))
         if isinstance(planned, AlreadyDone):
             return NothingToCommit(planned.result)
-        refuse_masked(request.name, plan_masking(base.ledger, planned.delta, base.field_id, LEDGER, all_masked=True))
+        refuse_masked(request.name, plan_masking(base.ledger, planned.delta, base.field_id, None, all_masked=True))
         return Intent(planned.delta, LedgerOnly(), planned.result)
 
     done = commit_on_ledger(job, found, plan)

@@ -13,6 +13,7 @@ from lethe.base.errors import InputError, TransientError
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import local_path
 from lethe_spark.ingest import ingest as ingest_module
+from lethe_spark.ingest.buffer_files import ReadSettings
 from lethe_spark.ingest.ingest import BatchSource, Ingested, write_batches
 
 from tests.spark.support.flights import Flights
@@ -28,7 +29,9 @@ def read(buffer: BufferFolder, make_flights: Callable[..., Flights]) -> Read:
 
     def write_buffer(schema: str = SCHEMA, listed: Sequence[BatchSource] | None = None) -> Ingested:
         flights = make_flights(schema=schema, partition_by=("day",) if "day" in schema else ())
-        return write_batches(flights.table, buffer.sources() if listed is None else listed, "batch_id", {}, "run-1")
+        return write_batches(
+            flights.table, buffer.sources() if listed is None else listed, ReadSettings("batch_id", {}), "run-1"
+        )
 
     return write_buffer
 
@@ -164,7 +167,7 @@ def test_a_null_in_a_required_column_is_refused_and_the_rest_is_written(
     buffer.put("bad", pa.table({"v": [1, None], "day": pa.array([1, 1], pa.int32())}))
     buffer.put("good", pa.table({"v": [1, 2], "day": pa.array([1, 1], pa.int32())}))
 
-    ingest = write_batches(flights.table, buffer.sources(), "batch_id", {}, "run-1")
+    ingest = write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
 
     assert (refusals(ingest), sum(f.records for f in ingest.files)) == ({"bad": "SchemaMismatch"}, 2)
     assert "column v holds nulls" in ingest.refused[0].message
@@ -221,7 +224,7 @@ def test_a_store_that_does_not_answer_is_transient(flights: Flights) -> None:
     source = BatchSource("A", (BufferedObject("s3://lake/batch_id=A/x.parquet", 10, "e"),))
 
     with pytest.raises(TransientError, match=r"BufferAway: .*s3://lake/batch_id=A/x\.parquet") as away:
-        write_batches(flights.table, [source], "batch_id", nobody, "run-1")
+        write_batches(flights.table, [source], ReadSettings("batch_id", nobody), "run-1")
 
     assert "topsecret" not in str(away.value)
 

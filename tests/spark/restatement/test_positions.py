@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.files.values import ValueKind, Values
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.search.candidates import candidates
 from lethe.search.positions import SearchedFile, Wanted, find
 
@@ -31,7 +31,7 @@ def test_positions_are_those_of_spark_through_all_parts_of_a_file(
     rows = flights.spark.range(20_000).selectExpr("id % 977 AS v", "1 AS day", "uuid() AS batch_id").coalesce(1)
     rows.writeTo(flights.full_name).append()
     table = flights.lake.catalog.load_table(flights.name)
-    values = Values(ValueKind("long"), tuple(range(5, 977, 100)))
+    values = Values(ValueKind(ValueType.LONG), tuple(range(5, 977, 100)))
     wanted = {"it": Wanted.of(table.schema().find_field("v").field_id, values)}
     head = table.current_snapshot()
     assert head is not None

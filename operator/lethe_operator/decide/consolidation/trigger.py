@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from lethe.buffer.digest import BufferDigest, WaitingBatch
-from lethe.contract.run import ConsolidationMode, RunKind, RunSpec
+from lethe.contract.run import RunKind, RunSpec
+from lethe.contract.settings import ConsolidationMode
 from lethe.ledger.ledger import EMPTY, Ledger
 
 from lethe_operator.decide.actions import Decision, Launch

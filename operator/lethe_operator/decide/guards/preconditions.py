@@ -1,12 +1,12 @@
 """What keeps a Dataset's runs from starting. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.run import ConsolidationMode, Deletes
+from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat, NativeDeletes
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.uri import overlap
 
@@ -19,10 +19,6 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import LostLedger, NoTable, TableView, Unavailable, World
 from lethe_operator.settings import Settings, pod_template_of
-
-# Deletion vectors came with format version 3 and replace the position deletes of version 2. Equality deletes are for tables
-# without deletion vectors.
-FORMAT_VERSIONS: Final[Mapping[Deletes, int]] = {"DeletionVectors": 3, "EqualityDeletes": 2}
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def other_reader(dataset: Dataset, neighbours: Iterable[Dataset]) -> Dataset | N
 def unsupported_field(dataset: Dataset) -> str | None:
     """A sentence about the first field whose value this version does not support; None: there is none."""
     spec = dataset.spec
-    if spec.consolidation.mode is ConsolidationMode.REGISTER and spec.buffer.format != "parquet":
+    if spec.consolidation.mode is ConsolidationMode.REGISTER and spec.buffer.format is not FileFormat.PARQUET:
         return (
             f"Dataset {dataset.meta.name}: spec.consolidation.mode Register needs spec.buffer.format parquet, found "
             f"{spec.buffer.format}. No run starts. Change one of the two fields."
@@ -208,7 +204,7 @@ def _overlapping(dataset: Dataset, location: str) -> RunBlocker:
 def format_mismatch(dataset: Dataset, table: TableView | NoTable) -> str | None:
     """Why the table's format version does not support `spec.deletes`, and what to change; None: it does."""
     spec, create = dataset.spec, dataset.spec.table.create
-    wanted = FORMAT_VERSIONS.get(spec.deletes)
+    wanted = native.format_version if (native := spec.deletes.native) is not None else None
     if isinstance(table, TableView):
         found, where = table.format_version, f"the table {spec.table.name} has {table.format_version}"
         # A format version can be raised, but never lowered.
@@ -220,8 +216,8 @@ def format_mismatch(dataset: Dataset, table: TableView | NoTable) -> str | None:
         return None
     if wanted is None or found == wanted:
         return None
-    fitting = [mode for mode, version in FORMAT_VERSIONS.items() if version == found]
-    remedy = f"spec.deletes to {' or '.join([*fitting, 'Ledger'])}."
+    fitting = [kind for kind in NativeDeletes if kind.format_version == found]
+    remedy = f"spec.deletes to {' or '.join([*fitting, Deletes.LEDGER])}."
     remedy = f"{change} {remedy}" if found < wanted or isinstance(table, NoTable) else f"Set {remedy}"
     needs = f"spec.deletes {spec.deletes} needs Iceberg format version {wanted}"
     return f"Dataset {dataset.meta.name}: {needs}, and {where}. {remedy}"

@@ -1,17 +1,11 @@
 """Decides which runs the committer of the namespace carries out, and which runs a Job must take over. Pure."""
 
 from collections.abc import Iterable
-from typing import Final
-
-from lethe.contract.run import Deletes
 
 from lethe_operator.resources.common import KEY_PREFIX_LENGTH
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, World
 from lethe_operator.resources.restatement import Restatement
-
-# Values of spec.deletes that the committer supports. Iceberg deletes name rows of data files, which only Spark can find.
-WITHOUT_SPARK: Final[frozenset[Deletes]] = frozenset({"Ledger"})
 
 
 def may_ask(dataset: Dataset, world: World) -> bool:
@@ -25,12 +19,13 @@ def may_ask(dataset: Dataset, world: World) -> bool:
 
 def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) -> bool:
     """Whether the committer may carry out a Restatement: it changes metadata only, and the committer did not fail at it last.
+    Native deletes name rows of data files, which only Spark can find.
 
     Args:
         run: The latest run that it was a member of; None: there was none.
     """
     spec = restatement.spec
-    if not spec.operation.is_metadata_only or dataset.spec.deletes not in WITHOUT_SPARK:
+    if not spec.operation.is_metadata_only or dataset.spec.deletes.native is not None:
         return False
     return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
 

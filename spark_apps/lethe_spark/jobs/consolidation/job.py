@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, assert_never
 from lethe.base import names
 from lethe.base.errors import ConflictError, LetheError
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.promotion import JudgedBatch, Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.buffer.promotion import JudgedBatch, Publish, WrittenBatch, WrittenFiles, plan_promotion, plan_publication
 from lethe.contract.refusal import Refusal
 from lethe.contract.result import (
     LISTED_AT_MOST,
@@ -26,7 +26,7 @@ from lethe.contract.result import (
     RefusedBatch,
     RunOutcome,
 )
-from lethe.contract.run import ConsolidationMode
+from lethe.contract.settings import ConsolidationMode
 from lethe.ledger.ledger import BufferedObject
 from lethe.ledger.lineage import is_published
 from pyiceberg.io import FileIO
@@ -142,9 +142,8 @@ def _publish(
     if written.registers is not None and is_outdated(base, written):
         return NothingToCommit(None)
     partitions = base.partitions_of(written.files, written.batches)
-    planned = plan_publication(
-        base.ledger, written.batches, written.refused, context.spec.run_id, datetime.now(UTC), published, partitions
-    )
+    files = WrittenFiles(written.batches, partitions, published)
+    planned = plan_publication(base.ledger, files, written.refused, context.spec.run_id, datetime.now(UTC))
     if not isinstance(planned, Publish):
         return NothingToCommit(None)
     if planned.delta.is_empty:

@@ -16,6 +16,7 @@ from lethe.buffer.batch import BufferedBatch
 from lethe.buffer.promotion import JudgedBatch, WrittenBatch
 from lethe.buffer.refusals import is_judged
 from lethe.contract.result import RefusedBatch
+from lethe.contract.settings import FileFormat, SchemaEvolution
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.parts import get_many
 from lethe.uri import place
@@ -49,7 +50,7 @@ def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iter
     Raises: InputError (`FormatNotRegistrable`, `NameMappingIncomplete`); TransientError, if the buffer cannot be read.
     """
     spec = context.spec
-    if spec.buffer.format != "parquet":
+    if spec.buffer.format is not FileFormat.PARQUET:
         raise InputError(
             "FormatNotRegistrable",
             f"spec.consolidation.mode Register needs spec.buffer.format parquet, found {spec.buffer.format}: only Parquet files "
@@ -81,7 +82,7 @@ def _reader(context: RunContext, base: Base) -> FooterReader:
         base.iceberg.spec().model_dump_json(),
         dict(base.iceberg.properties),
         base.field_id,
-        context.spec.schema_evolution == "AddColumns",
+        context.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
     )
     return FooterReader(target, dict(context.catalog_properties))
 

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 
 from lethe_spark.commit.table_state import Base
 from lethe_spark.ingest.change_rows import Keyed
-from lethe_spark.jobs.restatement.searchable import searchable_column
+from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 
 
 def keyed_of(requests: Iterable[RestatementRequest]) -> dict[str, Keyed]:
@@ -61,8 +61,5 @@ def key_columns(
             f"{where}.opColumn names {replacement.op_column}, which is a column of {table}. It says what becomes of a row, and "
             "is no part of it: let the replacement call it something else. Nothing was changed.",
         )
-    where = f"{where}.keyColumns"
-    return [
-        searchable_column(schema, batch_field_id, name, where, table, "keys are columns", "changed")
-        for name in replacement.key_columns
-    ]
+    use = ColumnUse(f"{where}.keyColumns", "keys are columns", "changed")
+    return [searchable_column(schema, batch_field_id, table, use, name) for name in replacement.key_columns]

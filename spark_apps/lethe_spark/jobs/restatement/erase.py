@@ -13,8 +13,8 @@ import pyarrow as pa
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.files.native_deletes import DELETION_VECTORS
-from lethe.files.values import ValueKind, Values, parse_values
+from lethe.contract.settings import NativeDeletes
+from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, values_if_absent
@@ -28,7 +28,7 @@ from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.table_state import Base
 from lethe_spark.ingest.name_mapping import field_ids
 from lethe_spark.jobs.restatement.changes import wanted_keys
-from lethe_spark.jobs.restatement.searchable import searchable_column
+from lethe_spark.jobs.restatement.searchable import ColumnUse, searchable_column
 from lethe_spark.jvm.data_files import DataFile, tasks_of
 from lethe_spark.jvm.deletes import Deleted, deleted_of, write_vectors
 from lethe_spark.jvm.rewrite import scan_files, write_uncommitted
@@ -182,10 +182,10 @@ class RowEraser:
                 wanted[path] = hidden
         files = [f for f in base.files() if f.path in wanted]
         active = base.ledger.tombstones_within(base.field_id, [(f.lower, f.upper) for f in files]) if files else []
-        masked = frozenset(t.id for t in active if t.mask is not None and t.mask.by == DELETION_VECTORS)
+        masked = frozenset(t.id for t in active if t.is_masked_by(NativeDeletes.DELETION_VECTORS))
         if not masked:
             return frozenset()
-        values = Values(ValueKind("string"), tuple(sorted(masked)))
+        values = Values(ValueKind(ValueType.STRING), tuple(sorted(masked)))
         named = candidates(base.iceberg, base.facts.head_id, {"": Wanted.of(base.field_id, values)})
         asked_for = BatchSearch(
             base.field_id,
@@ -234,9 +234,8 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
     """
     assert request.rows is not None
     name = request.rows.column
-    where = f"Restatement {request.name}: spec.rows.column"
-    schema, rule = base.iceberg.schema(), "records are named by a column"
-    field_id, kind = searchable_column(schema, base.field_id, name, where, base.facts.name, rule, "erased")
+    use = ColumnUse(f"Restatement {request.name}: spec.rows.column", "records are named by a column", "erased")
+    field_id, kind = searchable_column(base.iceberg.schema(), base.field_id, base.facts.name, use, name)
     try:
         content = Path(request.rows.values_file).read_bytes()
     except OSError as e:

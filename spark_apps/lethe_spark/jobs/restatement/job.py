@@ -8,7 +8,6 @@ from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import IdIndex
-from lethe.files.native_deletes import LEDGER
 from lethe.restatement.dry_run import plan_dry_run
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import PlanScope
@@ -43,7 +42,8 @@ def run(context: RunContext) -> RestatementGroupResult:
     if spec.restatement.dry_run:
         return _planned(context, requests)
     table = open_table(context)
-    require_format(table, spec.restatement.deletes)
+    native = spec.restatement.deletes.native
+    require_format(table, native)
     requests, aside = with_ids(with_digests(requests), context.catalog_properties, table.location)
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
@@ -52,7 +52,7 @@ def run(context: RunContext) -> RestatementGroupResult:
     def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
         return _in_files(context, table, base, strangers)
 
-    masker = SparkMasker(context, table, spec.restatement.deletes)
+    masker = SparkMasker(context, table, native)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
     group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)
     if any(r.searches for r in requests):
@@ -63,7 +63,7 @@ def run(context: RunContext) -> RestatementGroupResult:
             done = group.carry_out()
     else:
         done = group.carry_out()
-    if masker.mode != LEDGER:
+    if masker.native is not None:
         mask_rest(context, table, masker)
     return finished(context, table, result_of(spec, requests, done))
 

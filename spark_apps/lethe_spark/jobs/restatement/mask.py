@@ -7,16 +7,13 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import Phase
-from lethe.contract.run import Deletes
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import BoundsSplit, FileBounds, IdIndex
 from lethe.files.native_deletes import (
-    DELETION_VECTORS,
-    EQUALITY_DELETES,
-    LEDGER,
     Masked,
     Masking,
     check_lifted,
@@ -24,7 +21,7 @@ from lethe.files.native_deletes import (
     plan_masking,
     with_masks,
 )
-from lethe.files.values import ValueKind, Values
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.ledger import Delta
 from lethe.ledger.parts import get_many
 from lethe.search.candidates import candidates, values_if_absent
@@ -46,6 +43,8 @@ from lethe_spark.sql.searching import BatchSearch, search_batches
 
 log = logging.getLogger(__name__)
 _BATCHES: Final = "batches"
+_VECTORS: Final = NativeDeletes.DELETION_VECTORS
+_EQUALITY: Final = NativeDeletes.EQUALITY_DELETES
 Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]  # positions by the path of a file, then by batch id
 
 
@@ -55,7 +54,7 @@ class SparkMasker:
 
     context: RunContext
     table: SparkTable
-    mode: Deletes  # as `spec.deletes`
+    native: NativeDeletes | None  # as `spec.deletes`
     written: list[str] = field(default_factory=list)  # the paths of all files that it wrote
     # The batch ids that a file was searched for, by its path.
     _asked: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -65,22 +64,22 @@ class SparkMasker:
     _unsure: dict[str, str] = field(default_factory=dict)
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
-        mode = self.mode if mask else LEDGER
-        masking = plan_masking(base.ledger, delta, base.field_id, mode, base.is_masked)
+        native = self.native if mask else None
+        masking = plan_masking(base.ledger, delta, base.field_id, native, base.is_masked)
         if masking.is_empty or base.facts.head_id is None:
             nothing = Masked(dict.fromkeys(masking.mask, 0))
-            return Masks(with_masks(delta, masking, nothing, mode), everything=mode != LEDGER)
+            return Masks(with_masks(delta, masking, nothing, native), everything=native is not None)
         if not mask:
             refuse_to_lift(masking, lifts)
         split = files_to_mask(base.files(), masking)
         dropped = frozenset(f.path for f in split.must)
-        searched = frozenset(masking.lift) | (frozenset(masking.mask) if mode == DELETION_VECTORS else frozenset())
+        searched = frozenset(masking.lift) | (frozenset(masking.mask) if native is _VECTORS else frozenset())
         found, unsure = self._searched(base, searched, dropped)
         check_lifts(masking, lifts, found, unsure)
-        tasks = self._tasks(base, masking, mode, found, split)
-        vectors, beside = self._vectors(masking, mode, {p: tasks[p] for p in found.keys() & tasks.keys()}, found)
-        deletes = vectors.along_with(self._equality(base, masking, mode, split.might, tasks))
-        if mode == EQUALITY_DELETES:
+        tasks = self._tasks(base, masking, native, found, split)
+        vectors, beside = self._vectors(masking, native, {p: tasks[p] for p in found.keys() & tasks.keys()}, found)
+        deletes = vectors.along_with(self._equality(base, masking, native, split.might, tasks))
+        if native is _EQUALITY:
             # The files are not searched. An Undo is refused if it finds another number of rows.
             counted = Counter({i: b.rows or 0 for i, b in get_many(base.ledger.batches, masking.mask).items()})
         else:
@@ -88,19 +87,19 @@ class SparkMasker:
             for f in split.must:
                 counted[f.lower or ""] += f.records
         masked = Masked(counted, {f.lower or "" for f in split.must}, beside, unsure)
-        marked = with_masks(delta, masking, masked, mode)
+        marked = with_masks(delta, masking, masked, native)
         by_id = {t.id: t for t in marked.add_tombstones if t.namespace == base.field_id}
-        ours = masking.mask if mode == DELETION_VECTORS else masked.dropped
+        ours = masking.mask if native is _VECTORS else masked.dropped
         applied = tuple(by_id[i] for i in sorted(ours) if counted[i] or i in masked.dropped)
-        is_vector = vectors.added or vectors.replaced or mode == DELETION_VECTORS
+        is_vector = vectors.added or vectors.replaced or native is _VECTORS
         wrote = bool(dropped or deletes.added or deletes.replaced)
         return Masks(
             delta=marked,
-            mode=(DELETION_VECTORS if is_vector else EQUALITY_DELETES) if wrote else "",
+            native=(_VECTORS if is_vector else _EQUALITY) if wrote else None,
             deletes=deletes,
             dropped=tuple(DataFile.of(tasks[p].file()) for p in sorted(dropped)),
             applied=applied if wrote and applied else None,
-            everything=mode != LEDGER and not unsure,
+            everything=native is not None and not unsure,
         )
 
     def _searched(self, base: Base, ids: frozenset[str], without: Collection[str]) -> tuple[Found, dict[str, str]]:
@@ -112,7 +111,7 @@ class SparkMasker:
         """
         if not ids:
             return {}, {}
-        values = Values(ValueKind("string"), tuple(sorted(ids)))
+        values = Values(ValueKind(ValueType.STRING), tuple(sorted(ids)))
         wanted = {_BATCHES: Wanted.of(base.field_id, values)}
         files = [c for c in candidates(base.iceberg, base.facts.head_id, wanted) if c.path not in without]
         new = [c for c in files if not ids <= self._asked.get(c.path, frozenset())]
@@ -137,24 +136,26 @@ class SparkMasker:
             unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
         return {path: by_id for path, by_id in found.items() if by_id}, unsure
 
-    def _tasks(self, base: Base, masking: Masking, mode: str, found: Found, split: BoundsSplit) -> dict[str, Any]:
+    def _tasks(
+        self, base: Base, masking: Masking, native: NativeDeletes | None, found: Found, split: BoundsSplit
+    ) -> dict[str, Any]:
         """The scan tasks of all files that are dropped or whose native deletes change, by path."""
         assert base.facts.head_id is not None
-        changing = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
-        changing |= masking.mask.keys() if mode == DELETION_VECTORS else set()
+        changing = {i for i, t in masking.lift.items() if t.is_masked_by(_VECTORS)}
+        changing |= masking.mask.keys() if native is _VECTORS else set()
         paths = {path for path, by_id in found.items() if not changing.isdisjoint(by_id)}
         paths |= {f.path for f in split.must}
-        paths |= {f.path for f in split.might} if mode == EQUALITY_DELETES else set()
+        paths |= {f.path for f in split.might} if native is _EQUALITY else set()
         if not paths:
             return {}
         return {str(t.file().location()): t for t in tasks_of(self.table, paths, base.facts.head_id)}
 
     def _vectors(
-        self, masking: Masking, mode: str, tasks: Mapping[str, Any], found: Found
+        self, masking: Masking, native: NativeDeletes | None, tasks: Mapping[str, Any], found: Found
     ) -> tuple[DeleteChanges, frozenset[str]]:
         """The new deletion vectors, and the masked batches that had rows under native deletes of others before."""
-        mask = masking.mask.keys() if mode == DELETION_VECTORS else frozenset[str]()
-        lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == DELETION_VECTORS}
+        mask = masking.mask.keys() if native is _VECTORS else frozenset[str]()
+        lift = {i for i, t in masking.lift.items() if t.is_masked_by(_VECTORS)}
         before = {path: of.positions for path, of in deleted_of(self.table, tasks.values()).items()} if tasks else {}
         whole: dict[str, FrozenBitMap64] = {}
         hidden: Counter[str] = Counter()
@@ -177,17 +178,22 @@ class SparkMasker:
         return vectors, frozenset(beside)
 
     def _equality(
-        self, base: Base, masking: Masking, mode: str, might: Iterable[FileBounds], tasks: Mapping[str, Any]
+        self,
+        base: Base,
+        masking: Masking,
+        native: NativeDeletes | None,
+        might: Iterable[FileBounds],
+        tasks: Mapping[str, Any],
     ) -> DeleteChanges:
         """New equality deletes, one file for each partition that might hold one of the batches. They replace the equality deletes
         of batches that are shown again."""
         assert base.facts.head_id is not None
-        lift = {i for i, t in masking.lift.items() if t.mask is not None and t.mask.by == EQUALITY_DELETES}
+        lift = {i for i, t in masking.lift.items() if t.is_masked_by(_EQUALITY)}
         io = base.iceberg.io
         ours = our_equality_deletes(self.table, io, base.manifests(), base.facts.head_id) if lift else []
         replaced = [f for f in ours if not lift.isdisjoint(f.ids)]
         wanted = [(f.java, f.ids - lift) for f in replaced]
-        if mode == EQUALITY_DELETES:
+        if native is _EQUALITY:
             index = IdIndex(masking.mask)
             wanted += [(tasks[f.path].file(), frozenset(index.within(f))) for f in might]
         if not wanted:
@@ -199,19 +205,24 @@ class SparkMasker:
         return made
 
 
-def require_format(table: SparkTable, mode: Deletes) -> None:
+def require_format(table: SparkTable, native: NativeDeletes | None) -> None:
     """Check that a table of this format version can have such deletes. Raises: InputError (`FormatVersionMismatch`)."""
     version = table.format_version
-    wanted = {DELETION_VECTORS: version >= 3, EQUALITY_DELETES: version == 2}
-    if not wanted.get(mode, True):
-        remedy = (
-            f"Set spec.deletes to {DELETION_VECTORS}."
-            if mode == EQUALITY_DELETES
-            else f"Set spec.deletes to {EQUALITY_DELETES}, or set the table property format-version to 3."
-        )
+    match native:
+        case None:
+            return
+        case NativeDeletes.DELETION_VECTORS:
+            fits = version >= native.format_version
+            remedy = f"Set spec.deletes to {_EQUALITY}, or set the table property format-version to 3."
+        case NativeDeletes.EQUALITY_DELETES:
+            fits = version == native.format_version
+            remedy = f"Set spec.deletes to {_VECTORS}."
+        case _:
+            assert_never(native)
+    if not fits:
         raise InputError(
             "FormatVersionMismatch",
-            f"{table.full_name}: spec.deletes {mode} is not for tables of format version {version}. {remedy} Nothing was "
+            f"{table.full_name}: spec.deletes {native} is not for tables of format version {version}. {remedy} Nothing was "
             "changed.",
         )
 
@@ -266,7 +277,7 @@ def mask_rest(context: RunContext, table: SparkTable, masker: Masker) -> None:
             masks.change((), base.facts.head_id) or LedgerOnly(),
             None,
             masks.applied,
-            deletes=masks.mode,
+            native=masks.native,
             masks_everything=masks.everything,
         )
 

@@ -1,9 +1,9 @@
 """A listing of the buffer is cut into batches; what is none is named with its reason."""
 
 import pytest
-from lethe.base.errors import InputError
 from lethe.buffer.batch import fingerprint
 from lethe.buffer.layout import Directories, Files, Layout, folders_of, layout_of
+from lethe.contract.settings import BufferLayout
 
 from tests.support.buffers import Listing
 from tests.support.builders import NOW, ago, an_object, listed
@@ -139,8 +139,5 @@ def test_a_fingerprint_changes_with_any_object_and_not_with_their_order() -> Non
     assert len({fingerprint(o) for o in ([one, two], *others)}) == 5
 
 
-def test_a_layout_that_nobody_knows_is_refused_by_name() -> None:
-    assert (layout_of("File", "b"), layout_of("Directory", "b")) == (Files(), Directories("b"))
-
-    with pytest.raises(InputError, match="UnknownLayout: a buffer's layout is Directory or File, found 'Tree'"):
-        layout_of("Tree", "b")
+def test_each_layout_says_what_a_batch_is() -> None:
+    assert (layout_of(BufferLayout.FILE, "b"), layout_of(BufferLayout.DIRECTORY, "b")) == (Files(), Directories("b"))

@@ -6,6 +6,7 @@ from lethe.buffer.promotion import (
     Publish,
     WriteAnew,
     WrittenBatch,
+    WrittenFiles,
     plan_promotion,
     plan_publication,
 )
@@ -27,8 +28,8 @@ EVERY_STATE = a_ledger(
 )
 
 
-def written(*ids: str) -> dict[str, WrittenBatch]:
-    return {i: WrittenBatch(i, 3, 30, (an_object(i),)) for i in ids}
+def written(*ids: str, in_table: bool = False) -> WrittenFiles:
+    return WrittenFiles({i: WrittenBatch(i, 3, 30, (an_object(i),)) for i in ids}, in_table=in_table)
 
 
 def test_what_was_taken_back_before_it_came_is_withheld_and_said_so() -> None:
@@ -94,7 +95,7 @@ def test_a_refused_batch_may_be_promoted_once_its_producer_has_mended_it() -> No
 
 
 def test_nothing_written_and_nothing_refused_is_no_commit() -> None:
-    planned = plan_publication(a_ledger(), {}, {}, RUN, NOW)
+    planned = plan_publication(a_ledger(), written(), {}, RUN, NOW)
 
     assert isinstance(planned, Publish)
     assert planned.delta.is_empty
@@ -104,8 +105,8 @@ def test_a_refusal_told_again_is_no_news() -> None:
     """A run that died after its commit would otherwise commit the same refusal each time it is repeated."""
     ledger = a_ledger(batches=[a_batch("X", BatchState.REFUSED, refusal="bad", objects=(an_object("X"),))])
 
-    same = plan_publication(ledger, {}, {"X": JudgedBatch(BAD, (an_object("X"),))}, RUN, NOW)
-    changed = plan_publication(ledger, {}, {"X": JudgedBatch(BAD, (an_object("X", etag="f"),))}, RUN, NOW)
+    same = plan_publication(ledger, written(), {"X": JudgedBatch(BAD, (an_object("X"),))}, RUN, NOW)
+    changed = plan_publication(ledger, written(), {"X": JudgedBatch(BAD, (an_object("X", etag="f"),))}, RUN, NOW)
 
     assert isinstance(same, Publish)
     assert same.delta.is_empty
@@ -117,7 +118,7 @@ def test_files_that_somebody_else_published_are_recorded_and_not_written_again()
     """A cherry-pick of the staged snapshot by another tool puts the rows in the table, and no record into the ledger."""
     ledger = a_ledger(batches=[a_batch("B", BatchState.REVERTED)])
 
-    planned = plan_publication(ledger, written("A", "B"), {}, RUN, NOW, in_table=True)
+    planned = plan_publication(ledger, written("A", "B", in_table=True), {}, RUN, NOW)
 
     assert isinstance(planned, Publish)
     assert [(b.id, str(b.state)) for b in planned.delta.set_batches] == [("A", "promoted")]

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 from lethe.base.errors import InputError
+from lethe.contract.settings import NativeDeletes
 from lethe.files.native_deletes import (
-    DELETION_VECTORS,
-    EQUALITY_DELETES,
-    LEDGER,
     Masked,
     check_lifted,
     files_to_mask,
@@ -21,6 +19,7 @@ from lethe.ledger.tombstone import META_PURGED_BY, Mask, Tombstone, merge
 
 from tests.support.builders import FIELD, RUN, a_file, a_ledger, a_tombstone, on_files
 
+DELETION_VECTORS, EQUALITY_DELETES = NativeDeletes
 WHOLE = Mask(DELETION_VECTORS, 3)
 
 
@@ -70,7 +69,7 @@ def test_in_the_ledger_alone_nothing_is_masked_but_an_undo_lifts() -> None:
     ledger = a_ledger(masked("A"), "B")
     delta = replace(adding("D"), remove_tombstones=frozenset({(FIELD, "A"), (FIELD, "B")}))
 
-    masking = plan_masking(ledger, delta, FIELD, LEDGER, all_masked=False)
+    masking = plan_masking(ledger, delta, FIELD, None, all_masked=False)
 
     assert (masking.mask, masking.lift.keys()) == ({}, {"A"})
 
@@ -119,7 +118,7 @@ def test_tombstones_say_how_they_are_masked_and_whether_they_can_be_undone() -> 
 def test_a_change_without_a_mask_is_left_as_it_is() -> None:
     delta = adding("A")
 
-    assert with_masks(delta, plan_masking(a_ledger(), delta, FIELD, LEDGER, False), Masked({}), LEDGER) is delta
+    assert with_masks(delta, plan_masking(a_ledger(), delta, FIELD, None, False), Masked({}), None) is delta
 
 
 def test_batches_whose_hidden_rows_were_erased_are_not_to_be_undone() -> None:
@@ -157,7 +156,7 @@ def test_who_cannot_lift_masks_refuses_to_undo_a_masked_batch_and_no_other() -> 
 
     def undoing(batch_id: str) -> None:
         delta = Delta(RUN, remove_tombstones=frozenset({(FIELD, batch_id)}))
-        refuse_masked("sdk/undo", plan_masking(ledger, delta, FIELD, LEDGER, all_masked=True))
+        refuse_masked("sdk/undo", plan_masking(ledger, delta, FIELD, None, all_masked=True))
 
     undoing("B")
     with pytest.raises(InputError, match=r"sdk/undo: .*'A'") as refused:

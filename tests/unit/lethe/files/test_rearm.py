@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
 from lethe.files.rearm import AddedFiles, rearmed
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
@@ -98,7 +99,7 @@ def marked(id: str, *partitions: str) -> Tombstone:
 
 def test_a_mask_is_not_of_rows_that_came_without_a_ledger() -> None:
     """What was masked stays known: an Undo has to lift it. A compaction brings no rows."""
-    mask = Mask("DeletionVectors", 4)
+    mask = Mask(NativeDeletes.DELETION_VECTORS, 4)
     ledger = a_ledger(a_tombstone("A").masked(mask), a_tombstone("X").masked(mask), "B")
 
     (found,) = armed(ledger, [a_file("A", "C")])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
-from lethe.files.values import MAX_VALUES, ValueKind, Values, parse_values
+from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, parse_values
 from pyiceberg.conversions import to_bytes
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
 
@@ -99,7 +99,7 @@ def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
 
 
 def test_values_do_not_show_themselves() -> None:
-    assert "secret" not in repr(Values(ValueKind("string"), ("secret",)))
+    assert "secret" not in repr(Values(ValueKind(ValueType.STRING), ("secret",)))
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_bounds_rule_a_file_out_only_if_no_value_lies_within_them(
 
 def test_a_bound_of_another_width_than_the_columns_type_proves_nothing() -> None:
     """The column was of dates before it was of timestamps."""
-    asked = Values(ValueKind("timestamp"), (10**15,))
+    asked = Values(ValueKind(ValueType.TIMESTAMP), (10**15,))
 
     assert asked.might_be_in(to_bytes(DateType(), 1), to_bytes(DateType(), 2))
 
 
 def test_a_bound_of_a_narrower_integer_is_one_of_the_wider() -> None:
-    asked = Values(ValueKind("long"), (7,))
+    asked = Values(ValueKind(ValueType.LONG), (7,))
 
     assert asked.might_be_in(to_bytes(IntegerType(), 7), to_bytes(IntegerType(), 7))
     assert not asked.might_be_in(to_bytes(IntegerType(), -9), to_bytes(IntegerType(), -7))

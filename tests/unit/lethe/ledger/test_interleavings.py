@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lethe.base.errors import InputError
-from lethe.buffer.promotion import Publish, WrittenBatch, plan_promotion, plan_publication
+from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_promotion, plan_publication
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds
 from lethe.files.rearm import AddedFiles, rearmed
@@ -73,7 +73,7 @@ class Interleavings(RuleBasedStateMachine):
     def promote(self, batches: set[str]) -> None:
         """Each in two common files, as of two days, whose bounds cover whatever lies between them."""
         chosen = plan_promotion(self.table.ledger, sorted(batches)).promote
-        written = {i: WrittenBatch(i, 2, 20, ()) for i in chosen}
+        written = WrittenFiles({i: WrittenBatch(i, 2, 20, ()) for i in chosen})
         planned = plan_publication(self.table.ledger, written, {}, f"run-{self._number()}", NOW)
         if not chosen or not isinstance(planned, Publish):
             return

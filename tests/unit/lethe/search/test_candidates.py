@@ -1,7 +1,7 @@
 """A file is left out of a search only if its metrics prove that no row of it is looked for."""
 
 import pyarrow as pa
-from lethe.files.values import ValueKind, Values
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.search.candidates import candidates
 from lethe.search.keys import AnyWanted, WantedKeys
 from lethe.search.positions import Wanted
@@ -21,7 +21,7 @@ def named(table: Table, *files: list[str | None]) -> Table:
 
 def wanted(table: Table, *values: str) -> Wanted:
     field_id = table.schema().find_field("name").field_id
-    return Wanted.of(field_id, Values(ValueKind("string"), tuple(sorted(values))))
+    return Wanted.of(field_id, Values(ValueKind(ValueType.STRING), tuple(sorted(values))))
 
 
 def looked_at(table: Table, **searches: AnyWanted) -> list[set[str]]:
@@ -72,7 +72,8 @@ def test_a_file_is_looked_at_for_keys_if_each_of_their_columns_allows_one(catalo
     def keys(*of: tuple[str, str]) -> WantedKeys:
         columns = [pa.array(values) for values in zip(*of, strict=True)]
         return WantedKeys.of(
-            [(batch, ValueKind("string")), (name, ValueKind("string"))], pa.table(columns, names=["0", "1"])
+            [(batch, ValueKind(ValueType.STRING)), (name, ValueKind(ValueType.STRING))],
+            pa.table(columns, names=["0", "1"]),
         )
 
     found = looked_at(table, one=keys(("b0", "b"), ("b9", "e")), two=keys(("b1", "a"), ("b1", "e"), ("b2", "a")))

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lethe.files.values import ValueKind
+from lethe.files.values import ValueKind, ValueType
 from lethe.search.columns import Unsure
 from lethe.search.keys import WantedKeys, find_keys
 from lethe.search.positions import SearchedFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-TEXT, LONG = ValueKind("string"), ValueKind("long")
+TEXT, LONG = ValueKind(ValueType.STRING), ValueKind(ValueType.LONG)
 
 
 def written(path: Path, rows_per_group: int = 1000, ids: bool = True, **columns: pa.Array) -> str:
@@ -82,37 +82,37 @@ def test_it_finds_what_a_comparison_of_each_row_with_each_key_finds(
 @pytest.mark.parametrize(
     ("kind", "values", "stored"),
     [
-        (ValueKind("int"), pa.array([7, 8], pa.int32()), pa.array([8, 7, 9], pa.int32())),
-        (ValueKind("long"), pa.array([7, 2**40], pa.int64()), pa.array([2**40, 7, 9])),
+        (ValueKind(ValueType.INT), pa.array([7, 8], pa.int32()), pa.array([8, 7, 9], pa.int32())),
+        (ValueKind(ValueType.LONG), pa.array([7, 2**40], pa.int64()), pa.array([2**40, 7, 9])),
         (
-            ValueKind("date"),
+            ValueKind(ValueType.DATE),
             pa.array([date(2026, 3, 1), date(1900, 1, 1)]),
             pa.array([date(1900, 1, 1), date(2026, 3, 1), None]),
         ),
         (
-            ValueKind("timestamptz"),
+            ValueKind(ValueType.TIMESTAMPTZ),
             pa.array([datetime(2026, 3, 1, tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")),
             pa.array(
                 [datetime(1969, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")
             ),
         ),
         (
-            ValueKind("timestamp"),
+            ValueKind(ValueType.TIMESTAMP),
             pa.array([7, -7]).cast(pa.timestamp("us")),
             pa.array([-7, 7, None]).cast(pa.timestamp("us")),
         ),
         (
-            ValueKind("decimal", 5, 2),
+            ValueKind(ValueType.DECIMAL, 5, 2),
             pa.array([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(5, 2)),
             pa.array([Decimal("-2.00"), Decimal("1.50"), Decimal("0.00")], pa.decimal128(5, 2)),
         ),
         (
-            ValueKind("uuid"),
+            ValueKind(ValueType.UUID),
             pa.array([str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]),
             pa.array([uuid.UUID(int=2).bytes, uuid.UUID(int=1).bytes, uuid.UUID(int=3).bytes], pa.binary(16)),
         ),
     ],
-    ids=lambda v: v.name if isinstance(v, ValueKind) else "",
+    ids=lambda v: v.type if isinstance(v, ValueKind) else "",
 )
 def test_keys_of_each_kind_are_found_alone_and_beside_others(
     tmp_path: Path, kind: ValueKind, values: pa.Array, stored: pa.Array

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lethe.files.values import ValueKind, Values, parse_values
+from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.search.columns import Unsure
 from lethe.search.positions import SearchedFile, Wanted, find
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -32,7 +32,7 @@ def written(path: Path, *columns: tuple[pa.Field, list[Any]], rows_per_group: in
 
 
 def texts(*values: str, field_id: int = 1) -> Wanted:
-    return Wanted.of(field_id, Values(ValueKind("string"), tuple(sorted(values))))
+    return Wanted.of(field_id, Values(ValueKind(ValueType.STRING), tuple(sorted(values))))
 
 
 def found(uri: str, names: Mapping[str, int] | None = None, **wanted: Wanted) -> dict[str, list[int]]:
@@ -82,7 +82,7 @@ def test_a_row_group_whose_statistics_rule_it_out_is_not_read(tmp_path: Path, mo
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", noting)
     numbers = written(tmp_path / "f", (a_field("n", pa.int64()), list(range(100))), rows_per_group=10)
 
-    positions = found(numbers, it=Wanted.of(1, Values(ValueKind("long"), (7, 35, 1000))))
+    positions = found(numbers, it=Wanted.of(1, Values(ValueKind(ValueType.LONG), (7, 35, 1000))))
 
     assert (positions, read) == ({"it": [7, 35]}, [0, 3])
 
@@ -226,7 +226,7 @@ def test_what_arrow_says_of_a_value_is_not_handed_on(tmp_path: Path) -> None:
     file = written(tmp_path / "f", (a_field("c", pa.string()), ["a-secret-value"]))
 
     with pytest.raises(Unsure) as e:
-        found(file, it=Wanted.of(1, Values(ValueKind("long"), (7,))))
+        found(file, it=Wanted.of(1, Values(ValueKind(ValueType.LONG), (7,))))
 
     assert "secret" not in str(e.value)
     assert e.value.__suppress_context__

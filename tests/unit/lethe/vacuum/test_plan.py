@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
 from lethe.ledger.erasure import Erasure
 from lethe.ledger.ledger import Delta, Ledger, apply
@@ -327,7 +328,7 @@ def test_whatever_the_budget_no_row_comes_back_and_repeating_it_ends_every_tombs
 
 
 def masked(id: str) -> Tombstone:
-    return a_tombstone(id).masked(Mask("DeletionVectors", 3))
+    return a_tombstone(id).masked(Mask(NativeDeletes.DELETION_VECTORS, 3))
 
 
 def test_masked_rows_that_a_run_is_not_about_go_along_with_the_files_that_it_writes_anew() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lethe.contract.settings import FileFormat
 from lethe_spark.ingest import change_rows
-from lethe_spark.ingest.buffer_files import Reader
+from lethe_spark.ingest.buffer_files import Reader, ReadSettings
 from lethe_spark.ingest.buffer_store import BadFile, FileTask
 from lethe_spark.ingest.change_rows import Keyed, decoded, encoded
 from lethe_spark.ingest.fitting import Fitting
@@ -152,7 +153,7 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
         tasks.append(FileTask(batch_id, f"file://{file}", file.stat().st_size))
     heard, keyed = Heard(), dict.fromkeys("BC", Keyed(("v",), "op"))
 
-    reader = Reader(SCHEMA, "batch_id", {}, heard, format_name, keyed=keyed)
+    reader = Reader(SCHEMA, ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed), heard)
     found = [r for b in reader.read([pa.record_batch({"files": [FileTask.encode(tasks)]})]) for r in b.to_pylist()]
 
     v = some_rows(4).column("v").to_pylist()

@@ -3,7 +3,7 @@
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.run import Replacement, RestatementRequest
-from lethe.files.values import ValueKind
+from lethe.files.values import ValueKind, ValueType
 from lethe_spark.ingest.change_rows import Keyed
 from lethe_spark.jobs.restatement.changes import key_columns, keyed_of
 from pyiceberg.schema import Schema
@@ -29,7 +29,11 @@ def a_change_by(*columns: str, op: str = "op") -> RestatementRequest:
 def test_keys_are_told_by_field_ids_in_the_order_in_which_they_are_named() -> None:
     found = key_columns(a_change_by("fare", "tailnum", "day"), SCHEMA, 1, "air.flights")
 
-    assert found == [(9, ValueKind("decimal", 9, 2)), (3, ValueKind("string")), (5, ValueKind("date"))]
+    assert found == [
+        (9, ValueKind(ValueType.DECIMAL, 9, 2)),
+        (3, ValueKind(ValueType.STRING)),
+        (5, ValueKind(ValueType.DATE)),
+    ]
     assert key_columns(a_replay(), SCHEMA, 1, "air.flights") == []
 
 
