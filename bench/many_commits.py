@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from lethe.contract.run import CreateTable, RunKind
 from lethe.ledger.ledger import BatchState, Delta
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
-from lethe_spark.jobs.finish.clean_up import tidy
+from lethe_spark.jobs.finish.clean_up import anchor_and_expire
 from lethe_spark.jvm.commit import Append
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import jvm
@@ -63,7 +63,7 @@ def in_windows(
             since = time.perf_counter()
             commit(context, n, prepared)
             between = time.perf_counter()
-            tidy(context, table, committed=True)
+            anchor_and_expire(context, table, committed=True)
             tidying.append(time.perf_counter() - between)
             took.append(between - since)
         if n % COMMITS_PER_YARDSTICK == 0:

@@ -108,7 +108,7 @@ def expect_failure(ask: Callable[[], object]) -> None:
         ask()
     except Py4JJavaError:
         return
-    raise AssertionError(f"{ask} did not fail")
+    raise AssertionError(f"{ask} succeeded; expected an error, which loads the classes of errors")
 
 
 def main() -> None:

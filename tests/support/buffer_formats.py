@@ -53,21 +53,21 @@ def read(
 def read_tasks(
     tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    heard = Heard()
-    reader = Reader(schema, ReadSettings("batch_id", {}, FileFormat(format_name), **options), heard)
+    collector = CollectedOutcomes()
+    reader = Reader(schema, ReadSettings("batch_id", {}, FileFormat(format_name), **options), collector)
     payload = pa.record_batch({"files": [FileTask.encode(tasks)]})
     rows = [row for batch in reader.read([payload]) for row in batch.to_pylist()]
-    return rows, [(t.error.reason, t.error.message) for t in heard.told.values() if t.error]
+    return rows, [(t.error.reason, t.error.message) for t in collector.outcomes.values() if t.error]
 
 
-class Heard:
-    """Stands in for what carries word from Spark's tasks to the driver."""
+class CollectedOutcomes:
+    """Collects the outcomes of files, like the accumulator of a run."""
 
     def __init__(self) -> None:
-        self.told: dict[tuple[str, str], FileOutcome] = {}
+        self.outcomes: dict[tuple[str, str], FileOutcome] = {}
 
-    def add(self, told: Tally) -> None:
-        self.told |= told
+    def add(self, outcomes: Tally) -> None:
+        self.outcomes |= outcomes
 
 
 def written(format_name: str, table: pa.Table) -> bytes:

@@ -48,14 +48,14 @@ class Air:
 
     def put(self, *ids: str, content: bytes = b"rows") -> dict[str, str]:
         """What a producer writes, without a word of it. The messages that S3 would send, by key below the bucket."""
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
         for id in ids:
             for n, name in enumerate(("p.parquet", names.SUCCESS_MARKER)):
                 key = f"buffer/batch_id={id}/{name}"
                 data = b"" if n else content
                 etag = self.store.client.put_object(Bucket=self.bucket, Key=key, Body=data)["ETag"].strip('"')
-                told[key] = created(self.bucket, key, etag, f"0{n + 1}", len(data))
-        return told
+                reported[key] = created(self.bucket, key, etag, f"0{n + 1}", len(data))
+        return reported
 
     def operator(self) -> Callable[[], None]:
         """A new one, which remembers nothing. Each call is a reconcile of the Dataset."""

@@ -153,7 +153,7 @@ class SmallLake:
         if entries and not dry:
             keys = summary_of(self.table, Delta(run.run_id, set_requests=tuple(entries)))
             self.table.append(SCHEMA.empty_table(), snapshot_properties=keys)
-        told = [
+        reported = [
             RequestResult(
                 key=r.key,
                 name=r.name,
@@ -163,7 +163,7 @@ class SmallLake:
             )
             for r in requests
         ]
-        result = a_result(run, "Planned" if dry else "Committed", requests=told, attempt=run.attempt)
+        result = a_result(run, "Planned" if dry else "Committed", requests=reported, attempt=run.attempt)
         data = {run.run_id[:KEY_PREFIX_LENGTH] + RESULT_KEY: for_config_map(result, run.table)}
         self.cluster.patch(CONFIG_MAPS, "ns", shared("flights"), {"data": data})
 

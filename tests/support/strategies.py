@@ -155,10 +155,10 @@ def crashes(job: st.SearchStrategy[Job]) -> st.SearchStrategy[Crash]:
 
 def races(job: st.SearchStrategy[Job], known: Known) -> st.SearchStrategy[During]:
     """Acts during a run. They do not include rollbacks and expiries by other writers, which the tests of races cover."""
-    stranger: st.SearchStrategy[Foreign] = st.one_of(
+    foreign: st.SearchStrategy[Foreign] = st.one_of(
         foreign_appends(known, ("",)), st.just(ForeignCompaction()), repartitions(), st.just(ForeignTag())
     )
-    return job.flatmap(lambda j: st.builds(During, st.just(j), st.sampled_from(steps_of(j)), job | stranger))
+    return job.flatmap(lambda j: st.builds(During, st.just(j), st.sampled_from(steps_of(j)), job | foreign))
 
 
 def acts(known: Known) -> st.SearchStrategy[Act]:

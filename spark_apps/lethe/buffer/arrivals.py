@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lethe.buffer.batch import BufferedBatch, NoBatch
-from lethe.buffer.digest import BufferDigest, Standing, WaitingBatch, standing, waiting
+from lethe.buffer.digest import BufferDigest, BufferState, WaitingBatch, state_of, waiting
 from lethe.ledger.ledger import BatchEntry
 
 # The content of each folder of the buffer, by its name. None: the folder is empty.
@@ -35,6 +35,6 @@ def with_folders(
 
 
 def _waiting(found: BufferedBatch | NoBatch | None, entries: Mapping[str, BatchEntry]) -> WaitingBatch | None:
-    if not isinstance(found, BufferedBatch) or standing(found, entries.get(found.id)) is not Standing.WAITING:
+    if not isinstance(found, BufferedBatch) or state_of(found, entries.get(found.id)) is not BufferState.WAITING:
         return None
     return waiting(found)

@@ -71,7 +71,7 @@ def is_data(key: str, folder: str = "") -> bool:
 
 def same_id(batch_id: str) -> str:
     """Why none of several folders or files of one id is a batch: it is unknown which of them the producer means."""
-    return f"several names in the buffer stand for the batch {batch_id!r}"
+    return f"several names in the buffer belong to the batch {batch_id!r}"
 
 
 def hidden_folder(key: str, prefix: str) -> str:

@@ -28,7 +28,7 @@ OBJECTS_PER_SWEEP: Final = 20_000
 LookUp = Callable[[Sequence[str]], Mapping[str, BatchEntry]]
 
 
-class Standing(Enum):
+class BufferState(Enum):
     """The state of a batch in the buffer."""
 
     WAITING = auto()  # to be promoted
@@ -101,7 +101,7 @@ class BufferDigest:
         settled = [b for b in self.oldest if not _waits(b, batches.get(b.id))]
         if not settled:
             return self
-        now = Counter(_settled_as(batches[b.id]) for b in settled)
+        now = Counter(_state_of_settled(batches[b.id]) for b in settled)
         refused = [b.id for b in settled if batches[b.id].state is BatchState.REFUSED]
         gone = {b.id for b in settled}
         return replace(
@@ -109,9 +109,9 @@ class BufferDigest:
             batches=self.batches - len(settled),
             bytes=self.bytes - sum(b.bytes for b in settled),
             oldest=tuple(b for b in self.oldest if b.id not in gone),
-            promoted=self.promoted + now[Standing.PROMOTED],
-            withheld=self.withheld + now[Standing.WITHHELD],
-            refused=self.refused + now[Standing.REFUSED],
+            promoted=self.promoted + now[BufferState.PROMOTED],
+            withheld=self.withheld + now[BufferState.WITHHELD],
+            refused=self.refused + now[BufferState.REFUSED],
             refused_ids=(*self.refused_ids, *refused)[:LISTED_AT_MOST],
         )
 
@@ -125,22 +125,22 @@ def waiting(batch: BufferedBatch) -> WaitingBatch:
     return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint)
 
 
-def standing(batch: BufferedBatch, entry: BatchEntry | None) -> Standing:
+def state_of(batch: BufferedBatch, entry: BatchEntry | None) -> BufferState:
     """The state of a batch, by its objects and its ledger entry. None: the ledger does not record it."""
     complete = batch.complete and bool(batch.data_objects)
     if complete and _waits(batch, entry):
-        return Standing.WAITING
-    settled = Standing.INCOMPLETE if entry is None else _settled_as(entry)
-    return settled if complete or settled is Standing.PROMOTED else Standing.INCOMPLETE
+        return BufferState.WAITING
+    settled = BufferState.INCOMPLETE if entry is None else _state_of_settled(entry)
+    return settled if complete or settled is BufferState.PROMOTED else BufferState.INCOMPLETE
 
 
-def _settled_as(entry: BatchEntry) -> Standing:
+def _state_of_settled(entry: BatchEntry) -> BufferState:
     """The state of a batch that does not wait for promotion."""
     if entry.state is BatchState.REFUSED:
-        return Standing.REFUSED
+        return BufferState.REFUSED
     if entry.state is not BatchState.PROMOTED and not entry.objects and entry.rows is None:
-        return Standing.WITHHELD  # nothing recorded its objects: it was never promoted
-    return Standing.PROMOTED
+        return BufferState.WITHHELD  # nothing recorded its objects: it was never promoted
+    return BufferState.PROMOTED
 
 
 def _waits(batch: BufferedBatch | WaitingBatch, entry: BatchEntry | None) -> bool:
@@ -207,7 +207,7 @@ class _Fold:
         self._run_takes = run_takes
         self._retention_seconds = retention_seconds
         self._now = now
-        self._counts: Counter[Standing] = Counter()
+        self._counts: Counter[BufferState] = Counter()
         self._bytes = 0
         self._objects = 0
         self._oldest: list[WaitingBatch] = []
@@ -224,14 +224,14 @@ class _Fold:
         self._objects += len(batch.objects)
         self._youngest_time = max(self._youngest_time or batch.oldest_time, batch.oldest_time)
         self._ids.append(_hash(batch.id))
-        stands = standing(batch, entry)
-        self._counts[stands] += 1
-        if stands is Standing.WAITING:
+        state = state_of(batch, entry)
+        self._counts[state] += 1
+        if state is BufferState.WAITING:
             self._bytes += batch.bytes
             self._add_waiting(batch)
-        elif stands is Standing.REFUSED:
+        elif state is BufferState.REFUSED:
             self._refused.add(batch.id)
-        elif stands is Standing.PROMOTED and entry is not None:
+        elif state is BufferState.PROMOTED and entry is not None:
             sweep = sweep_of(batch, entry, self._retention_seconds, self._now)
             for o in sweep.unexpected:
                 self._unexpected.add(o.key)
@@ -250,15 +250,15 @@ class _Fold:
 
     def result(self) -> BufferDigest:
         self._drop_younger()
-        known_until = self._oldest[-1].oldest_time if self._counts[Standing.WAITING] > len(self._oldest) else None
-        twins = self._take_twins()
+        known_until = self._oldest[-1].oldest_time if self._counts[BufferState.WAITING] > len(self._oldest) else None
+        duplicates = self._take_duplicates()
         return BufferDigest(
-            batches=self._counts[Standing.WAITING] - len(twins),
-            bytes=self._bytes - sum(b.bytes for b in twins),
+            batches=self._counts[BufferState.WAITING] - len(duplicates),
+            bytes=self._bytes - sum(b.bytes for b in duplicates),
             oldest=tuple(self._oldest),
-            incomplete=self._counts[Standing.INCOMPLETE],
-            promoted=self._counts[Standing.PROMOTED],
-            withheld=self._counts[Standing.WITHHELD],
+            incomplete=self._counts[BufferState.INCOMPLETE],
+            promoted=self._counts[BufferState.PROMOTED],
+            withheld=self._counts[BufferState.WITHHELD],
             refused=self._refused.count,
             refused_ids=tuple(self._refused.listed),
             expired=tuple(self._expired),
@@ -288,15 +288,15 @@ class _Fold:
             del self._oldest[self._run_takes :]
             self._youngest = _age(self._oldest[-1])
 
-    def _take_twins(self) -> list[WaitingBatch]:
+    def _take_duplicates(self) -> list[WaitingBatch]:
         """Remove and return the batches in `_oldest` whose id has another folder or file anywhere in the listing."""
         hashes, counts = np.unique(np.frombuffer(self._ids, np.uint64), return_counts=True)
         several = set(hashes[counts > 1].tolist())
-        twins = [b for b in self._oldest if _hash(b.id) in several] if several else []
-        self._oldest = [b for b in self._oldest if _hash(b.id) not in several] if twins else self._oldest
-        for b in twins:
+        duplicates = [b for b in self._oldest if _hash(b.id) in several] if several else []
+        self._oldest = [b for b in self._oldest if _hash(b.id) not in several] if duplicates else self._oldest
+        for b in duplicates:
             self.invalid.add((b.folder, same_id(b.id)))
-        return twins
+        return duplicates
 
 
 def _age(batch: WaitingBatch) -> tuple[datetime, str]:

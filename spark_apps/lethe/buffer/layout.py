@@ -14,7 +14,7 @@ from lethe.contract.settings import BufferLayout
 from lethe.guards.table_files import is_table_data, is_table_metadata
 from lethe.ledger.ledger import BufferedObject
 
-_TABLE: Final = "is no batch: it is part of an Iceberg table"
+_TABLE: Final = "is not a batch: it is part of an Iceberg table"
 
 
 class Layout(Protocol):
@@ -89,7 +89,7 @@ class Directories:
         if _is_hidden(path) or not path or "/" in path:
             return None
         text = (
-            f"the file {path[:80]!r} is no batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is one"
+            f"the file {path[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is a batch"
         )
         return NoBatch(path, text, table=is_table_metadata(path))
 
@@ -111,7 +111,7 @@ class Files:
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
         if name.endswith("/"):
             text = (
-                f"the folder {name[:80]!r} is no batch: with spec.buffer.layout {BufferLayout.FILE}, each file is one"
+                f"the folder {name[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.FILE}, each file is a batch"
             )
             return NoBatch(name, text, table=any(is_table_metadata(o.key) for o in listed))
         (found,) = listed

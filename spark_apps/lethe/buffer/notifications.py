@@ -13,13 +13,13 @@ from urllib.parse import unquote_plus
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.batch import BufferedBatch, is_data
-from lethe.buffer.digest import Standing, standing
+from lethe.buffer.digest import BufferState, state_of
 from lethe.buffer.layout import Layout
 from lethe.ledger.ledger import BatchEntry, BufferedObject
 
 _CREATED: Final = "ObjectCreated:"
 LONGEST_KEY_BYTES: Final = 1024  # in S3
-_OPEN: Final = frozenset({Standing.WAITING, Standing.INCOMPLETE})
+_OPEN: Final = frozenset({BufferState.WAITING, BufferState.INCOMPLETE})
 
 
 class Unreadable(ValueError):
@@ -57,8 +57,8 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
     """
     scheme, _, place = buffer_uri.rstrip("/").partition("://")
     found: list[Written] = []
-    for bucket, told in _records(body):
-        key = str(told["key"])
+    for bucket, entry in _records(body):
+        key = str(entry["key"])
         below = f"{bucket}/{key}".removeprefix(f"{place}/")
         if below == f"{bucket}/{key}":
             return Notice(elsewhere=True)
@@ -66,8 +66,8 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
         batch_id = _batch_id(layout, name)
         if batch_id is not None:
             uri = f"{scheme}://{bucket}/{key}"
-            etag = str(told.get("eTag") or told.get("etag") or "").strip('"')
-            found.append(Written(batch_id, name, uri, etag, str(told.get("sequencer") or "")))
+            etag = str(entry.get("eTag") or entry.get("etag") or "").strip('"')
+            found.append(Written(batch_id, name, uri, etag, str(entry.get("sequencer") or "")))
     return Notice(tuple(found))
 
 
@@ -90,11 +90,11 @@ def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:
             )
         found: list[tuple[str, Mapping[str, Any]]] = []
         for record in document["Records"]:
-            bucket, told = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
+            bucket, entry = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
             if str(record["eventName"]).removeprefix("s3:").startswith(_CREATED):
-                key = unquote_plus(told["key"], errors="strict")
+                key = unquote_plus(entry["key"], errors="strict")
                 _require_key(key)
-                found.append((bucket, {**told, "key": key}))
+                found.append((bucket, {**entry, "key": key}))
         return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise Unreadable(type(e).__name__) from None
@@ -148,7 +148,7 @@ def is_over(written: Written, listed: BufferedBatch | None, entry: BatchEntry | 
     there = next((o for o in listed.objects if o.key == written.key), None) if listed else None
     if listed is None or there is None or (written.etag and written.etag != there.etag):
         return True
-    return standing(listed, entry) not in _OPEN
+    return state_of(listed, entry) not in _OPEN
 
 
 def folders_to_list(window: Iterable[tuple[Written, bool]], marked: frozenset[str]) -> list[str]:

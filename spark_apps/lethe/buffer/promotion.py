@@ -75,7 +75,7 @@ class Publish:
 
 
 @dataclass(frozen=True)
-class WriteAnew:
+class WriteAgain:
     """Abandon the written files and write these batches again.
 
     Some batches of the files were promoted, reverted or replaced meanwhile. Batches share files: committing the files would
@@ -86,7 +86,7 @@ class WriteAnew:
 
 def plan_publication(
     ledger: Ledger, written: WrittenFiles, refused: Mapping[str, JudgedBatch], run: str, now: datetime
-) -> Publish | WriteAnew:
+) -> Publish | WriteAgain:
     """Decide whether written files may be committed on this ledger.
 
     Args:
@@ -94,7 +94,7 @@ def plan_publication(
     """
     promotion = plan_promotion(ledger, written.batches)
     if not written.in_table and (promotion.already or promotion.withheld):
-        return WriteAnew(promotion.promote)
+        return WriteAgain(promotion.promote)
     entries = [
         BatchEntry(
             b.id,

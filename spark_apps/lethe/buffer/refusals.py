@@ -129,6 +129,7 @@ def _plain(o: ListedObject) -> BufferedObject:
 def mixed_message(entry: BatchEntry, buffer_uri: str) -> str:
     """Why a batch with both refused and new objects is refused."""
     return (
-        f"{folder_of(buffer_uri, entry)} holds files of this batch as it was refused before, beside new ones. The refused batch "
-        f"is in {refused_folder(buffer_uri, entry)}; write the whole batch anew, _SUCCESS last"
+        f"{folder_of(buffer_uri, entry)} holds new files of this batch and files that were refused before. "
+        f"The refused batch is in {refused_folder(buffer_uri, entry)}. Write the whole batch again, _SUCCESS "
+        "last"
     )

@@ -39,10 +39,10 @@ def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, no
         return Sweep()
     recorded = {o.key: o for o in entry.objects}
     data = [o for o in batch.objects if not o.key.endswith(f"/{names.SUCCESS_MARKER}")]
-    strangers = tuple(o for o in data if recorded.get(o.key) != o)
+    unexpected = tuple(o for o in data if recorded.get(o.key) != o)
     if entry.registered or entry.time + timedelta(seconds=retention_seconds) > now:
-        return Sweep((), strangers)
+        return Sweep((), unexpected)
     delete = [o for o in data if recorded.get(o.key) == o]
-    if not strangers:
+    if not unexpected:
         delete += [o for o in batch.objects if o.key.endswith(f"/{names.SUCCESS_MARKER}")]
-    return Sweep(tuple(delete), strangers)
+    return Sweep(tuple(delete), unexpected)

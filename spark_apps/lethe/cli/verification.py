@@ -113,7 +113,7 @@ def _summaries(opened: Opened, roots: Roots, layers: Layers) -> Iterator[str]:
                 expected |= {names.TOMBSTONE_ADDED: added, names.TOMBSTONE_DELETED: deleted}
         for key, actual in expected.items():
             if count(s.summary, key) != actual:
-                yield f"snapshot {s.id}: {key} is {s.summary.get(key, 'missing')}, and the files hold {actual}."
+                yield f"snapshot {s.id}: {key} is {s.summary.get(key, 'missing')}, but the files hold {actual}."
         yield from _vacuum(opened, s)
 
 
@@ -127,7 +127,7 @@ def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
         yield f"snapshot {snapshot.id}: {found}"
     elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found.keys):
         said = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
-        yield f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, and {file} holds {len(found.keys)}."
+        yield (f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, but {file} holds {len(found.keys)}.")
 
 
 def _needed_by(opened: Opened, roots: Roots, *pointers: str) -> str:

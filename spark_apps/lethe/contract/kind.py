@@ -24,10 +24,10 @@ class RunKind(Enum):
     """The kind of a run. The values are explanations; use `kind.family` as a name."""
 
     CONSOLIDATION = "promote batches"
-    REANCHORING = "give a head without a ledger one; a Consolidation document without batch ids"
+    REANCHORING = "give a ledger to a head without one; a Consolidation document without batch ids"
     RESTATEMENT = "carry out Restatements, or plan them"
     VACUUM = "purge, expire, maintain, or plan that"
-    ERASURE_CHECK = "see how far erasures have come; a Vacuum document with erasuresOnly"
+    ERASURE_CHECK = "check the open erasures; a Vacuum document with erasuresOnly"
 
     @property
     def family(self) -> RunFamily:

@@ -91,9 +91,9 @@ class ErasureOutcome(Document):
 class RequestOutcome(Enum):
     """The outcome of a request in a run."""
 
-    SUCCEEDED = "carried out, or it would be"
-    POSTPONED = "kept out for now; it may succeed as it is"
-    REFUSED = "refused for good"
+    SUCCEEDED = "carried out, or in a dry run: would be carried out"
+    POSTPONED = "not carried out in this run; may succeed later without a change"
+    REFUSED = "refused; never tried again"
 
 
 class RequestResult(Document):

@@ -131,7 +131,7 @@ def assess_stray(stray: Stray, content: StrayContent, now: datetime) -> ErasureB
         return None
     until = stray.modified + OTHERS_FOR
     if not content.of_table:
-        why = "no snapshot names it, and its content is unknown: delete it, or remove orphan files"
+        why = "no snapshot names it, and its content is unknown. Delete it, or remove orphan files"
         return ErasureBlocker(BlockerKind.OBJECT, name, None, why)
     if until > now:
         return ErasureBlocker(

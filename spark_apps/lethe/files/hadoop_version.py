@@ -43,9 +43,10 @@ def newest(names: Iterable[str], folder: str) -> str | None:
     if len(called) > 1:
         raise TableError(
             "MetadataAmbiguous",
-            f"{folder}: {' and '.join(called)} have the same, highest version number. Two writers that name their files "
-            f"differently, for example because one compresses them, committed at the same time. Keep the file of the commit that "
-            f"counts, move the other one away, and let all writers use Lethe.",
+            f"{folder}: {' and '.join(called)} have the same, highest version number. Two writers that name "
+            "their files differently, for example because one compresses them, committed at the same time. "
+            "Keep the file of the commit that you want, move the other file away, and let all writers use "
+            "Lethe.",
         )
     return called[0]
 

@@ -126,8 +126,8 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
     if len(given) > MAX_VALUES:
         raise InputError(
             "InvalidValues",
-            f"{where} are {len(given)}, expected at most {MAX_VALUES}. Divide them among several Restatements. Nothing was "
-            "erased.",
+            f"{where}: found {len(given)} values, expected at most {MAX_VALUES}. Divide them among several "
+            "Restatements. Nothing was erased.",
         )
     parse = _PARSERS[kind.type]
     found: set[Any] = set()

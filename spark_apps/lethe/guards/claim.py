@@ -109,8 +109,9 @@ def parse(content: bytes) -> Claim:
 
 def rejected(claim: Claim, uri: str) -> str:
     """Why a buffer of another owner cannot be used."""
-    whose = str(claim.owner) if claim.owner is not None else "an owner that this version cannot read"
+    whose = str(claim.owner) if claim.owner is not None else "an owner that this version of Lethe cannot read"
     return (
-        f"the buffer {uri} belongs to {whose}: its object {names.CLAIM_FILE} says so. Nothing in it is read, moved or deleted. "
-        f"Use another buffer; or, if that Dataset is gone for good, delete {uri.rstrip('/')}/{names.CLAIM_FILE}."
+        f"the buffer {uri} belongs to {whose}, according to its object {names.CLAIM_FILE}. Lethe reads, moves "
+        "and deletes nothing in it. Use another buffer. If that Dataset no longer exists, delete "
+        f"{uri.rstrip('/')}/{names.CLAIM_FILE}."
     )

@@ -54,8 +54,8 @@ def local(field: str, uri: str, catalog: str, catalog_is_local: bool) -> str | N
     if not is_local(uri) or catalog_is_local:
         return None
     return (
-        f"{field} {uri} is a folder of the machine that a run happens to be on, and the catalog {catalog} is not on that "
-        "machine. A file: URI is allowed only with a catalog that is local itself. Use an object store."
+        f"{field} {uri} is a local folder of the machine of a run, but the catalog {catalog} is not on that "
+        "machine. A file: URI is allowed only with a local catalog. Use an object store."
     )
 
 
@@ -79,8 +79,8 @@ def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
     if not found:
         return None
     return (
-        f"{field} {uri} is inside, equal to or above {_some(found)}, which belongs to an Iceberg table. Use a place that has "
-        "nothing to do with a table."
+        f"{field} {uri} is inside, equal to or above {_some(found)}, which belongs to an Iceberg table. Use a "
+        "location that does not overlap with a table."
     )
 
 
@@ -89,7 +89,9 @@ def above_warehouse(field: str, uri: str, warehouses: Iterable[str]) -> str | No
     found = [w for w in warehouses if w and contains(uri, w)]
     if not found:
         return None
-    return f"{field} {uri} is or contains {_some(found)}, where a catalog keeps its tables. Use a place outside of it."
+    return (
+        f"{field} {uri} is or contains {_some(found)}, where a catalog keeps its tables. Use a location outside of it."
+    )
 
 
 def buffer_rejection(
@@ -105,8 +107,8 @@ def buffer_rejection(
     held = above_warehouse("spec.buffer.uri", uri, warehouses) or found_in("spec.buffer.uri", uri, around.tables)
     if held is None and contents.tables:
         held = (
-            f"spec.buffer.uri {uri} holds files of an Iceberg table ({_some(contents.tables)}). Use a place that has nothing "
-            "to do with a table."
+            f"spec.buffer.uri {uri} holds files of an Iceberg table ({_some(contents.tables)}). Use a "
+            "location that does not overlap with a table."
         )
     if held is not None:
         return Rejection(BUFFER_HOLDS_TABLE, f"{held} Nothing in it was moved or deleted.")
@@ -118,10 +120,10 @@ def buffer_rejection(
         case Holder.NONE if contents.unrelated and not adopt:
             return Rejection(
                 BUFFER_HOLDS_OTHER_OBJECTS,
-                f"spec.buffer.uri {uri} holds {contents.unrelated} folders or files that are no batches "
-                f"({_some(contents.unrelated_names, contents.unrelated)}), so it may belong to somebody else. Nothing in it was "
-                "moved or deleted. Move them elsewhere, use another buffer, or set spec.buffer.adopt to true if they may lie "
-                "beside batches.",
+                f"spec.buffer.uri {uri} holds {contents.unrelated} folders or files that are not batches "
+                f"({_some(contents.unrelated_names, contents.unrelated)}), so it may belong to somebody else. "
+                "Nothing in it was moved or deleted. Move them elsewhere, use another buffer, or set "
+                "spec.buffer.adopt to true to accept them beside the batches.",
             )
         case Holder.NONE | Holder.OURS | Holder.TAKEN_OVER:
             return None

@@ -31,7 +31,8 @@ class FolderCatalog(NoopCatalog):
         if not properties.get(WAREHOUSE):
             raise InputError(
                 "UnsupportedCatalog",
-                f"catalog {name!r} is of type {TYPE} and has no warehouse: set the folder that its tables lie in.",
+                f"catalog {name!r} is of type {TYPE} and has no property warehouse. Set it to the folder that "
+                "contains the tables.",
             )
 
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -61,6 +62,7 @@ class FolderCatalog(NoopCatalog):
             if not part or part in (".", "..") or "/" in part:
                 raise InputError(
                     "InvalidName",
-                    f"{'.'.join(parts)!r}: in the catalog {self.name} each part of a table's name is the name of a folder.",
+                    f"{'.'.join(parts)!r}: in the catalog {self.name} each part of a table's name must be the "
+                    "name of a folder.",
                 )
         return "/".join([self.properties[WAREHOUSE].rstrip("/"), *parts])

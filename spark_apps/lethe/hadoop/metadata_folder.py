@@ -23,7 +23,7 @@ from lethe.storage.object_store import Folder, WriteUnknown
 
 log = logging.getLogger(__name__)
 
-LOOKS: Final = 10  # attempts to read the newest version
+READ_ATTEMPTS: Final = 10  # attempts to read the newest version
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MetadataFolder:
 
         Raises: TableError (MetadataUnreadable, MetadataAmbiguous), TransientError; errors of the storage.
         """
-        for _ in range(LOOKS):
+        for _ in range(READ_ATTEMPTS):
             name = self._newest()
             if name is None:
                 return None
@@ -71,8 +71,9 @@ class MetadataFolder:
             # Deleted since it was listed, because newer versions were committed.
         raise TransientError(
             "MetadataMoving",
-            f"{self._folder.uri}: in {LOOKS} attempts the newest version of the table was deleted before it could be read. "
-            "Let the table keep more of them (write.metadata.previous-versions-max).",
+            f"{self._folder.uri}: in each of {READ_ATTEMPTS} attempts, the newest version of the table was deleted "
+            "before it was read. Keep more versions: increase the table property "
+            "write.metadata.previous-versions-max.",
         )
 
     def commit(self, base: Version | None, text: str) -> Version:
@@ -92,15 +93,18 @@ class MetadataFolder:
         except ConflictError:
             raise
         except Exception as e:
-            log.warning("%s was created; looking at the version before failed (%s)", made.location, type(e).__name__)
+            log.warning(
+                "%s was created, but checking the previous version failed (%s)", made.location, type(e).__name__
+            )
             follows = False
         if not follows:
             raise UnknownCommitState(
                 "CommitStateUnknown",
-                f"{made.location} was created, but the version it was made from is gone or cannot be read: so many others may "
-                "have committed meanwhile that it is no part of the table's history. Look there before trying again.",
+                f"{made.location} was created, but the previous version is deleted or cannot be read. If many "
+                "other writers committed in the meantime, the new version is not part of the table's "
+                "history. Check the history before you try again.",
             )
-        self._tell(number)
+        self._write_hint(number)
         self._clean_up(made)
         return made
 
@@ -125,11 +129,12 @@ class MetadataFolder:
         if there is None and failure is not None:
             raise UnknownCommitState(
                 "CommitStateUnknown",
-                f"the storage did not say whether {made.location} was created ({type(failure).__name__}), and it is not "
-                "there. It may still come: look into the table's history before trying again.",
+                f"the storage did not report whether {made.location} was created ({type(failure).__name__}), "
+                "and the file does not exist. It may still appear. Check the table's history before you try "
+                "again.",
             ) from failure
         raise ConflictError(
-            "VersionTaken", f"{made.location} was created by another writer. Nothing was committed; plan again."
+            "VersionTaken", f"another writer created {made.location}. Nothing was committed. Plan again."
         ) from failure
 
     def _follows(self, base: Version | None, made: Version) -> bool:
@@ -149,7 +154,7 @@ class MetadataFolder:
             )
         return True
 
-    def _tell(self, number: int) -> None:
+    def _write_hint(self, number: int) -> None:
         """Write the version hint for other engines. Concurrent writers overwrite each other, so it may be outdated."""
         try:
             self._folder.replace(versions.HINT, str(number).encode())
@@ -182,9 +187,10 @@ class MetadataFolder:
         except (ValueError, EOFError, OSError, AttributeError, zlib.error) as e:
             raise TableError(
                 "MetadataUnreadable",
-                f"{location} is the newest version of the table and cannot be read as its metadata ({len(content)} bytes, "
-                f"{type(e).__name__}). Nothing is read or written until it can: the version before may lack a commit. "
-                "Restore the file; or, if the writer that left it is known to have failed, delete it.",
+                f"{location} is the newest version of the table and is not readable as its metadata "
+                f"({len(content)} bytes, {type(e).__name__}). Lethe neither reads nor writes the table until "
+                "it is, because the previous version may lack a commit. Restore the file. If the writer that "
+                "created it has failed, delete it.",
             ) from e
         number = versions.version_of(name)
         assert number is not None

@@ -160,7 +160,8 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
     if root.table_uuid != table_uuid:
         raise LedgerError(
             "LedgerOfAnotherTable",
-            f"{uri} belongs to table {root.table_uuid}, but the snapshot that names it to table {table_uuid}.",
+            f"{uri} belongs to table {root.table_uuid}, but the snapshot that refers to it belongs to table "
+            f"{table_uuid}.",
         )
     if not root.parts["tombstones"]:
         raise LedgerError("LedgerUnreadable", f"{uri} names no file of tombstones. Restore the file, or roll back.")

@@ -134,7 +134,9 @@ def _waits(request: RestatementRequest, place: Dependencies, late: Mapping[Thing
     other = next((late[thing] for thing in place.needs if thing in late), None)
     if other is None:
         return None
-    text = f"Restatement {request.name} builds on Restatement {other}, which could not be carried out yet; it goes after that."
+    text = (
+        f"Restatement {request.name} depends on Restatement {other}, which was not carried out yet, and waits for it."
+    )
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
 
 
@@ -147,12 +149,11 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
     """
     if not adds and not undos:
         return None
-    brings = (
-        f"the replacement of Restatement {name_of(adds[-1])}" if adds else f"batches that {name_of(undos[-1])} lets in"
-    )
+    other = name_of((adds or undos)[-1])
+    place = f"the replacement of Restatement {other}" if adds else f"batches that Restatement {other} allows again"
+    verb = "replaces" if request.by_keys else "erases"
     text = (
-        f"Restatement {request.name} {'replaces' if request.by_keys else 'erases'} rows that {brings} may bring, which is "
-        "committed first; it goes after that."
+        f"Restatement {request.name} {verb} rows that may be in {place}, and waits until that Restatement is committed."
     )
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
 

@@ -29,11 +29,11 @@ def parse_ids(content: bytes, where: str) -> IdList:
         whitespace.
     """
     if len(content) > LIST_BYTES_AT_MOST:
-        raise _invalid(where, f"it has more than {LIST_BYTES_AT_MOST} bytes")
+        raise _invalid(where, f"the list has more than {LIST_BYTES_AT_MOST} bytes")
     try:
         text = content.removeprefix(_BYTE_ORDER_MARK).decode()
     except UnicodeDecodeError as e:
-        raise _invalid(where, f"it is not UTF-8 at byte {e.start}") from None
+        raise _invalid(where, f"the list is not UTF-8 at byte {e.start}") from None
     ids: dict[str, None] = {}
     for number, line in enumerate(text.split("\n"), 1):
         batch_id = line.removesuffix("\r")
@@ -41,15 +41,15 @@ def parse_ids(content: bytes, where: str) -> IdList:
             continue
         if len(batch_id) > MAX_BATCH_ID_LENGTH:
             raise _invalid(
-                where, f"line {number} has {len(batch_id)} characters, an id has at most {MAX_BATCH_ID_LENGTH}"
+                where, f"line {number} has {len(batch_id)} characters, expected at most {MAX_BATCH_ID_LENGTH}"
             )
         if batch_id != batch_id.strip():
             raise _invalid(where, f"line {number} begins or ends with a blank")
         ids[batch_id] = None
     if not ids:
-        raise _invalid(where, "there is no id in it")
+        raise _invalid(where, "the list contains no batch id")
     if len(ids) > LISTED_IDS_AT_MOST:
-        raise _invalid(where, f"it has {len(ids)} ids, at most {LISTED_IDS_AT_MOST} can be restated at once")
+        raise _invalid(where, f"the list has {len(ids)} batch ids, expected at most {LISTED_IDS_AT_MOST}")
     return IdList(tuple(ids), hashlib.sha256(content).hexdigest())
 
 
@@ -58,16 +58,17 @@ def _invalid(where: str, what: str) -> InputError:
     return InputError("InvalidIdList", text)
 
 
-def changed(where: str, told: str, found: str) -> InputError:
+def changed(where: str, before: str, found: str) -> InputError:
     """The error for a list that has changed since it was first read.
 
     Args:
         where: The name of the list.
-        told: SHA-256 when it was first read.
+        before: SHA-256 when it was first read.
         found: SHA-256 now.
     """
     return InputError(
         "ListChanged",
-        f"{where}: the list has changed since it was first looked at (SHA-256 {found[:12]}…, then {told[:12]}…), and nobody can "
-        "tell which one is meant. Nothing was changed. Create a new Restatement for the new list.",
+        f"{where}: the list has changed since it was first read (SHA-256 {before[:12]}… then, {found[:12]}… "
+        "now), so it is unknown which version is meant. Nothing was changed. Create a new Restatement for "
+        "the new list.",
     )

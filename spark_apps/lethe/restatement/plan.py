@@ -21,7 +21,7 @@ from lethe.ledger.tombstone import (
     PURGED_BEFORE,
     Tombstone,
 )
-from lethe.restatement.record import recalled, remembered, told
+from lethe.restatement.record import recalled, remembered, reported
 from lethe.restatement.undo import plan_undo
 from lethe.restatement.values_digest import refuse_other_values
 
@@ -86,20 +86,27 @@ def check_request(request: RestatementRequest) -> None:
             assert_never(request.operation)
     if takes_replacement != (request.replacement is not None):
         raise InputError(
-            "InvalidSpec", f"Restatement {request.name}: spec.replacement belongs to Replay, and Replay needs it."
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.operation Replay requires spec.replacement, and no other "
+            "operation accepts it.",
         )
     if takes_undoes != bool(request.undoes):
-        raise InputError("InvalidSpec", f"Restatement {request.name}: spec.undoes belongs to Undo, and Undo needs it.")
+        raise InputError(
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.operation Undo requires spec.undoes, and no other operation accepts it.",
+        )
     if takes_undoes and request.batch_ids:
         raise InputError(
             "InvalidSpec",
-            f"Restatement {request.name}: spec.batchIds does not belong to Undo, which takes a restatement back as a whole.",
+            f"Restatement {request.name}: spec.operation Undo does not accept spec.batchIds, because it "
+            "undoes a Restatement as a whole.",
         )
     if request.rows is not None and not takes_rows:
-        raise InputError("InvalidSpec", f"Restatement {request.name}: spec.rows belongs to Erase.")
+        raise InputError("InvalidSpec", f"Restatement {request.name}: only spec.operation Erase accepts spec.rows.")
     if takes_rows and bool(request.batch_ids) == (request.rows is not None):
         raise InputError(
-            "InvalidSpec", f"Restatement {request.name}: spec.operation Erase needs either spec.batchIds or spec.rows."
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.operation Erase requires either spec.batchIds or spec.rows.",
         )
     if request.replacement is not None:
         _check_keys(request, request.replacement)
@@ -107,7 +114,7 @@ def check_request(request: RestatementRequest) -> None:
         raise InputError(
             "ReplacementIsReplaced",
             f"Restatement {request.name}: spec.replacement.batchId {request.replacement.batch_id!r} is among "
-            "the batches to replace. A replacement is a new batch: give it an id of its own.",
+            "the batches to replace. Give the replacement a batch id that was never used.",
         )
 
 
@@ -116,14 +123,17 @@ def _check_keys(request: RestatementRequest, replacement: Replacement) -> None:
     where, keys, op = f"Restatement {request.name}: spec.replacement", replacement.key_columns, replacement.op_column
     if not keys and not request.batch_ids:
         raise InputError(
-            "InvalidSpec", f"Restatement {request.name}: Replay needs spec.batchIds or spec.replacement.keyColumns."
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.operation Replay requires spec.batchIds or spec.replacement.keyColumns.",
         )
     if op and not keys:
-        raise InputError("InvalidSpec", f"{where}.opColumn is for spec.replacement.keyColumns, which is empty.")
+        raise InputError("InvalidSpec", f"{where}.opColumn requires spec.replacement.keyColumns, which is empty.")
     if len(set(keys)) < len(keys):
         raise InputError("InvalidSpec", f"{where}.keyColumns names a column twice.")
     if op in keys:
-        raise InputError("InvalidSpec", f"{where}.opColumn {op} is one of spec.replacement.keyColumns.")
+        raise InputError(
+            "InvalidSpec", f"{where}.opColumn {op} is also in spec.replacement.keyColumns. Use another column."
+        )
 
 
 def plan_restatement(
@@ -145,7 +155,7 @@ def plan_restatement(
     done = ledger.requests.get(request.key)
     if done is not None:
         refuse_other_values(request, recalled(done))
-        return AlreadyDone(told(recalled(done)))
+        return AlreadyDone(reported(recalled(done)))
     check_request(request)
     match request.operation:
         case Operation.UNDO:

@@ -38,7 +38,7 @@ def recalled(entry: RequestEntry) -> RequestResult:
     return RequestResult.model_validate(dict(entry.result))
 
 
-def told(result: RequestResult) -> RequestResult:
+def reported(result: RequestResult) -> RequestResult:
     """The result as a run reports it: without the fields that are only for the ledger. The list of batch ids may be long, and the
     user knows it."""
     return result.model_copy(

@@ -35,8 +35,8 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
     if entry is None:
         raise InputError(
             "UnknownRestatement",
-            f"{where} names {name_of(request.undoes)}, which was never carried out on this table. Name a Restatement that "
-            "has succeeded, with its spec as it was then.",
+            f"{where} names {name_of(request.undoes)}, which was never carried out on this table. Name a "
+            "Restatement that has succeeded and whose spec has not changed since.",
         )
     known = recalled(entry)
     _check_undoable(where, known)
@@ -72,25 +72,26 @@ def _check_undoable(where: str, known: RequestResult) -> None:
     if known.undone_by:
         raise InputError(
             "NotUndoable",
-            f"{where} names {known.name}, which {name_of(known.undone_by)} took back already. Nothing is left to undo.",
+            f"{where} names {known.name}, which {name_of(known.undone_by)} has already undone. Nothing was changed.",
         )
     match known.operation:
         case Operation.REVERT:
             return
         case Operation.REPLAY:
             text = (
-                f"{where} names the Replay {known.name}: its batches were replaced, and showing them again would double "
-                "their rows. Replay the replacement with a batch of the old rows instead."
+                f"{where} names the Replay {known.name}. Its batches were replaced, and showing them again "
+                "would duplicate rows. To get the old rows back, replay the replacement with a batch that "
+                "contains them."
             )
         case Operation.ERASE:
             text = (
-                f"{where} names the Erase {known.name}, and what is erased stays erased, whether or not its bytes are gone yet. "
-                "If that was a mistake, load the rows again under a new batch id."
+                f"{where} names the Erase {known.name}. An Erase cannot be undone, even if the bytes still "
+                "exist. If it was a mistake, load the rows again under a new batch id."
             )
         case Operation.UNDO | None:
             text = (
-                f"{where} names {known.name}, which is no Revert. Only a Revert can be undone; to take batches back again, "
-                "create another Revert."
+                f"{where} names {known.name}, which is not a Revert. Only a Revert can be undone. To delete "
+                "the batches again, create another Revert."
             )
         case _:
             assert_never(known.operation)
@@ -103,8 +104,9 @@ def _check_batch(
     if batch is not None and batch.state is BatchState.REPLACED:
         raise InputError(
             "AlreadyReplaced",
-            f"{where} names {known.name}, whose batch {batch_id!r} was replaced by {batch.replaced_by!r}: showing it again "
-            f"would double its rows. Nothing was undone. Restate {batch.replaced_by!r} instead.",
+            f"{where} names {known.name}, whose batch {batch_id!r} was replaced by {batch.replaced_by!r}; "
+            f"showing it again would duplicate rows. Nothing was undone. Restate {batch.replaced_by!r} "
+            "instead.",
         )
     if (
         batch is None
@@ -114,15 +116,15 @@ def _check_batch(
     ):
         raise InputError(
             "AlreadyPurged",
-            f"{where} names {known.name}; {_how_purged(batch_id, tombstone)}, and its rows cannot be brought back. Nothing was "
-            "undone. Load the rows again under a new batch id.",
+            f"{where} names {known.name}. {_how_purged(batch_id, tombstone)}, so the rows cannot be restored. "
+            "Nothing was undone. Load the rows again under a new batch id.",
         )
     others = [r for r in tombstone.restatements if r != known.key]
     if others:
         raise InputError(
             "HeldByAnother",
-            f"{where} names {known.name}; its batch {batch_id!r} was also taken back by {name_of(others[0])}, which an Undo "
-            "of the first must not overrule. Nothing was undone. Load the rows again under a new batch id.",
+            f"{where} names {known.name}, but {name_of(others[0])} has deleted its batch {batch_id!r} as "
+            "well, and is not undone. Nothing was undone. Load the rows again under a new batch id.",
         )
 
 
@@ -142,19 +144,22 @@ def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequ
     name, erase = name_of(entry.key), name_of(since.key)
     raise InputError(
         "ErasedSince",
-        f"{where} names {name}, which took back batch {to_come[0]!r} before any run brought it in; Restatement {erase} has "
-        "erased records since, and has not searched what may lie in the buffer under that id. Nothing was undone. Put the rows "
-        "that may come into the buffer under a new batch id.",
+        f"{where} names {name}, which reverted batch {to_come[0]!r} before it was promoted. Restatement "
+        f"{erase} has erased records since then, and did not search the files that the buffer may hold under "
+        "that id. Nothing was undone. Write these rows to the buffer under a new batch id.",
     )
 
 
 def _how_purged(batch_id: str, tombstone: Tombstone | None) -> str:
     why = tombstone.meta.get(META_PURGED_BY) if tombstone is not None else None
     if why == PURGED_AT_ONCE:
-        return f"data files of nothing but its batch {batch_id!r} left the table with it (spec.deletes)"
+        return (
+            f"Data files that held only its batch {batch_id!r} were removed from the table in the same commit "
+            "(spec.deletes)"
+        )
     if why == PURGED_BESIDE:
-        return f"of its batch {batch_id!r}, rows were deleted by others as well"
-    return f"a vacuum has purged its batch {batch_id!r} since, in whole or in part"
+        return f"Other writers or Restatements have also deleted rows of its batch {batch_id!r}"
+    return f"A vacuum has purged its batch {batch_id!r}, completely or partly"
 
 
 def _promoted_again(

@@ -41,23 +41,23 @@ def refuse_other_values(request: RestatementRequest, before: RequestResult) -> N
     now, then = request.rows.values_digest, before.values_digest
     if now and now == then:
         return
-    where, name = f"Restatement {request.name}: spec.rows.valuesFrom", "Create a Restatement of another name"
-    done = f"the one of this name and spec that was carried out at {before.committed_time:%Y-%m-%dT%H:%MZ}"
+    where, name = f"Restatement {request.name}: spec.rows.valuesFrom", "Create a Restatement with another name"
+    done = f"the Restatement with this name and spec that was carried out at {before.committed_time:%Y-%m-%dT%H:%MZ}"
     if now and then and now.partition(":")[0] == then.partition(":")[0]:
         raise InputError(
             "ValuesChanged",
-            f"{where}: the values are others than those of {done}. These have not been searched for, and nothing was erased. "
-            f"{name} for them.",
+            f"{where}: the values differ from those of {done}. Nothing was searched or erased. {name} for "
+            "these values.",
         )
     why = (
         "this run has no key to compare them with (the chart's value erase.digestKey)"
         if not now
-        else "the table remembers no digest of them"
+        else "the ledger has no digest of them"
         if not then
-        else "the digest that the table remembers was made with another key"
+        else "the digest in the ledger was made with another key"
     )
     raise InputError(
         "ValuesNotComparable",
-        f"{where}: nobody can tell whether the values are those of {done}: {why}. Nothing was erased. {name} to have them "
-        "searched for.",
+        f"{where}: the values cannot be compared with those of {done}: {why}. Nothing was erased. {name} to "
+        "search for them.",
     )

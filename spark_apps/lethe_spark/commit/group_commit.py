@@ -140,13 +140,14 @@ class GroupCommit:
             done = self._commit(base, in_files, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
-            log.info("the table needs other rows than were written; they are written again")
+            log.info("the table changed, so the written rows are outdated; the run writes them again")
             # Not counted when a request was set aside: each request is set aside only once.
             lost += not (written.aside or erased.aside or len(aside) > known)
         raise ConflictError(
             "ReplacementsMoved",
-            f"{self.table.full_name}: other writers carried out requests of this group, or moved the rows that it erases, in "
-            f"each of {WRITES} attempts. Nothing was committed. It is tried again later.",
+            f"{self.table.full_name}: in each of {WRITES} attempts, other writers carried out requests of "
+            "this group or replaced the files with the rows to erase. Nothing was committed. The run tries "
+            "again later.",
         )
 
     def _in_files(self, base: Base) -> frozenset[str]:
@@ -253,8 +254,8 @@ class GroupCommit:
         if not shown_again_since(facts.snapshots, facts.head_id, self.listed_snapshot_id):
             return {}
         text = (
-            "an Undo may have admitted batches since the buffer was listed. The run waits for the next listing, and for these "
-            "batches."
+            "an Undo may have allowed more batches to be promoted since the buffer was listed. The run waits "
+            "for the next listing and for these batches."
         )
         error = "BufferBeingListed"
         return {r.key: set_aside(r, InputError(error, f"Restatement {r.name}: {text}"), again=True) for r in searching}

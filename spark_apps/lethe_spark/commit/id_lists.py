@@ -50,13 +50,17 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
     where = f"Restatement {request.name}: spec.batchIdsFrom.uri {uri}"
     if is_local(uri) and not is_local(table_location):
         raise InputError(
-            "InvalidIdList", f"{where}: a local file belongs to the driver. Store the list in the storage of the table."
+            "InvalidIdList",
+            f"{where}: local files are not supported, because the run may be on another machine. Store the "
+            "list in the storage of the table.",
         )
     check_place(where, uri, lambda folder: tables_around(folder, properties))
     if backend_of(uri) is None:
         text = f"{where}: Lethe does not know this storage. Store the list in the storage of the table."
         raise InputError("InvalidIdList", text)
-    denied = TransientError("AccessDenied", f"{where}: the run's credentials may not read it. Allow it.")
+    denied = TransientError(
+        "AccessDenied", f"{where}: the store does not let this run read it. Grant the run's credentials access."
+    )
     try:
         content = open_store(uri, properties).read_range(uri, 0, LIST_BYTES_AT_MOST + 1)
     except StoreError as e:

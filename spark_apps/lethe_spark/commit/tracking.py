@@ -31,7 +31,7 @@ def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: S
             context.step,
         )
     except Exception as e:
-        log.warning("%s was not updated, the next run does it: %s", tracking.name_of(table.full_name), safe_text(e))
+        log.warning("%s was not updated; the next run updates it: %s", tracking.name_of(table.full_name), safe_text(e))
         return safe_text(e)
     if done is not None and done.snapshot_id is not None:
         log.info("%s shows version %d of the ledger", done.name, done.shown.version)

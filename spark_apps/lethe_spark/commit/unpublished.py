@@ -23,9 +23,9 @@ def discard(table: IcebergTable, files: Iterable[DataFile | str], attempts: Atte
     if not paths:
         return
     if attempts.in_doubt:
-        log.warning("%d files stay in storage, because the answer to their commit was lost", len(paths))
+        log.warning("%d files were not deleted, because it is unknown whether their commit succeeded", len(paths))
         return
     try:
         remove_files(table, paths)
     except LetheError as e:
-        log.warning("%d unpublished files stay in storage: %s", len(paths), e)
+        log.warning("%d unpublished files could not be deleted: %s", len(paths), e)

@@ -108,7 +108,7 @@ class CommitterProcess:
     def _leave(self, threads: list[threading.Thread]) -> None:
         self.leaving.set()
         with self.news:
-            log.info("ending; runs of %d Datasets are in progress", self.mailbox.under_way)
+            log.info("shutting down; runs of %d Datasets are in progress", self.mailbox.under_way)
             self.news.notify_all()
         until = monotonic() + FINISH_SECONDS
         for thread in threads:
@@ -162,7 +162,7 @@ class CommitterProcess:
                 self.mailbox.settled(post, monotonic(), left)
 
     def _keep_up(self, upkeep: Upkeep[Aftermath]) -> None:
-        upkeep.work.tidy_up()
+        upkeep.work.clean_up()
         with self.news:
             self.mailbox.kept_up(upkeep.dataset_uid)
         # References from Python keep objects of the JVM alive; those in cycles only go with a collection.
@@ -183,7 +183,7 @@ def _end_with_thread(args: threading.ExceptHookArgs) -> None:
 
 def end(why: str, code: int) -> None:
     """End the process immediately. sys.exit would wait for threads of py4j."""
-    log.log(logging.ERROR if code else logging.INFO, "the committer ends: %s", why)
+    log.log(logging.ERROR if code else logging.INFO, "the committer shuts down: %s", why)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -55,7 +55,7 @@ class Aftermath:
     table: IcebergTable
     result: RunResult
 
-    def tidy_up(self) -> None:
+    def clean_up(self) -> None:
         """Never raises, as `finished`."""
         done = finished(self.context, self.table, self.result)
         if done.snapshots_expired or done.ledger_files_removed:
@@ -235,6 +235,6 @@ class _NoMasker:
         return Masks(delta)
 
 
-def _find(strangers: Sequence[str], base: Base) -> frozenset[str]:
+def _find(unknown_ids: Sequence[str], base: Base) -> frozenset[str]:
     assert base.facts.head_id is not None
-    return held_ids(base.iceberg, base.facts.head_id, base.field_id, strangers)
+    return held_ids(base.iceberg, base.facts.head_id, base.field_id, unknown_ids)

@@ -39,7 +39,9 @@ def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
     reader = fastavro.reader(file)
     written: Any = reader.writer_schema
     if not isinstance(written, dict) or written.get("type") != "record":
-        raise BadFile("SchemaMismatch", "its Avro schema is no record, expected one with the table's columns as fields")
+        raise BadFile(
+            "SchemaMismatch", "its Avro schema is not a record, expected a record with the table's columns as fields"
+        )
     known: dict[str, Any] = {}
     fields = enumerate(written["fields"], 1)
     schema = pa.schema([_field(f, known, f["name"] if f["name"] in table.names else f"number {n}") for n, f in fields])
@@ -71,12 +73,12 @@ def _type(avro: Any, known: dict[str, Any], column: str) -> pa.DataType:
         others = [t for t in avro if t != "null"]
         if len(others) > 1:
             raise BadFile(
-                "SchemaMismatch", f"column {column} is a union of several Avro types, expected one beside null"
+                "SchemaMismatch", f"column {column} is a union of several Avro types, expected one type or null"
             )
         return _type(others[0], known, column) if others else pa.null()
     if isinstance(avro, str):
         if avro not in _PRIMITIVE and known.get(avro) is None:
-            raise BadFile("SchemaMismatch", f"column {column} is of an Avro type that holds itself")
+            raise BadFile("SchemaMismatch", f"column {column} has a recursive Avro type")
         return _PRIMITIVE.get(avro) or known[avro]
     return _complex(avro, known, column)
 

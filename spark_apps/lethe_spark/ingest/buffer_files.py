@@ -61,10 +61,10 @@ def error_of(task: FileTask, error: BadFile) -> FileError:
     return FileError(task.uri, error.reason, error.message, isinstance(error, Unread))
 
 
-class Tell(Protocol):
+class OutcomeCollector(Protocol):
     """Collects the outcomes of files from tasks: a Spark accumulator. A repeated outcome of a file counts once."""
 
-    def add(self, told: Tally) -> None: ...
+    def add(self, outcomes: Tally) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ReadSettings:
 class Reader:
     """Reads the files of a task. It is pickled and sent to the workers."""
 
-    def __init__(self, schema: StructType, settings: ReadSettings, tell: Tell) -> None:
+    def __init__(self, schema: StructType, settings: ReadSettings, collector: OutcomeCollector) -> None:
         # The columns of the table, all nullable.
         self.columns = StructType([StructField(f.name, f.dataType, True) for f in schema])
         self.settings = settings
@@ -92,7 +92,7 @@ class Reader:
             settings.add_columns,
             self.format.typed,
         )
-        self.tell = tell
+        self.collector = collector
         self._fits: pa.Schema | None = None  # the last file schema that fits
 
     def read(self, groups: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,12 +102,16 @@ class Reader:
         store = BufferedFiles(self.settings.io_properties)
         for group in groups:
             for payload in group.column(0).to_pylist():
-                told: dict[tuple[str, str], FileOutcome] = {}
-                yield from packed(self._tables(store, FileTask.decode(payload), target, told))
-                self.tell.add(told)
+                outcomes: dict[tuple[str, str], FileOutcome] = {}
+                yield from packed(self._tables(store, FileTask.decode(payload), target, outcomes))
+                self.collector.add(outcomes)
 
     def _tables(
-        self, store: BufferedFiles, tasks: list[FileTask], target: pa.Schema, told: dict[tuple[str, str], FileOutcome]
+        self,
+        store: BufferedFiles,
+        tasks: list[FileTask],
+        target: pa.Schema,
+        outcomes: dict[tuple[str, str], FileOutcome],
     ) -> Iterator[pa.Table]:
         """Read the files of tasks. The rows of small files are converted together, because each column of each conversion costs
         several calls. The rows of a batch are held back until all its files in this group are read, unless it is large."""
@@ -115,26 +119,28 @@ class Reader:
         waiting = Waiting()
         for _, files in groupby(store.opened(tasks), lambda opened_: opened_[0].batch_id):
             if waiting.is_full:
-                yield from fit(fitting, waiting.taken(), told)
+                yield from fit(fitting, waiting.taken(), outcomes)
             waiting.begin()
             for task, source in files:
-                told[task.batch_id, task.uri] = FileOutcome()
+                outcomes[task.batch_id, task.uri] = FileOutcome()
                 try:
                     if isinstance(source, Unread):
                         raise source
-                    for rows in self._rows(task, source, fitting, told):
+                    for rows in self._rows(task, source, fitting, outcomes):
                         waiting.add(Piece(task, rows))
                         if waiting.is_too_much:
-                            yield from fit(fitting, waiting.taken(), told)
+                            yield from fit(fitting, waiting.taken(), outcomes)
                 except BadFile as e:
-                    told[task.batch_id, task.uri] = replace(told[task.batch_id, task.uri], error=error_of(task, e))
+                    outcomes[task.batch_id, task.uri] = replace(
+                        outcomes[task.batch_id, task.uri], error=error_of(task, e)
+                    )
                     waiting.drop()
-        yield from fit(fitting, waiting.taken(), told)
+        yield from fit(fitting, waiting.taken(), outcomes)
 
     def _rows(
-        self, task: FileTask, source: Bytes, fitting: Fitting, told: dict[tuple[str, str], FileOutcome]
+        self, task: FileTask, source: Bytes, fitting: Fitting, outcomes: dict[tuple[str, str], FileOutcome]
     ) -> Iterator[pa.Table]:
-        """The rows of a file to add to the table. For change data, also record the keys in `told`."""
+        """The rows of a file to add to the table. For change data, also record the keys in `outcomes`."""
         keyed = self.settings.keyed.get(task.batch_id)
         if keyed is None:
             yield from self._file(task, source, fitting.target)
@@ -144,7 +150,7 @@ class Reader:
             added, keys = keyed.parted(rows, fitting)
             if (count := count + keys.num_rows) > KEYS_AT_MOST:
                 raise too_many(count)
-            told[of] = replace(told[of], keys=(*told[of].keys, encoded(keys)))
+            outcomes[of] = replace(outcomes[of], keys=(*outcomes[of].keys, encoded(keys)))
             if added.num_rows:
                 yield added
 
@@ -209,7 +215,7 @@ class Waiting:
         return taken
 
 
-def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], FileOutcome]) -> list[pa.Table]:
+def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], FileOutcome]) -> list[pa.Table]:
     """Convert rows to the table's columns, all together. If that fails, convert them piece by piece, to find the file with the
     error, and leave out all pieces of its batch."""
     try:
@@ -222,13 +228,13 @@ def fit(fitting: Fitting, pieces: list[Piece], told: dict[tuple[str, str], FileO
                 by_piece.append((piece, fitting.fitted([piece])))
             except BadFile as e:
                 key = piece.task.batch_id, piece.task.uri
-                told[key] = replace(told[key], error=told[key].error or error_of(piece.task, e))
+                outcomes[key] = replace(outcomes[key], error=outcomes[key].error or error_of(piece.task, e))
                 bad.add(piece.task.batch_id)
         good = [(p, t) for p, t in by_piece if p.task.batch_id not in bad]
         pieces, tables = [p for p, _ in good], [t for _, t in good]
     for piece in pieces:
         key = piece.task.batch_id, piece.task.uri
-        told[key] = replace(told[key], rows=told[key].rows + piece.rows.num_rows)
+        outcomes[key] = replace(outcomes[key], rows=outcomes[key].rows + piece.rows.num_rows)
     return tables
 
 

@@ -102,13 +102,13 @@ class BufferedFiles:
                 )
             raise BufferAway(task.uri, e) from None
         if source is None:
-            return Unread("ObjectGone", "it was listed and is gone; it is looked for again with the next run")
+            return Unread("ObjectGone", "it was deleted after it was listed; the next run looks for it again")
         size, etag, found = source
         if (size, etag or task.etag) != (task.size, task.etag or etag):
             return Unread(
                 "ObjectChanged",
-                f"it changed after it was listed ({task.size} bytes then, {size} now); files are written before "
-                "_SUCCESS, and not touched any more. It is read again with the next run",
+                f"it changed after it was listed ({task.size} bytes then, {size} now); write all files before "
+                "_SUCCESS, and do not change them afterwards. The next run reads it again",
             )
         return found
 
@@ -132,7 +132,7 @@ class BufferedFiles:
 def _why(error: Exception) -> str:
     """The cause in fixed words, because the text of a library's error may contain values of the file."""
     text = str(error).lower()
-    return next((said for found, said in _CAUSES.items() if found in text), type(error).__name__)
+    return next((cause for found, cause in _CAUSES.items() if found in text), type(error).__name__)
 
 
 class Watched:

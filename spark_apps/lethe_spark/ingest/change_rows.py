@@ -39,7 +39,9 @@ class Keyed:
         if not self.op:
             return file
         if file.names.count(self.op) != 1:
-            raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, has to be there once")
+            raise BadFile(
+                "SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, must be in the file exactly once"
+            )
         found = file.field(self.op).type
         if not (pa.types.is_null(found) or _is_text(found)):
             raise BadFile("SchemaMismatch", f"column {self.op}, spec.replacement.opColumn, is {found}, expected string")
@@ -58,7 +60,7 @@ class Keyed:
         if not pc.all(known, min_count=0).as_py():
             raise BadFile(
                 "UnknownOperation",
-                f"column {self.op} holds something else than U, I, D and nothing, so nobody knows what becomes of these rows",
+                f"column {self.op} holds values other than U, I, D and null, expected one of these",
             )
         adds = pc.fill_null(pc.not_equal(op, DELETE), True)
         return rows.drop_columns([self.op]).filter(adds), keys
@@ -88,8 +90,9 @@ class Keyed:
         if twice.num_rows:
             return uris[pc.max(twice.column(f"{_OF}_max")).as_py()], BadFile(
                 "DuplicateKey",
-                f"{twice.num_rows} keys ({', '.join(self.keys)}) are in several rows of the replacement, one of them in this "
-                "file, and nobody knows which of these rows is the last. Leave one row of each key",
+                f"{twice.num_rows} keys ({', '.join(self.keys)}) are in several rows of the replacement, one "
+                "of them in this file, and Lethe does not know which row is the last. Keep one row for each "
+                "key",
             )
         return found.drop_columns([_OF])
 
@@ -97,8 +100,8 @@ class Keyed:
 def too_many(rows: int) -> BadFile:
     return BadFile(
         "TooManyKeys",
-        f"the replacement has {rows} rows or more, with spec.replacement.keyColumns expected at most {KEYS_AT_MOST}. Divide it "
-        "between several Restatements",
+        f"the replacement has at least {rows} rows, expected at most {KEYS_AT_MOST} with "
+        "spec.replacement.keyColumns. Divide it among several Restatements",
     )
 
 

@@ -68,15 +68,15 @@ def write_into(
         context.step("before-columns")
         context.reporter.phase(Phase.WRITING, f"columns for {len(first.wanting) - len(refused)} batches")
         table.take_over(as_columns(evolution, table.columns))
-        log.info("%s has taken over columns: %s", table.full_name, ", ".join(evolution.columns.names))
+        log.info("added or widened columns of %s: %s", table.full_name, ", ".join(evolution.columns.names))
     context.step("after-columns")
     second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes)
     if second.wanting:
         discard(table, second.files, Attempts())
         raise TransientError(
             "ColumnsMoved",
-            f"columns that {table.full_name} took over are gone or changed again; another writer must have changed "
-            "its schema. Nothing was committed; it is tried again.",
+            f"the columns that this run added to {table.full_name} were changed or dropped, probably by "
+            "another writer. Nothing was committed. The run tries again.",
         )
     return replace(second, refused=(*refused, *second.refused))
 

@@ -63,13 +63,14 @@ class Fitting:
     def column(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         """Convert one column to the table's type. Raises: BadFile."""
         if field.name in self.required and values.null_count:
-            raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, the table requires values")
+            raise BadFile("SchemaMismatch", f"column {field.name} holds nulls, but the table requires values")
         try:
             fitting = values if values.type == field.type else values.cast(field.type, safe=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise BadFile(
                 "SchemaMismatch",
-                f"column {field.name} is {kind_of(values.type)} and holds a value that {field.type} cannot hold as it is",
+                f"column {field.name} is {kind_of(values.type)} and holds a value that cannot be converted to "
+                f"{field.type} without loss",
             ) from e
         if not _within_calendar(fitting):
             raise BadFile("SchemaMismatch", f"column {field.name} holds a {field.type} outside the years 1 to 9999")

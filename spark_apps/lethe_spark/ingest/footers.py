@@ -71,7 +71,7 @@ class FooterReader:
         if "?" in task.uri or "#" in task.uri:
             raise BadFile(
                 "NameNotReadable",
-                "its name holds ? or #, where readers of Iceberg tables take a path to end; give it a name without",
+                "its name contains ? or #, and readers of Iceberg tables cut a path there; rename the file",
             )
         if task.size == 0:
             raise BadFile("UnreadableFile", f"the file is empty (0 bytes), expected {FORMAT}")

@@ -108,7 +108,7 @@ def write_batches(
     """
     schema, batch_column = table.columns, settings.batch_column
     if batch_column not in schema.names or not isinstance(schema[batch_column].dataType, StringType):
-        found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "not there"
+        found = schema[batch_column].dataType.simpleString() if batch_column in schema.names else "missing"
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {found}, expected string")
     errors: dict[str, list[FileError]] = {}
     left: Sequence[BatchSource] = sources
@@ -116,30 +116,34 @@ def write_batches(
         tasks = [FileTask(s.id, o.key, o.size, o.etag) for s in left for o in s.objects]
         tally: Accumulator[dict[tuple[str, str], FileOutcome]] = table.spark.sparkContext.accumulator({}, _TallyParam())
         files = _write(table, tasks, Reader(schema, settings, tally), run_id, target_file_size_bytes)
-        told = tally.value
-        if len(told) != len(tasks):
-            raise RuntimeError(f"{len(tasks)} files were to be read, {len(told)} were heard of")
-        if sum(f.records for f in files) != sum(t.rows for t in told.values()):
+        outcomes = tally.value
+        if len(outcomes) != len(tasks):
+            raise RuntimeError(f"expected the outcomes of {len(tasks)} files, found {len(outcomes)}")
+        if sum(f.records for f in files) != sum(t.rows for t in outcomes.values()):
             raise RuntimeError(
-                f"{sum(t.rows for t in told.values())} rows were read, {sum(f.records for f in files)} written"
+                f"{sum(t.rows for t in outcomes.values())} rows were read, but "
+                f"{sum(f.records for f in files)} were written"
             )
-        new = _by_batch(told)
-        keys = _keys(told, {i: k for i, k in settings.keyed.items() if i not in errors}, new)
+        new = _by_batch(outcomes)
+        keys = _keys(outcomes, {i: k for i, k in settings.keyed.items() if i not in errors}, new)
         errors |= new
-        if not any(t.rows for (batch_id, _), t in told.items() if batch_id in new):
+        if not any(t.rows for (batch_id, _), t in outcomes.items() if batch_id in new):
             break
         # A batch was too large to be held back, so rows of it were written before its unusable file was found. Data files may
         # contain rows of several batches, so all other batches are written again.
-        log.info("%d batches turned out to be unusable while they were written; the others are written anew", len(new))
+        log.info(
+            "%d batches cannot be used, which was found while they were written; all other batches are written again",
+            len(new),
+        )
         discard(table, files, Attempts())
         left = [s for s in left if s.id not in errors]
-    return replace(_sorted_out(sources, files, told, errors), keys=keys)
+    return replace(_sorted_out(sources, files, outcomes, errors), keys=keys)
 
 
 def _sorted_out(
     sources: Sequence[BatchSource],
     files: tuple[DataFile, ...],
-    told: Tally,
+    outcomes: Tally,
     errors: Mapping[str, list[FileError]],
 ) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
@@ -147,16 +151,16 @@ def _sorted_out(
     wanting = {i: found for i, e in errors.items() if i not in waits and (found := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
     rows = {s.id: 0 for s in sources if s.id not in errors}
-    for (batch_id, _), t in told.items():
+    for (batch_id, _), t in outcomes.items():
         if batch_id in rows:
             rows[batch_id] += t.rows
     return Ingested(files, rows, refused, wanting, unread)
 
 
-def _keys(told: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
+def _keys(outcomes: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileError]]) -> dict[str, pa.Table]:
     """The keys of each batch of change data without errors. If the keys cannot be used, the reason is added to `errors`."""
     files: dict[str, dict[str, tuple[bytes, ...]]] = {}
-    for (batch_id, uri), t in told.items():
+    for (batch_id, uri), t in outcomes.items():
         if batch_id in keyed and batch_id not in errors and t.keys:
             files.setdefault(batch_id, {})[uri] = t.keys
     found: dict[str, pa.Table] = {}
@@ -170,9 +174,9 @@ def _keys(told: Tally, keyed: Mapping[str, Keyed], errors: dict[str, list[FileEr
     return found
 
 
-def _by_batch(told: Tally) -> dict[str, list[FileError]]:
+def _by_batch(outcomes: Tally) -> dict[str, list[FileError]]:
     found: dict[str, list[FileError]] = {}
-    for (batch_id, _), t in told.items():
+    for (batch_id, _), t in outcomes.items():
         if t.error is not None:
             found.setdefault(batch_id, []).append(t.error)
     return found
@@ -271,7 +275,7 @@ def reading_failure(error: BaseException) -> TransientError:
     if TRANSIENT_MARKER in text:
         what = text.split(TRANSIENT_MARKER, 1)[1].splitlines()[0].strip(" :'\"")
         return TransientError(
-            "BufferAway", f"a file of the buffer could not be fetched: {what[:300]}. Nothing was changed."
+            "BufferAway", f"a file of the buffer could not be read: {what[:300]}. Nothing was changed."
         )
     return TransientError(
         "ReadingFailed", f"reading the buffered files failed in Spark ({type(error).__name__}); see the driver's log."

@@ -23,9 +23,9 @@ def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: st
         if mapped.get(name) != schema.find_field(name).field_id:
             raise InputError(
                 "NameMappingIncomplete",
-                f"{table_name}: the table property {PROPERTY} does not map the column {name} to its field id, so that readers "
-                "would not find it in files that a producer wrote. Add it to the property, or unset the property if no file "
-                "of the table needs it; the next run then sets it.",
+                f"{table_name}: the table property {PROPERTY} does not map the column {name} to its field id, "
+                "so readers would not find the column in a producer's files. Add it to the property. If no "
+                "file of the table needs the property, unset it; then the next run sets it.",
             )
     return {}
 

@@ -54,13 +54,14 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
     """
     leaves = {c.path: c for c in (file.column(i) for i in range(len(file)))}
     if len(leaves) < len(file):
-        return "two of its columns have one name"
+        return "two of its columns have the same name"
     known = {f.name for f in table.fields}
     for number, path in enumerate(leaves, 1):
         if path not in wanted and not any(_is_of(path, name) for name in known):
             return (
-                f"the file has a column that the table does not have (number {number} of {len(leaves)}, counting the parts of "
-                f"nested ones); the table has {', '.join(sorted(known))}; add it to the table first, or leave it out"
+                f"the file has a column that the table does not have (number {number} of {len(leaves)}, "
+                f"counting the fields of nested columns); the table has {', '.join(sorted(known))}; add the "
+                "column to the table first, or remove it from the file"
             )
     for field in table.fields:
         here = {path for path in leaves if _is_of(path, field.name)}
@@ -68,16 +69,16 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
             if field.required:
                 return f"column {field.name} ({field.field_type}) is missing; the table requires it"
             if not may_lack:
-                would = "spec.schemaEvolution: AddColumns would read it as null"
+                would = "with spec.schemaEvolution: AddColumns, Lethe reads it as null"
                 return f"column {field.name} ({field.field_type}) is missing; {would}"
             continue
         paths = {path: i for path, i in wanted.items() if _is_of(path, field.name)}
         if here != paths.keys():
             lacking, more = sorted(paths.keys() - here), len(here - paths.keys())
-            odd = f"{lacking[0]} is in the table only" if lacking else f"{more} parts of it are in the file only"
+            odd = f"{lacking[0]} is only in the table" if lacking else f"{more} parts of it are only in the file"
             return (
-                f"column {field.name} is not a {field.field_type}: {odd} (lists and maps have the three levels of the Parquet "
-                "specification)"
+                f"column {field.name} is not a {field.field_type}: {odd} (lists and maps must have the three "
+                "levels of the Parquet specification)"
             )
         for path, field_id in paths.items():
             if problem := _type_misfit(leaves[path], table.find_type(field_id)):
@@ -96,8 +97,8 @@ def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
     match wanted:
         case IntegerType() | LongType():
             width = _INTEGERS[type(wanted)].get(leaf.physical_type)
-            said = json.loads(logical.to_json())
-            fits_width = logical.type == "INT" and said["isSigned"] and said["bitWidth"] <= (width or 0)
+            declared = json.loads(logical.to_json())
+            fits_width = logical.type == "INT" and declared["isSigned"] and declared["bitWidth"] <= (width or 0)
             is_fit = width is not None and (logical.type == "NONE" or fits_width)
         case DecimalType():
             is_fit = (
@@ -107,23 +108,23 @@ def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
                 and leaf.precision <= wanted.precision
             )
         case TimestampType() | TimestamptzType():
-            said = json.loads(logical.to_json())
+            declared = json.loads(logical.to_json())
             is_fit = (
                 (leaf.physical_type, logical.type) == ("INT64", "TIMESTAMP")
-                and said["timeUnit"] == "microseconds"
-                and said["isAdjustedToUTC"] == isinstance(wanted, TimestamptzType)
+                and declared["timeUnit"] == "microseconds"
+                and declared["isAdjustedToUTC"] == isinstance(wanted, TimestamptzType)
             )
     if is_fit:
         return None
-    return f"column {leaf.path} is {_told(leaf)}, expected {_expected(wanted)}"
+    return f"column {leaf.path} is {_found_type(leaf)}, expected {_expected(wanted)}"
 
 
-def _told(leaf: Any) -> str:
+def _found_type(leaf: Any) -> str:
     logical = leaf.logical_type
     if logical.type == "NONE":
         return str(leaf.physical_type)
-    said = json.loads(logical.to_json())
-    details = [f"{k}={said[k]}" for k in ("bitWidth", "isSigned", "timeUnit", "isAdjustedToUTC") if k in said]
+    declared = json.loads(logical.to_json())
+    details = [f"{k}={declared[k]}" for k in ("bitWidth", "isSigned", "timeUnit", "isAdjustedToUTC") if k in declared]
     details += [f"precision={leaf.precision}", f"scale={leaf.scale}"] if logical.type == "DECIMAL" else []
     return f"{leaf.physical_type} {logical.type}" + (f" ({', '.join(details)})" if details else "")
 
@@ -138,7 +139,7 @@ def _expected(wanted: IcebergType) -> str:
             return f"a signed integer that fits {wanted}"
     if type(wanted) in _PLAIN or isinstance(wanted, DecimalType):
         return str(wanted)
-    return f"{wanted}, and files with columns of that type cannot be registered"
+    return f"{wanted}, but files with columns of that type cannot be registered"
 
 
 def _declared_misfit(file: pa.Schema, table: Schema) -> str | None:
@@ -147,11 +148,13 @@ def _declared_misfit(file: pa.Schema, table: Schema) -> str | None:
     declared = [(name, found, wanted) for name, found, wanted in ids if found is not None]
     for name, found, wanted in declared:
         if found != wanted:
-            return f"column {name} has the field id {found}, in the table it has {wanted}; write the file without field ids"
+            return (
+                f"column {name} has the field id {found}, but {wanted} in the table; write the file without field ids"
+            )
     if declared and len(declared) < len(ids):
         lacking = next(name for name, found, _ in ids if found is None)
-        return f"column {lacking} has no field id and others have; write the file without field ids"
-    return next((f"column {name} may hold nulls, the table requires values" for name in _loose(file, table)), None)
+        return f"column {lacking} has no field id, but other columns have; write the file without field ids"
+    return next((f"column {name} may hold nulls, but the table requires values" for name in _loose(file, table)), None)
 
 
 def _ids(file: pa.Schema, table: Schema) -> Iterator[tuple[str, int | None, int]]:

@@ -165,8 +165,8 @@ def _check_batch_id(column: Column, batch_id: str, target: Target) -> None:
     if column.nulls is None or (column.lower is None and not column.all_null):
         raise BadFile(
             "StatisticsMissing",
-            f"its footer has no statistics of column {name}, the batch column, which are to prove that every row holds the "
-            "batch's id; write the file with statistics of that column",
+            f"its footer has no statistics of column {name}, the batch column, so it is unknown whether every "
+            "row holds the batch's id; write the file with statistics of that column",
         )
     if column.nulls or (column.lower, column.upper) != (batch_id, batch_id):
         raise BadFile(
@@ -181,8 +181,8 @@ def _check_values(columns: Mapping[int, Column], target: Target) -> None:
         if column is None:
             continue
         if field.required and column.nulls != 0:
-            said = "holds nulls" if column.nulls else "may hold nulls, as its footer does not count them"
-            raise BadFile("SchemaMismatch", f"column {field.name} {said}; the table requires values")
+            problem = "holds nulls" if column.nulls else "may hold nulls, because its footer does not count them"
+            raise BadFile("SchemaMismatch", f"column {field.name} {problem}, but the table requires values")
         if isinstance(field.field_type, (DateType, TimestampType, TimestamptzType)) and not _in_calendar(column, field):
             raise BadFile(
                 "SchemaMismatch", f"column {field.name} holds a {field.field_type} outside the years 1 to 9999"
@@ -208,25 +208,25 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
     if column.nulls is None or column.lower is None:
         raise BadFile(
             "StatisticsMissing",
-            f"its footer has no whole statistics of column {source}, by which the table is partitioned; write the file with "
-            "statistics of that column",
+            f"its footer has no complete statistics of column {source}, by which the table is partitioned; "
+            "write the file with statistics of that column",
         )
     if isinstance(kind, (FloatType, DoubleType)):
         raise BadFile(
             "StatisticsMissing",
-            f"the table is partitioned by {source}, a {kind}, of which no footer says whether there are NaN among its "
-            "values; such a table cannot take registered files",
+            f"the table is partitioned by {source}, a {kind}, and footers do not show whether its values "
+            "include NaN; files cannot be registered in such a table",
         )
     if column.nulls:
-        raise BadFile("SpansPartitions", f"the file spans partitions by {by}: some rows are null, and others are not")
+        raise BadFile("SpansPartitions", f"the file spans partitions by {by}: some values are null, and others are not")
     transform = field.transform.transform(kind)
     lower, upper = transform(column.lower), transform(column.upper)
     ordered = field.transform.preserves_order
     if lower != upper or (not ordered and column.lower != column.upper):
         raise BadFile(
             "SpansPartitions",
-            f"the file spans partitions by {by}: its least and its greatest value are not of one partition"
-            + ("" if ordered else ", and only one value for all rows proves one bucket")
+            f"the file spans partitions by {by}: its lowest and its highest value are in different partitions"
+            + ("" if ordered else ", or may be, because only a single value for all rows proves one bucket")
             + "; write one file for each partition",
         )
     return lower
@@ -235,7 +235,9 @@ def _partition_value(field: PartitionField, column: Column | None, target: Targe
 def _document(
     metadata: Any, uri: str, size: int, columns: Mapping[int, Column], partition: list[Any], target: Target
 ) -> str:
-    said = data_file_statistics_from_parquet_metadata(metadata, target.collectors, target.ids).to_serialized_dict()
+    statistics = data_file_statistics_from_parquet_metadata(
+        metadata, target.collectors, target.ids
+    ).to_serialized_dict()
     results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
     # PyIceberg also aggregates statistics that only some row groups have. Leave those out.
     counted = {i for i, c in columns.items() if c.nulls is not None}
@@ -248,12 +250,12 @@ def _document(
         "partition": [None if v is None else to_json(t, v) for t, v in zip(results, partition, strict=True)],  # type: ignore[arg-type]
         "file-size-in-bytes": size,
         "record-count": metadata.num_rows,
-        "column-sizes": _map(said["column_sizes"]),
-        "value-counts": _map(said["value_counts"]),
-        "null-value-counts": _map({i: n for i, n in said["null_value_counts"].items() if i in counted}),
-        "lower-bounds": _map({i: b.hex().upper() for i, b in said["lower_bounds"].items() if i in bounded}),
-        "upper-bounds": _map({i: b.hex().upper() for i, b in said["upper_bounds"].items() if i in bounded}),
-        "split-offsets": said["split_offsets"],
+        "column-sizes": _map(statistics["column_sizes"]),
+        "value-counts": _map(statistics["value_counts"]),
+        "null-value-counts": _map({i: n for i, n in statistics["null_value_counts"].items() if i in counted}),
+        "lower-bounds": _map({i: b.hex().upper() for i, b in statistics["lower_bounds"].items() if i in bounded}),
+        "upper-bounds": _map({i: b.hex().upper() for i, b in statistics["upper_bounds"].items() if i in bounded}),
+        "split-offsets": statistics["split_offsets"],
     }
     return json.dumps(document)
 

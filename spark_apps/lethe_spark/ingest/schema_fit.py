@@ -54,7 +54,7 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
     for column in table:
         found = file.names.count(column.name)
         if found > 1:
-            return Misfit(f"column {column.name} is there {found} times")
+            return Misfit(f"column {column.name} is in the file {found} times")
         if not found:
             if missing := _missing(column, file, rules):
                 return Misfit(missing)
@@ -65,9 +65,9 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
         wider = as_column(actual)
         text = f"column {column.name} is {kind_of(actual)}, expected {column.type}"
         if wider is None or not promotes(column.type, wider) or column.name == rules.batch_column:
-            return Misfit(f"{text}, which {OPTION} cannot change either")
+            return Misfit(f"{text}; {OPTION} cannot change this")
         if not rules.add_columns:
-            return Misfit(f"{text}; {OPTION} would widen the table's")
+            return Misfit(f"{text}; with {OPTION}, Lethe would widen the table's column")
         wanted.append(pa.field(column.name, wider))
     for name in dict.fromkeys(n for n in file.names if n not in table.names):
         taken = _taken_over(name, file, table, rules)
@@ -82,7 +82,7 @@ def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
     required = column.name in rules.required
     if column.name == rules.batch_column or (rules.add_columns and not required):
         return ""
-    why = "the table requires it" if required else f"{OPTION} would read it as null"
+    why = "the table requires it" if required else f"with {OPTION}, Lethe would read it as null"
     return f"column {column.name} ({column.type}) is missing; the file has {len(file.names)} columns; {why}"
 
 
@@ -91,19 +91,19 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
     added."""
     at = f"number {file.names.index(name) + 1} of {len(file.names)}"
     if (count := file.names.count(name)) > 1:
-        return f"a column that the table does not have ({at}) is there {count} times"
+        return f"a column that the table does not have ({at}) is in the file {count} times"
     actual = file.field(name).type
     text = f"the file has a column that the table does not have ({at}); the table has {_listed(table.names)}"
     if not rules.typed:
-        return f"{text}; add it to the table first, since files of this format do not say of which type it is"
+        return f"{text}; add it to the table first, because files of this format do not declare types"
     if not rules.add_columns:
-        return f"{text}; {OPTION} would add it ({kind_of(actual)})"
+        return f"{text}; with {OPTION}, Lethe would add it ({kind_of(actual)})"
     if pa.types.is_null(actual):
         return []
     if clash := _clash(name, table.names):
-        return f"{text}; it cannot be added beside {clash}, from which it differs only in case"
+        return f"{text}; it cannot be added, because its name differs from {clash} only in case"
     if not name or "." in name or name.lower() in RESERVED:
-        return f"{text}; it cannot be added, since its name is empty, has a dot in it or is reserved"
+        return f"{text}; it cannot be added, because its name is empty, contains a dot or is reserved"
     column = as_column(actual)
     if column is None:
         return f"{text}; {OPTION} cannot add a column of type {kind_of(actual)}"
@@ -174,15 +174,15 @@ def _unite(
     current = known.get(column.name)
     if current is None:
         if clash := _clash(column.name, list(known)):
-            beside = f"the column {clash}" if clash in table else "a column of another batch of this run"
-            return f"a column that the table does not have cannot be added beside {beside}: their names differ only in case"
+            beside = f"that of column {clash}" if clash in table else "that of a column of another batch of this run"
+            return f"a column that the table does not have cannot be added: its name differs from {beside} only in case"
     elif fits(column.type, current):
         return None
     elif not promotes(current, column.type):
         which = f"column {column.name}" if column.name in table else "a column that the table does not have"
         return (
-            f"{which} is {kind_of(column.type)}, and {kind_of(current)} in another batch of this run; {OPTION} adds it once, and "
-            "Iceberg has no promotion between the two"
+            f"{which} is {kind_of(column.type)}, but {kind_of(current)} in another batch of this run; "
+            f"{OPTION} adds one column, and Iceberg cannot promote one type to the other"
         )
     taken[column.name] = column.type
     return None

@@ -27,42 +27,42 @@ _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 def open_json(file: Any, table: pa.Schema) -> OpenedFile:
     """Open a JSON file. A missing key is null. Keys that the table does not have get an inferred type, for the error message."""
-    told = pa.schema([pa.field(f.name, _as_told(f.type)) for f in table if _in_json(f.type)])
+    schema = pa.schema([pa.field(f.name, _read_type(f.type)) for f in table if _in_json(f.type)])
     try:
         reader = pa_json.open_json(
             file,
             read_options=pa_json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-            parse_options=pa_json.ParseOptions(explicit_schema=told, unexpected_field_behavior="infer"),
+            parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
         )
     except pa.ArrowInvalid as e:
-        raise _of_json(e, told) from e
-    fields = [table.field(f.name) if f.name in told.names else f for f in reader.schema]
-    return OpenedFile(pa.schema(fields), _json_tables(reader, told, table))
+        raise _of_json(e, schema) from e
+    fields = [table.field(f.name) if f.name in schema.names else f for f in reader.schema]
+    return OpenedFile(pa.schema(fields), _json_tables(reader, schema, table))
 
 
-def _json_tables(reader: Any, told: pa.Schema, table: pa.Schema) -> Iterator[pa.Table]:
+def _json_tables(reader: Any, schema: pa.Schema, table: pa.Schema) -> Iterator[pa.Table]:
     while True:
         try:
             batch = reader.read_next_batch()
         except StopIteration:
             return
         except pa.ArrowInvalid as e:
-            raise _of_json(e, told) from e
+            raise _of_json(e, schema) from e
         rows = pa.Table.from_batches([batch])
         for n, field in enumerate(rows.schema):
-            if field.name in told.names and field.type != (wanted := table.field(field.name).type):
+            if field.name in schema.names and field.type != (wanted := table.field(field.name).type):
                 rows = rows.set_column(n, field.name, _parsed(rows.column(n), field.name, wanted))
         yield rows
 
 
-def _as_told(wanted: pa.DataType) -> pa.DataType:
+def _read_type(wanted: pa.DataType) -> pa.DataType:
     """The type to read a column with. Dates and times are read as text, as Arrow's JSON reader does not check zone offsets."""
     if pa.types.is_temporal(wanted):
         return pa.string()
     if pa.types.is_struct(wanted):
-        return pa.struct([pa.field(f.name, _as_told(f.type)) for f in wanted])
+        return pa.struct([pa.field(f.name, _read_type(f.type)) for f in wanted])
     if pa.types.is_list(wanted):
-        return pa.list_(_as_told(wanted.value_type))
+        return pa.list_(_read_type(wanted.value_type))
     return wanted
 
 
@@ -79,23 +79,24 @@ def _parsed(values: pa.ChunkedArray, column: str, wanted: pa.DataType) -> pa.Chu
     try:
         return values.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise _not_of_type(column, wanted, "", str(e)) from e
+        raise _not_of_type(column, f"type {wanted}", "", str(e)) from e
 
 
-def _of_json(error: pa.ArrowInvalid, told: pa.Schema) -> BadFile:
+def _of_json(error: pa.ArrowInvalid, schema: pa.Schema) -> BadFile:
     text = str(error)
     if changed := re.search(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)", text):
         path, expected, found = changed.groups()
         column = path.partition("/")[0]
-        which = f"column {column}" if column in told.names else _UNKNOWN
-        return BadFile("SchemaMismatch", f"{which} holds a {found}, expected a {expected} throughout")
+        which = f"column {column}" if column in schema.names else _UNKNOWN
+        return BadFile("SchemaMismatch", f"{which} holds a {found}, expected a {expected} in every row")
     if failed := re.search(r"Failed to convert JSON to (.+?)(?:, couldn't|: )", text):
-        columns = [f.name for f in told if str(f.type) == failed[1]]
-        which = f"column {columns[0]}" if len(columns) == 1 else f"one of the columns {', '.join(columns) or 'within'}"
-        return BadFile("SchemaMismatch", f"{which} holds a value that is no {failed[1]}")
+        columns = [f.name for f in schema if str(f.type) == failed[1]]
+        many = f"one of the columns {', '.join(columns)}" if columns else "a nested column"
+        which = f"column {columns[0]}" if len(columns) == 1 else many
+        return BadFile("SchemaMismatch", f"{which} holds a value that is not of type {failed[1]}")
     if "unexpected field" in text:
         return BadFile(
-            "SchemaMismatch", f"a line has a column that is not in the table, which has {', '.join(told.names)}"
+            "SchemaMismatch", f"a line has a column that is not in the table; the table has {', '.join(schema.names)}"
         )
     if "straddling" in text:
         return BadFile("UnreadableFile", f"it is not readable as JSON (a line is longer than {BLOCK_BYTES} bytes)")
@@ -177,22 +178,21 @@ def _of_csv(error: pa.ArrowInvalid, watched: _Quotes, table: pa.Schema) -> BadFi
         number = int(where_[1])
         name = watched.column(number)
         if name not in table.names:
-            return _not_of_type(f"number {number + 1}", "the type that it began with", where, text)
-        return _not_of_type(name, table.field(name).type, where, text)
+            return _not_of_type(f"number {number + 1}", "the type in its first rows", where, text)
+        return _not_of_type(name, f"type {table.field(name).type}", where, text)
     if counted := re.search(r"Expected (\d+) columns, got (\d+)", text):
         return BadFile(
-            "UnreadableFile", f"{where}it has {counted[2]} fields, the header {counted[1]}; expected CSV (RFC 4180)"
+            "UnreadableFile",
+            f"{where}it has {counted[2]} fields, but the header has {counted[1]}; expected CSV (RFC 4180)",
         )
-    known = (
-        "it is not UTF-8" if "UTF8" in text else "a row is too long" if "straddling" in text else "is there a header?"
-    )
+    known = "it is not UTF-8" if "UTF8" in text else "a row is too long" if "straddling" in text else "check the header"
     return BadFile("UnreadableFile", f"{where}it is not readable as CSV ({known})")
 
 
-def _not_of_type(column: str, wanted: Any, where: str, text: str) -> BadFile:
+def _not_of_type(column: str, wanted: str, where: str, text: str) -> BadFile:
     offset = ""
     if "no zone offset" in text:
-        offset = ", a wall clock's time: expected no zone offset"
+        offset = ": expected a local time, without a zone offset"
     elif "a zone offset" in text:
-        offset = ", an instant: expected a zone offset, such as Z"
-    return BadFile("SchemaMismatch", f"{where}column {column} holds a value that is no {wanted}{offset}")
+        offset = ": expected an instant, with a zone offset such as Z"
+    return BadFile("SchemaMismatch", f"{where}column {column} holds a value that is not of {wanted}{offset}")

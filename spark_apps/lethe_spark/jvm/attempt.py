@@ -66,7 +66,7 @@ class CommitAttempt:
             paths = java_list(self.table.jvm, self._written())
             utility.deleteFiles(self.table.java.io(), paths, "uncommitted manifests", True)
         except JvmError as e:
-            log.warning("manifests of an attempt that was refused stay in storage: %s", type(e).__name__)
+            log.warning("manifests of a refused commit could not be deleted: %s", type(e).__name__)
 
     def _written(self) -> list[str]:
         io, found = self.table.java.io(), []

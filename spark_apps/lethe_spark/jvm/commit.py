@@ -167,7 +167,7 @@ def _commit(
     listen_for_callbacks(table.gateway)
     for number in range(1, RACES + 1):
         attempt: CommitAttempt | None = None
-        failure: BaseException = RuntimeError("the catalog accepted the commit, and the table does not show it")
+        failure: BaseException = RuntimeError("the catalog accepted the commit, but the table does not contain it")
         refused: LetheError | None = None
         try:
             attempt = CommitAttempt.make(table, change, staged)
@@ -273,8 +273,9 @@ def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
     if is_a(table.jvm, error, ICEBERG + "CleanableFailure"):
         return ConflictError(
             "CommitFailed",
-            f"{table.full_name}: the catalog refused the commit ({java_class(error).rsplit('.', 1)[-1]}), as it does when "
-            "another commit came first, and the table's history does not show it. Nothing was committed. The run plans again.",
+            f"{table.full_name}: the catalog refused the commit ({java_class(error).rsplit('.', 1)[-1]}), as "
+            "it does after a conflicting commit, and the table's history does not contain the commit. "
+            "Nothing was committed. The run plans again.",
         )
     return None
 
@@ -282,8 +283,9 @@ def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
 def _unknown(table: IcebergTable, error: BaseException) -> UnknownCommitState:
     return UnknownCommitState(
         "CommitStateUnknown",
-        f"{table.full_name}: the catalog answered a commit with {java_class(error).rsplit('.', 1)[-1]}, and the table's "
-        "history does not show the commit. It may still succeed: the next attempt looks for this run in the ledger first.",
+        f"{table.full_name}: the catalog answered a commit with {java_class(error).rsplit('.', 1)[-1]}, and "
+        "the table's history does not contain the commit. It may still succeed. The next attempt first looks "
+        "for this run in the ledger.",
     )
 
 

@@ -97,7 +97,7 @@ def _causes(error: BaseException) -> Iterator[Any]:
 def transient(error: BaseException, doing: str) -> LetheError:
     """The error for an exception of the catalog, the storage or the JVM outside of a commit. The caller may try again."""
     name = java_class(error).rsplit(".", 1)[-1]
-    return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed. It is tried again.")
+    return TransientError("CatalogOrStorageAway", f"{name} while {doing}. Nothing was committed. The run tries again.")
 
 
 def reading(doing: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

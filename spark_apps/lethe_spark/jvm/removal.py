@@ -51,7 +51,7 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     for path in wanted:
         if not local_path(path).startswith(folders) or ".." in path.split("/"):
             raise InputError(
-                "OutsideTable", f"{table.full_name}: refusing to delete {path}, not below {table.location}"
+                "OutsideTable", f"{table.full_name}: did not delete {path}, because it is not below {table.location}"
             )
     try:
         utility = table.jvm.org.apache.iceberg.CatalogUtil

@@ -122,7 +122,8 @@ def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) ->
     if int(tasks.size()) < wanted:
         raise ConflictError(
             "DataMoved",
-            f"{table.full_name}: Spark plans {tasks.size()} of the {wanted} data files in its manifests. Read again.",
+            f"{table.full_name}: Spark planned {tasks.size()} data files, expected {wanted} as in its "
+            "manifests. Read again.",
         )
     table_cache(spark).add(group, table.java)
     table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().stageTasks(table.java, group, tasks)

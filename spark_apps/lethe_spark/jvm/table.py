@@ -123,7 +123,8 @@ class IcebergTable:
         if field_id is None:
             raise InputError(
                 "BatchColumnMissing",
-                f"{self.full_name} has no column {batch_column!r} (spec.batchColumn); it has {', '.join(self.schema_names)}",
+                f"{self.full_name} has no column {batch_column!r} (spec.batchColumn); its columns are "
+                f"{', '.join(self.schema_names)}",
             )
         wanted = layout_properties(batch_column, field_id, partitioned=self.is_partitioned) | dict(properties or {})
         known = self.properties

@@ -114,8 +114,8 @@ def run_of(text: str, where: str) -> RunSpec:
     if spec.api_version != CONTRACT_VERSION:
         raise InputError(
             "InvalidRun",
-            f"{where}: apiVersion is {spec.api_version}, this image speaks {CONTRACT_VERSION}; operator and Spark image "
-            "must be of one release.",
+            f"{where}: apiVersion is {spec.api_version}, this image supports {CONTRACT_VERSION}. Use the "
+            "operator and the Spark image of the same release.",
         )
     if not spec.is_complete:
         raise InputError(
@@ -138,6 +138,7 @@ def _fetch(pointer: RunPointer) -> str:
     if found != pointer.sha256:
         raise InputError(
             "RunFileChanged",
-            f"{pointer.uri} has SHA-256 {found}, expected {pointer.sha256}: it is not what the operator wrote.",
+            f"{pointer.uri} has SHA-256 {found}, expected {pointer.sha256}. Another writer has changed it "
+            "after the operator wrote it.",
         )
     return content.decode()

@@ -22,9 +22,7 @@ class Cancelled(TransientError):
     """The process received SIGTERM. The run's commits stay; the next attempt finds them and does the rest."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "Cancelled", "the run was asked to stop (SIGTERM) and did; its next attempt goes on from there."
-        )
+        super().__init__("Cancelled", "the run was stopped (SIGTERM); its next attempt continues.")
 
 
 class Reports(Protocol):

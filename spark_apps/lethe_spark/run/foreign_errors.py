@@ -21,13 +21,14 @@ def understood(error: Exception) -> LetheError:
     ):
         return TransientError(
             "DiskFull",
-            "a local disk is full, of the driver or of an executor: there Spark keeps what it sorts (spark.local.dir). What was "
-            "not committed yet is tried again. Give the run's pods more ephemeral storage, or the run less to do at a time.",
+            "a local disk of the driver or of an executor is full. Spark sorts data on it (spark.local.dir). "
+            "The run tries again what was not committed. Give the run's pods more ephemeral storage, or let "
+            "the run do less at a time.",
         )
     foreign = type(error).__module__.partition(".")[0]
     if isinstance(error, OSError) or foreign in _AWAY or (isinstance(error, JvmError) and is_away(error)):
         return TransientError(
-            "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}); tried again."
+            "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}). The run tries again."
         )
     if isinstance(error, JvmError):
         return TransientError("SparkFailed", f"Spark failed ({name}); see the driver's log. The run is tried again.")

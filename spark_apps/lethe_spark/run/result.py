@@ -81,7 +81,7 @@ def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:
         except (OSError, HTTPException) as e:
             if attempt == TRIES or (isinstance(e, ApiError) and e.status == 404):
                 raise
-            log.warning("try %d of %d to report the result: %s", attempt, TRIES, e)
+            log.warning("attempt %d of %d to report the result failed: %s", attempt, TRIES, e)
             time.sleep(attempt)
 
 
@@ -95,7 +95,7 @@ def for_config_map(result: RunResult, table: TableRef | None) -> str:
             uri = f"{folder}/{result.run_id}-result-{result.attempt}.json"
             digest = run_documents.write(table.catalog, uri, whole)
         except Exception as e:
-            log.warning("the result could not be laid beside the table and is cut: %s", type(e).__name__)
+            log.warning("the result could not be written to the table's folder and is truncated: %s", type(e).__name__)
         else:
             pointer = ResultPointer(
                 catalog=table.catalog, uri=uri, sha256=digest, run_id=result.run_id, attempt=result.attempt

@@ -82,6 +82,6 @@ def _create(api: Api, name: str, secret: str, environ: Mapping[str, str]) -> Non
 def _failed(name: str, why: str) -> TransientError:
     return TransientError(
         "NoRpcSecret",
-        f"the Secret {name}, by which the driver and its executors know each other, could not be made ({why}). No executor is "
-        "started without one. The next attempt uses another name.",
+        f"the Secret {name}, with which the driver and its executors authenticate each other, could not be "
+        f"created ({why}). No executor is started without one. The next attempt uses another name.",
     )

@@ -35,7 +35,7 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
 
     given = {plain(f.name): f for f in frame.schema.fields}
     if len(given) < len(frame.schema.fields):
-        raise InputError("SchemaMismatch", f"the frame has two columns of one name: {', '.join(frame.columns)}.")
+        raise InputError("SchemaMismatch", f"the frame has two columns with the same name: {', '.join(frame.columns)}.")
     known = {plain(f.name) for f in schema.fields}
     if extra := [f.name for f in frame.schema.fields if plain(f.name) not in known]:
         raise InputError(

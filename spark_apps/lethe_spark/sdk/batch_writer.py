@@ -129,7 +129,7 @@ class _WriteRequest:
             if not isinstance(i, str) or not 1 <= len(i) <= MAX_BATCH_ID_LENGTH:
                 raise InputError(
                     "InvalidBatchId",
-                    f"a batch id is a text of 1 to {MAX_BATCH_ID_LENGTH} characters; found {type(i).__name__}"
+                    f"a batch id is a string of 1 to {MAX_BATCH_ID_LENGTH} characters; found {type(i).__name__}"
                     + (f" of {len(i)}." if isinstance(i, str) else "."),
                 )
         if batch_id in replaces:
@@ -165,15 +165,15 @@ def _earlier_result(ledger: Ledger, wanted: _WriteRequest) -> WriteResult | None
     if entry.rows is None and entry.state is not BatchState.PROMOTED:
         raise InputError(
             "BatchTakenBack",
-            f"batch {wanted.batch_id!r} was {entry.state} before it arrived, so its rows are not added. Undo that, or write "
-            "the rows under another batch id.",
+            f"batch {wanted.batch_id!r} was {entry.state} before it was written, so its rows are not added. "
+            "Undo that, or write the rows under another batch id.",
         )
     done = ledger.requests.get(wanted.key) if wanted.replaces else None
     if wanted.replaces and done is None:
         raise InputError(
             "BatchAlreadyWritten",
-            f"batch {wanted.batch_id!r} was written before, and did not replace exactly these {len(wanted.replaces)} batches. "
-            "Nothing was written. Write the new rows under a new batch id.",
+            f"batch {wanted.batch_id!r} was already written, and did not replace exactly these "
+            f"{len(wanted.replaces)} batches. Nothing was written. Write the new rows under a new batch id.",
         )
     return WriteResult(
         wanted.batch_id,

@@ -41,7 +41,7 @@ def table(lake: Lake, store: s3.S3) -> Iterator[Table]:
         yield catalog.create_table(NAME, SCHEMA, properties={"format-version": "2"})
 
 
-def test_many_that_commit_and_update_at_once_leave_it_as_the_ledger_says(table: Table, store: s3.S3) -> None:
+def test_after_many_concurrent_commits_and_updates_it_equals_the_ledger(table: Table, store: s3.S3) -> None:
     """Nothing is lost, nothing is there twice, and nobody's files are left behind."""
     one_commits = threading.Lock()  # the ledger's own races are tested elsewhere
     batches: list[BatchEntry] = [a_batch(f"{w}-{t}") for t in range(TURNS) for w in range(WRITERS)]

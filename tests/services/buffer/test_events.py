@@ -73,12 +73,12 @@ def test_a_batch_is_promoted_without_another_listing_and_its_messages_go_after_t
     assert (air.listed(), len(air.runs())) == (0, 1)
 
 
-def test_the_run_is_told_what_the_messages_told(make_air: Callable[..., Air]) -> None:
+def test_the_run_gets_the_objects_of_the_messages(make_air: Callable[..., Air]) -> None:
     """So that the ledger can remember it. The marker is no part of the batch."""
     air = make_air(windowSeconds=2)
     reconcile = reading(air)
-    told = air.put("A")
-    air.queue.send(*told.values())
+    reported = air.put("A")
+    air.queue.send(*reported.values())
 
     eventually(lambda: bool(air.runs()), reconcile)
 
@@ -200,17 +200,17 @@ def test_a_folder_that_the_store_fails_on_holds_up_no_other(
 def test_what_its_producer_took_back_is_not_waited_for(make_air: Callable[..., Air]) -> None:
     air = make_air()
     reconcile = reading(air)
-    told = air.put("A")
-    for key in told:
+    reported = air.put("A")
+    for key in reported:
         air.store.client.delete_object(Bucket=air.bucket, Key=key)
 
-    air.queue.send(told["buffer/batch_id=A/_SUCCESS"])
+    air.queue.send(reported["buffer/batch_id=A/_SUCCESS"])
 
     eventually(lambda: air.count("Acknowledged") == 1, reconcile)
     assert (air.queue.counts(), air.runs()) == ((0, 0), [])
 
 
-def test_a_refused_batch_is_settled_and_another_under_its_name_is_heard_of(make_air: Callable[..., Air]) -> None:
+def test_a_refused_batch_is_settled_and_another_one_with_its_name_is_noticed(make_air: Callable[..., Air]) -> None:
     air = make_air()
     reconcile = reading(air)
     air.queue.send(*air.put("A").values())

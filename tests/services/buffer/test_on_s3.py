@@ -112,14 +112,14 @@ def listed_by_a_run(
     return [b for b in list_buffer(run) if isinstance(b, BufferedBatch)]
 
 
-@pytest.mark.parametrize(("told", "remembered"), [("", "0A"), ("same", "0A"), ("another", None)])
-def test_a_listing_has_the_sequencers_that_were_told_of_what_is_there(
-    s3: S3, bucket: str, told: str, remembered: str | None
+@pytest.mark.parametrize(("reported", "remembered"), [("", "0A"), ("same", "0A"), ("another", None)])
+def test_a_listing_has_the_sequencers_of_the_notifications(
+    s3: S3, bucket: str, reported: str, remembered: str | None
 ) -> None:
     """Of another write of the key it says nothing; and the object is the same, whatever was told."""
     (before,) = listed_by_a_run(s3, f"s3://{bucket}/buffer")
     (data,) = before.data_objects
-    seen = SeenObject(key=data.key, etag=data.etag if told == "same" else told, sequencer="0A")
+    seen = SeenObject(key=data.key, etag=data.etag if reported == "same" else reported, sequencer="0A")
 
     (batch,) = listed_by_a_run(s3, f"s3://{bucket}/buffer", seen=(seen,))
 
@@ -132,7 +132,7 @@ def test_a_listing_has_the_sequencers_that_were_told_of_what_is_there(
 
 def test_a_bucket_that_is_not_there_is_named(s3: S3) -> None:
     with pytest.raises(
-        TransientError, match=r"BufferNotFound: the buffer s3://nowhere/buffer: there is no such bucket"
+        TransientError, match=r"BufferNotFound: the buffer s3://nowhere/buffer: the bucket does not exist"
     ):
         listed_by_a_run(s3, "s3://nowhere/buffer")
 

@@ -24,7 +24,7 @@ from tests.support.lake import Recorder
 from tests.support.servers.s3 import S3
 from tests.support.steps import Killed, SteppedContext, die
 
-STEPS = ["refused-copied", "refused-told", "refused-unmarked"]
+STEPS = ["refused-copied", "refused-explained", "refused-unmarked"]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def test_what_its_producer_adds_meanwhile_is_never_deleted(buffer: Buffer) -> No
     assert {k for k in buffer.names() if k.startswith("batch_id=A/")} == {"batch_id=A/p3"}
 
 
-def test_the_same_bytes_put_again_after_the_refusal_wait_to_be_looked_at(buffer: Buffer) -> None:
+def test_the_same_bytes_put_again_after_the_refusal_wait_for_a_run(buffer: Buffer) -> None:
     """The table may have changed since, so that they fit now."""
     buffer.aside()
     again = replace(buffer, entry=replace(buffer.entry, time=datetime.now(UTC) - timedelta(hours=1)))
@@ -164,7 +164,7 @@ def test_the_same_bytes_put_again_after_the_refusal_wait_to_be_looked_at(buffer:
     }
 
 
-def test_a_batch_refused_again_with_other_objects_is_kept_beside_the_first(buffer: Buffer) -> None:
+def test_a_batch_refused_again_with_other_objects_is_kept_in_addition_to_the_first(buffer: Buffer) -> None:
     buffer.aside()
     second = refused(buffer.uri, buffer.properties, lambda name, _: buffer.put(name, b"x" * len(name)))
     second = replace(
@@ -190,7 +190,7 @@ def file(buffer: Buffer) -> Buffer:
     return replace(buffer, entry=replace(buffer.entry, objects=(BufferedObject(found.key, found.size, found.etag),)))
 
 
-@pytest.mark.parametrize("step", ["refused-copied", "refused-told", "refused-unmarked", ""])
+@pytest.mark.parametrize("step", ["refused-copied", "refused-explained", "refused-unmarked", ""])
 def test_a_refused_file_is_moved_with_its_reason_wherever_the_first_run_died(file: Buffer, step: str) -> None:
     before = file.names()
     if step:
@@ -205,7 +205,7 @@ def test_a_refused_file_is_moved_with_its_reason_wherever_the_first_run_died(fil
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_file_that_its_producer_writes_anew_meanwhile_is_never_deleted(file: Buffer, step: str) -> None:
+def test_a_file_that_its_producer_writes_again_meanwhile_is_never_deleted(file: Buffer, step: str) -> None:
     file.aside(**{step.replace("-", "_"): lambda: file.put("A é.csv", b"mended")})
 
     assert file.names()["A é.csv"][0] == 6

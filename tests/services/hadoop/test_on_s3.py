@@ -118,8 +118,8 @@ def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(
     assert (refused.value.reason, folder.names("")) == ("UnsupportedStorage", [])
 
 
-def test_a_store_that_lets_nobody_in_is_no_lost_commit(server: S3, tmp_path: Path) -> None:
-    stranger = {**server.properties(), "s3.secret-access-key": "wrong"}
+def test_a_store_that_denies_access_is_not_a_lost_commit(server: S3, tmp_path: Path) -> None:
+    wrong_credentials = {**server.properties(), "s3.secret-access-key": "wrong"}
 
     with pytest.raises(TransientError, match="Nothing was committed"):
-        open_folder(f"s3://lake/wh/{tmp_path.name}", stranger).create("v1.metadata.json", b"1")
+        open_folder(f"s3://lake/wh/{tmp_path.name}", wrong_credentials).create("v1.metadata.json", b"1")

@@ -29,5 +29,5 @@ def test_a_list_on_s3_is_read_and_one_that_cannot_be_had_is_waited_for(s3: S3) -
 
     assert isinstance(found, RestatementRequest)
     assert found.batch_ids == ("a", "航班")
-    told = [(r.reason, r.again) for r in away if isinstance(r, RequestResult)]
-    assert told == [("ListNotFound", True), ("AccessDenied", True), ("ListNotFound", True)]
+    outcomes = [(r.reason, r.again) for r in away if isinstance(r, RequestResult)]
+    assert outcomes == [("ListNotFound", True), ("AccessDenied", True), ("ListNotFound", True)]

@@ -304,7 +304,7 @@ def test_a_creation_whose_answer_is_lost_is_unknown_and_not_repeated(proxied: tu
     assert (content.data, store.put_if_absent(place.at("x"), b"another")) == (b"mine", False)
 
 
-def test_a_store_that_is_away_says_so(servers: Servers) -> None:
+def test_an_unreachable_store_raises_a_transient_error(servers: Servers) -> None:
     for backend in REMOTE:
         place = servers[backend].place("x", "http://127.0.0.1:9")
         with pytest.raises(TransientError, match="no connection"):
@@ -350,7 +350,7 @@ def test_keys_that_obstore_cannot_express_are_listed_read_and_deleted(servers: S
         place.store.put(place.at("b\nc"), b"1")
 
 
-def test_an_object_that_stands_for_a_folder_is_not_listed(servers: Servers) -> None:
+def test_an_object_that_represents_a_folder_is_not_listed(servers: Servers) -> None:
     place = servers[Backend.S3].place(uuid.uuid4().hex)
     client = S3Store(place.properties)._requests._client()
     for name in ("", "A/", "B/"):

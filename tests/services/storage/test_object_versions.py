@@ -90,7 +90,7 @@ def test_a_lock_is_named_with_its_end_and_a_legal_hold_without(server: S3, bucke
     assert objects.find(found) == found
 
 
-def test_who_may_not_see_versions_cannot_say_that_they_are_gone(server: S3, bucket: str) -> None:
+def test_without_the_right_to_list_versions_their_deletion_cannot_be_verified(server: S3, bucket: str) -> None:
     server.put(bucket, "f", b"1")
     server.allow(bucket, ("s3:GetObject", "*"))
     reader = S3Objects(server.properties(READER))
@@ -101,7 +101,7 @@ def test_who_may_not_see_versions_cannot_say_that_they_are_gone(server: S3, buck
     assert denied.value.bucket == bucket
 
 
-def test_who_may_not_delete_is_told_which_rights_are_wanting(server: S3, bucket: str) -> None:
+def test_without_the_right_to_delete_the_message_names_the_missing_rights(server: S3, bucket: str) -> None:
     server.put(bucket, "f", b"1")
     server.allow(bucket, ("s3:GetObject", "*"), ("s3:ListBucketVersions", ""))
     reader = S3Objects(server.properties(READER))
@@ -178,7 +178,7 @@ def test_an_unfinished_upload_is_found_below_its_folder_and_gone_once_it_is_abor
     assert (gone, objects.uploads(f"s3://{bucket}/t")) == ([True, True], ([], ""))
 
 
-def test_who_may_not_list_uploads_hears_why(server: S3, bucket: str) -> None:
+def test_without_the_right_to_list_uploads_the_message_says_why(server: S3, bucket: str) -> None:
     found, why = S3Objects(server.properties(READER)).uploads(f"s3://{bucket}/t")
 
     assert (found, "s3:ListBucketMultipartUploads" in why) == ([], True)

@@ -63,7 +63,7 @@ def test_a_batch_goes_through_its_buffer(place: Place) -> None:
     assert list(buffer.folders(lambda: None)) == []
 
 
-def test_a_table_and_a_record_lie_in_the_store(place: Place) -> None:
+def test_a_table_and_a_record_are_in_the_store(place: Place) -> None:
     location, properties = place.at("lake/air/flights"), place.properties
     table = MetadataFolder(open_folder(f"{location}/metadata", properties))
     document = json.dumps({"table-uuid": "u", "location": location})

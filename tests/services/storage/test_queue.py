@@ -70,7 +70,7 @@ def test_a_queue_that_is_not_there_is_named(server: Sqs) -> None:
     assert caught.value.reason == "QueueNotFound"
 
 
-def test_a_server_that_is_away_is_told_without_its_secrets(server: Sqs) -> None:
+def test_the_error_for_an_unreachable_server_contains_no_secrets(server: Sqs) -> None:
     properties = {**server.properties, "sqs.endpoint": f"http://127.0.0.1:{free_port()}"}
 
     with pytest.raises(TransientError) as caught:

@@ -83,7 +83,7 @@ def test_each_batch_is_shown_in_the_state_that_the_runs_have_left_it_in(story: T
     assert story.rows() == story.wanted()
 
 
-def test_any_engine_is_told_what_was_promoted_when_by_whom_and_why_not(story: Tracked) -> None:
+def test_any_engine_can_read_what_was_promoted_when_by_which_run_and_why_not(story: Tracked) -> None:
     story.put_file("E", b"no Parquet")
     run = story.consolidation("C", "E")
     result = story.run(run)

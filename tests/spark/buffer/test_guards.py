@@ -57,7 +57,7 @@ def story(spark: SparkSession, lake: Lake) -> Story:
 @pytest.mark.parametrize(
     "below", ["", "/", "/metadata", "/data", "/data/x", "/metadata/../data", "//metadata/", "/%2e/metadata"]
 )
-def test_a_run_moves_nothing_of_a_table_that_it_is_told_is_its_buffer(
+def test_a_run_moves_no_files_if_its_buffer_is_a_table(
     spark: SparkSession, lake: Lake, story: Story, below: str, layout: str
 ) -> None:
     victim = Story.begin(spark, lake)
@@ -118,7 +118,7 @@ def test_a_run_reads_no_local_folder_for_a_catalog_that_is_elsewhere(story: Stor
     assert "passwd" not in error.message
 
 
-def test_a_run_finds_a_table_on_s3_and_says_when_there_is_no_bucket(story: Story, s3: S3, bucket: str) -> None:
+def test_a_run_finds_a_table_on_s3_and_reports_a_missing_bucket(story: Story, s3: S3, bucket: str) -> None:
     before = s3.keys(bucket)
 
     error = refused(story, f"s3a://{bucket}/warehouse/sales/orders/metadata", **s3.properties())

@@ -29,8 +29,8 @@ def reconcile(story: Story, layout: str = "Directory") -> list[str]:
     buffer = {"uri": story.buffer.uri, "layout": layout, "retentionSeconds": 0}
     server = FakeCluster((DATASETS, story.dataset_resource(buffer=buffer, consolidation={"suspend": True})))
     Reconciler(server, TableReader(), Settings())(Key("Dataset", "air", story.name))  # type: ignore[arg-type]
-    told = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
-    return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in told)
+    reported = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
+    return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in reported)
 
 
 def there(story: Story) -> set[str]:
@@ -50,10 +50,10 @@ def test_only_objects_that_are_in_the_table_are_deleted(story: Story) -> None:
     (story.folder("A") / "late.parquet").write_bytes(b"rows that nobody promoted")
     (story.folder("C") / "part-0.parquet").write_bytes(b"other rows than were promoted")
 
-    told = reconcile(story)
+    reported = reconcile(story)
 
     kept = {"batch_id=A/late.parquet", "batch_id=C/part-0.parquet"}
-    assert set(told) == kept
+    assert set(reported) == kept
     waiting = {"batch_id=D/part-0.parquet", "batch_id=D/_SUCCESS", "batch_id=E/part-0.parquet"}
     assert there(story) == {*kept, *waiting, "batch_id=A/_SUCCESS", "batch_id=C/_SUCCESS"}
     story.check_reads(of_batches("A", "B", "C"))
@@ -89,7 +89,7 @@ def test_of_a_buffer_of_files_only_those_that_are_in_the_table_are_deleted(story
     story.run(story.consolidation("A", "B", buffer=BufferRef(uri=story.buffer.uri, layout="File")))
     (files / "B.parquet").write_bytes(b"other rows than were promoted")
 
-    told = reconcile(story, "File")
+    reported = reconcile(story, "File")
 
-    assert (told, there(story)) == (["B.parquet"], {"B.parquet", "C.parquet"})
+    assert (reported, there(story)) == (["B.parquet"], {"B.parquet", "C.parquet"})
     story.check_reads(of_batches("A", "B"))

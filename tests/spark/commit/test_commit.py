@@ -46,19 +46,19 @@ def test_of_two_ledger_commits_on_one_base_the_second_is_refused(flights: Flight
     assert ledgers(flights) == ["L2-theirs", "L1"]
 
 
-def test_a_foreign_append_that_was_not_looked_at_stops_the_commit(flights: Flights) -> None:
+def test_an_unchecked_foreign_append_stops_the_commit(flights: Flights) -> None:
     """It may have added rows of a batch that the commit takes back."""
     commit(flights.table, LedgerOnly(), pointing_to("L1"), Expectation(None))
     mine = flights.handle()
-    flights.append_as_a_stranger("A")
+    flights.append_as_foreign_writer("A")
 
     with pytest.raises(ConflictError, match="by another writer") as refused:
         commit(mine, LedgerOnly(), pointing_to("L2"), Expectation("L1"))
 
     assert refused.value.reason == "LedgerMoved"
-    stranger = flights.handle().head_id
-    assert stranger is not None
-    commit(mine, LedgerOnly(), pointing_to("L2"), Expectation("L1", frozenset({stranger})))
+    foreign_head = flights.handle().head_id
+    assert foreign_head is not None
+    commit(mine, LedgerOnly(), pointing_to("L2"), Expectation("L1", frozenset({foreign_head})))
     assert ledgers(flights) == ["L2", None, "L1"]
     assert flights.rows() == 10
 
@@ -191,7 +191,7 @@ def test_a_wrong_column_list_names_the_field_to_correct(flights: Flights, make_f
         make_flights(schema="v bigint batch_id")
 
 
-def test_a_catalog_that_is_away_is_told_from_a_failing_spark(flights: Flights) -> None:
+def test_an_unreachable_catalog_is_distinguished_from_a_failure_of_spark(flights: Flights) -> None:
     java: Any = flights.spark.sparkContext._jvm
     with pytest.raises(JvmError) as away:
         java.java.sql.DriverManager.getConnection("jdbc:postgresql://127.0.0.1:9/ice")
@@ -216,7 +216,7 @@ def test_a_base_is_read_again_only_when_the_table_has_moved(flights: Flights) ->
     with flights.context() as context:
         seen = observe_base(context, flights.table)
         again = observe_base(context, flights.table, seen)
-        flights.append_as_a_stranger("B")
+        flights.append_as_foreign_writer("B")
         moved = observe_base(context, flights.table, seen)
 
     assert again is seen

@@ -1,4 +1,4 @@
-"""Several processes and a stranger on one table at once: nothing is lost, nothing comes twice, everybody gets through."""
+"""Several processes and a foreign writer on one table at once: no row is lost or added twice, and every run succeeds."""
 
 import itertools
 import threading
@@ -30,7 +30,7 @@ def processes(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @dataclass
-class Stranger:
+class ForeignWriter:
     """A writer that knows nothing of ledgers and appends a row a time, in a thread of its own, until told to stop."""
 
     story: Story
@@ -39,7 +39,7 @@ class Stranger:
     in_doubt: list[str] = field(default_factory=list)
     starved: int = 0
 
-    def __enter__(self) -> "Stranger":
+    def __enter__(self) -> "ForeignWriter":
         self.thread = threading.Thread(target=self._work)
         self.thread.start()
         return self
@@ -52,7 +52,7 @@ class Stranger:
         for n in itertools.count():
             batch = f"foreign-{n}"
             try:
-                self.story.append_as_a_stranger(batch)
+                self.story.append_as_foreign_writer(batch)
                 self.appended.append(batch)
             except CommitFailedException:
                 self.starved += 1
@@ -100,7 +100,7 @@ def test_many_writers_on_one_table_lose_nothing_and_repeat_nothing(
     ]
 
     began = time.monotonic()
-    with Stranger(story) as stranger:
+    with ForeignWriter(story) as foreign_writer:
         for process, order in zip(processes, orders, strict=True):
             process.send(order)
         answers = [process.receive(within_seconds=180 + 40 * rounds) for process in processes]
@@ -108,9 +108,10 @@ def test_many_writers_on_one_table_lose_nothing_and_repeat_nothing(
 
     attempts = [n for a in answers for n in a.attempts]
     record_property("attempts", {"of each run": attempts, "seconds": round(seconds, 1)})
-    record_property("stranger", {"appended": len(stranger.appended), "starved": stranger.starved})
+    record_property("foreign writer", {"appended": len(foreign_writer.appended), "starved": foreign_writer.starved})
     print(
-        f"{catalog}: {seconds:.0f} s, attempts {sorted(attempts)}, stranger {len(stranger.appended)}+{stranger.starved}"
+        f"{catalog}: {seconds:.0f} s, attempts {sorted(attempts)}, foreign writer "
+        f"{len(foreign_writer.appended)}+{foreign_writer.starved}"
     )
     assert [a.failed for a in answers] == [[]] * PROCESSES
     check_nothing_lost(story, answers, [*shared, *itertools.chain(*own)])
@@ -119,7 +120,11 @@ def test_many_writers_on_one_table_lose_nothing_and_repeat_nothing(
     strange = Counter({row: n for row, n in rows.items() if str(row[0]).startswith("foreign-")})
     assert rows - strange == expected
     assert set(rows.values()) == {1}
-    assert set(stranger.appended) <= {str(row[0]) for row in strange} <= {*stranger.appended, *stranger.in_doubt}
+    assert (
+        set(foreign_writer.appended)
+        <= {str(row[0]) for row in strange}
+        <= {*foreign_writer.appended, *foreign_writer.in_doubt}
+    )
     check_counts(story)
     story.check_reads()
 

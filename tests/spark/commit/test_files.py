@@ -23,7 +23,7 @@ def parquet_files(flights: Flights) -> set[Path]:
     return set(local(flights.table.location).rglob("*.parquet"))
 
 
-def test_written_files_lie_in_the_folder_of_their_run_and_nobody_sees_them(flights: Flights) -> None:
+def test_written_files_are_in_the_folder_of_their_run_and_not_visible_to_readers(flights: Flights) -> None:
     """Verification of an erasure lists what a run wrote, committed or not."""
     files = flights.written("A", run_id="run-7")
 

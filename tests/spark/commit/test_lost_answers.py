@@ -15,7 +15,7 @@ from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.faults import Fault, Switch
 
-Tell = Callable[[str], tuple[Story, Switch]]
+MakeStory = Callable[[str], tuple[Story, Switch]]
 
 CUT = {"landed": Fault(landed=True), "lost": Fault(landed=False)}
 # A gateway may answer for the server behind it; 503 with Retry-After makes Iceberg's client send the commit again.
@@ -30,7 +30,7 @@ CASES = [
 
 
 @pytest.fixture
-def tell(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Tell:
+def make_story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> MakeStory:
     """A story on a catalog of that name, and the switch of the proxy before it."""
 
     def begin(catalog: str) -> tuple[Story, Switch]:
@@ -56,9 +56,9 @@ def check_every_snapshot(story: Story) -> None:
 
 
 @pytest.mark.parametrize(("catalog", "fault"), CASES)
-def test_a_commit_whose_answer_is_lost_happens_exactly_once(tell: Tell, catalog: str, fault: Fault) -> None:
+def test_a_commit_whose_answer_is_lost_happens_exactly_once(make_story: MakeStory, catalog: str, fault: Fault) -> None:
     """New data, tombstones alone, both together, and files replaced by others: each by the path of its own job."""
-    story, switch = tell(catalog)
+    story, switch = make_story(catalog)
     story.put("A", "B", "C")
     story.consolidate("A")
 
@@ -76,9 +76,9 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(tell: Tell, catalog:
     check_every_snapshot(story)
 
     group = story.restatement(story.a_replay("C", by="C2"), a_request("unknown", batch_ids=("D",)))
-    told = story.run(group, before_commit=lambda: switch.arm(fault)).requests
-    assert (switch.struck, [(r.succeeded, r.group_size) for r in told]) == (1, [(True, 2), (True, 2)])
-    assert {r.snapshot_id for r in told} == {story.head().snapshot_id}
+    reported = story.run(group, before_commit=lambda: switch.arm(fault)).requests
+    assert (switch.struck, [(r.succeeded, r.group_size) for r in reported]) == (1, [(True, 2), (True, 2)])
+    assert {r.snapshot_id for r in reported} == {story.head().snapshot_id}
     assert story.rows_at() == of_batches("A") + of_batches("C2", rows=3)
     assert set(runs(story).values()) == {1}
     check_every_snapshot(story)
@@ -94,8 +94,8 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(tell: Tell, catalog:
 
 @pytest.mark.parametrize("catalog", ["pg", "rest"])
 @pytest.mark.parametrize("landed", [True, False])
-def test_staging_whose_answer_is_lost_promotes_once(tell: Tell, catalog: str, landed: bool) -> None:
-    story, switch = tell(catalog)
+def test_staging_whose_answer_is_lost_promotes_once(make_story: MakeStory, catalog: str, landed: bool) -> None:
+    story, switch = make_story(catalog)
     story.put("A", "B")
     story.consolidate("A")
 
@@ -115,9 +115,9 @@ def test_staging_whose_answer_is_lost_promotes_once(tell: Tell, catalog: str, la
 @pytest.mark.parametrize("catalog", ["pg", "rest"])
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_attempt_finds_out(
-    tell: Tell, catalog: str, landed: bool
+    make_story: MakeStory, catalog: str, landed: bool
 ) -> None:
-    story, switch = tell(catalog)
+    story, switch = make_story(catalog)
     story.put("A", "B")
     story.consolidate("A", "B")
     request = story.restatement(story.a_replay("A", by="A2"))
@@ -139,8 +139,10 @@ def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_atte
 
 @pytest.mark.parametrize("catalog", ["pg", "rest"])
 @pytest.mark.parametrize("landed", [True, False])
-def test_an_expiry_whose_answer_is_lost_takes_nothing_that_is_needed(tell: Tell, catalog: str, landed: bool) -> None:
-    story, switch = tell(catalog)
+def test_an_expiry_whose_answer_is_lost_takes_nothing_that_is_needed(
+    make_story: MakeStory, catalog: str, landed: bool
+) -> None:
+    story, switch = make_story(catalog)
     story.put("A", "B")
     story.consolidate("A", "B")
     story.revert("A")

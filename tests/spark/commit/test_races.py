@@ -70,7 +70,7 @@ def test_of_two_replays_of_one_batch_the_second_is_refused_and_adds_nothing(stor
 def test_a_foreign_append_during_a_consolidation_loses_nobodys_rows(story: Story) -> None:
     story.put("E")
 
-    story.consolidate("E", before_commit=lambda: story.append_as_a_stranger("x"))
+    story.consolidate("E", before_commit=lambda: story.append_as_foreign_writer("x"))
 
     story.check_reads(of_batches("A", "B", "D", "E") + Counter({("x", 500, 1): 1}))
 
@@ -88,7 +88,9 @@ def test_a_batch_that_two_runs_promote_at_one_moment_is_promoted_once(story: Sto
     story.check_reads(of_batches("A", "B", "D", "E"))
 
 
-def test_files_shared_with_a_batch_promoted_by_another_run_are_written_anew_for_the_rest(story: Story) -> None:
+def test_files_shared_with_a_batch_promoted_by_another_run_are_written_again_for_the_other_batches(
+    story: Story,
+) -> None:
     """E and F lie in common staged files; another run promotes E. Publishing would double E, dropping lose F."""
     story.put("E", "F")
 
@@ -108,7 +110,7 @@ def test_a_batch_reverted_while_its_rows_were_being_written_is_not_promoted(stor
     story.check_reads(of_batches("A", "B", "D", "F"))
 
 
-def test_a_vacuum_beside_a_consolidation_does_not_expire_the_files_under_it(story: Story) -> None:
+def test_a_vacuum_does_not_expire_the_files_of_a_concurrent_consolidation(story: Story) -> None:
     """Staged and not yet published: their snapshot is no ancestor of anything."""
     story.put("E")
     story.revert("A")
@@ -118,7 +120,7 @@ def test_a_vacuum_beside_a_consolidation_does_not_expire_the_files_under_it(stor
     story.check_reads(of_batches("B", "D", "E"))
 
 
-def test_staged_files_that_were_expired_after_all_are_written_anew(story: Story) -> None:
+def test_expired_staged_files_are_written_again(story: Story) -> None:
     """Somebody else's expiry knows no grace: committing their names would leave a table that cannot be read."""
     story.put("E")
 
@@ -141,7 +143,7 @@ def test_files_that_another_tool_published_are_recorded_and_not_committed_again(
 
     def publish() -> None:
         (staged,) = [s for s in story.table().snapshots() if (s.summary or {}).get("wap.id") == run.run_id]
-        story.append_as_a_stranger("x")  # else the staged snapshot itself would become the head
+        story.append_as_foreign_writer("x")  # else the staged snapshot itself would become the head
         story.spark.sql(f"CALL lite.system.cherrypick_snapshot('{story.name}', {staged.snapshot_id})")
 
     story.run(run, after_stage=publish)
@@ -170,7 +172,7 @@ def test_rows_that_arrive_after_a_vacuums_plan_stay_hidden(story: Story) -> None
     """A foreign writer appends rows of A while A is being purged: A's tombstone has to outlive the vacuum."""
     story.revert("A", "D")
 
-    result = story.vacuum(before_commit=lambda: story.append_as_a_stranger("A"))
+    result = story.vacuum(before_commit=lambda: story.append_as_foreign_writer("A"))
 
     assert result.tombstones_purged == 1
     assert tombstones(story) == {"A"}
@@ -183,7 +185,7 @@ def test_rows_that_arrive_after_a_vacuums_plan_stay_hidden(story: Story) -> None
 def test_rows_of_a_purged_batch_that_a_foreign_writer_brings_back_are_hidden_by_our_next_commit(story: Story) -> None:
     story.revert("A")
     story.vacuum()
-    story.append_as_a_stranger("A")
+    story.append_as_foreign_writer("A")
     story.put("E")
 
     story.consolidate("E")
@@ -216,7 +218,7 @@ def test_a_revert_does_not_wait_for_a_vacuum_that_is_under_way(story: Story) -> 
     assert (tombstones(story), story.keys(story.snapshots()[1])["lethe.run-id"]) == ({"D"}, reverting.run_id)
 
 
-def test_a_second_restatement_of_a_batch_under_a_vacuum_makes_it_plan_anew(story: Story) -> None:
+def test_a_second_restatement_of_a_batch_during_a_vacuum_makes_it_plan_again(story: Story) -> None:
     story.revert("A")
 
     result = story.vacuum(before_commit=lambda: story.revert("A", name="second"))
@@ -227,7 +229,7 @@ def test_a_second_restatement_of_a_batch_under_a_vacuum_makes_it_plan_anew(story
     story.check_reads(of_batches("B", "D"))
 
 
-def test_a_foreign_rewrite_of_the_planned_files_makes_a_vacuum_plan_anew(story: Story) -> None:
+def test_a_foreign_rewrite_of_the_planned_files_makes_a_vacuum_plan_again(story: Story) -> None:
     """Committing its files would bring the rewritten rows in twice."""
     story.revert("A")
 
@@ -245,7 +247,7 @@ def test_a_foreign_rewrite_of_the_planned_files_makes_a_vacuum_plan_anew(story: 
 
 
 def test_rows_deleted_by_another_engine_under_a_vacuum_stay_deleted(story: Story) -> None:
-    """Spark deletes B's rows merge-on-read in a file that the vacuum has just written anew."""
+    """Spark deletes B's rows merge-on-read in a file that the vacuum has just written again."""
     story.spark.sql(f"ALTER TABLE lite.{story.name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
     story.revert("A")
 
@@ -276,6 +278,6 @@ def test_two_vacuums_at_one_moment_purge_once(story: Story) -> None:
 
 
 def test_a_foreign_append_during_a_restatement_is_hidden_or_kept_by_what_it_holds(story: Story) -> None:
-    story.restate(a_request("revert", batch_ids=["A"]), before_commit=lambda: story.append_as_a_stranger("A", "x"))
+    story.restate(a_request("revert", batch_ids=["A"]), before_commit=lambda: story.append_as_foreign_writer("A", "x"))
 
     story.check_reads(of_batches("B", "D") + Counter({("x", 501, 1): 1}))

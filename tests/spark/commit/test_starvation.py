@@ -122,7 +122,7 @@ def test_a_writer_that_loses_to_every_commit_of_a_consolidation_gets_through_beh
     base = loaded(contested)
 
     def attempt() -> None:
-        """The writer, having loaded the table before our last commit, comes with its own, and loads it anew if it lost."""
+        """The writer, having loaded the table before our last commit, comes with its own, and loads it again if it lost."""
         nonlocal base
         head = base.metadata_location
         if contested.table().metadata_location != head:

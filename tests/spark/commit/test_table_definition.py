@@ -79,7 +79,7 @@ def test_unusual_names_of_columns_are_names(spark: SparkSession, lake: Lake) -> 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "expected_text"),
     [
         (CreateTable(schema="x bigint", partition_by=("days(x)",)), "spec.table.create"),
         (CreateTable(schema="x bigint", partition_by=("y",)), "spec.table.create"),
@@ -90,7 +90,7 @@ def test_unusual_names_of_columns_are_names(spark: SparkSession, lake: Lake) -> 
     ids=["a transform of another type", "no such column", "a default", "a type that Iceberg lacks", "a name twice"],
 )
 def test_what_no_table_can_be_made_of_is_refused_by_its_field(
-    spark: SparkSession, lake: Lake, wrong: CreateTable, said: str
+    spark: SparkSession, lake: Lake, wrong: CreateTable, expected_text: str
 ) -> None:
     story = Story.begin(spark, lake)
     spec = story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, create=wrong))
@@ -98,4 +98,4 @@ def test_what_no_table_can_be_made_of_is_refused_by_its_field(
     with pytest.raises(InputError, match="InvalidTableDefinition") as refused:
         open_table(story.context(spec))
 
-    assert said in refused.value.message
+    assert expected_text in refused.value.message

@@ -47,9 +47,9 @@ def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
 
     result = namespace.carried_out(group)
 
-    told = {r.name: (r.succeeded, r.group_size, r.reason) for r in result.requests}
+    reported = {r.name: (r.succeeded, r.group_size, r.reason) for r in result.requests}
     assert (result.outcome, result.snapshot_id) == ("Committed", story.head().snapshot_id), process.log[-3000:]
-    assert told == {
+    assert reported == {
         "ns/one": (True, 3, ""),
         "ns/two": (True, 3, ""),
         "ns/back": (True, 3, ""),
@@ -74,7 +74,7 @@ def test_its_jvm_is_small_and_its_command_line_holds_no_catalog(process: Process
 
 def test_rows_that_no_ledger_knows_are_found_without_spark(story: Story, namespace: Namespace) -> None:
     """Another writer's, and an id that sorts between two others."""
-    story.append_as_a_stranger("stray", None)
+    story.append_as_foreign_writer("stray", None)
 
     result = namespace.carried_out(a_revert(story, "stray", "B-"))
 
@@ -84,7 +84,7 @@ def test_rows_that_no_ledger_knows_are_found_without_spark(story: Story, namespa
 
 def test_a_head_of_another_writer_gets_a_ledger(story: Story, namespace: Namespace) -> None:
     story.revert("A")
-    story.append_as_a_stranger("A")
+    story.append_as_foreign_writer("A")
 
     first = namespace.carried_out(story.consolidation())
     again = namespace.carried_out(story.consolidation(attempt=2))
@@ -95,7 +95,7 @@ def test_a_head_of_another_writer_gets_a_ledger(story: Story, namespace: Namespa
     story.check_reads(of_batches("B", "C"))
 
 
-def test_who_asks_again_is_told_the_first_result(story: Story, namespace: Namespace) -> None:
+def test_a_repeated_request_gets_the_first_result(story: Story, namespace: Namespace) -> None:
     """Another attempt of the run, and another run with the same request."""
     spec = a_revert(story, "A")
     first = namespace.carried_out(spec)
@@ -110,14 +110,14 @@ def test_who_asks_again_is_told_the_first_result(story: Story, namespace: Namesp
     assert {(r.requests[0].succeeded, r.requests[0].rows_deleted) for r in (first, again, beside)} == {(True, 4)}
 
 
-def test_progress_says_that_it_was_begun_and_how_it_ended(story: Story, namespace: Namespace) -> None:
+def test_progress_reports_the_start_and_the_end_of_a_run(story: Story, namespace: Namespace) -> None:
     spec = a_revert(story, "A")
 
     namespace.carried_out(spec)
 
-    told = namespace.progress(spec)
-    assert told is not None
-    assert (told.run_id, told.attempt, told.phase, told.begun) == (spec.run_id, 1, "Succeeded", 1)
+    reported = namespace.progress(spec)
+    assert reported is not None
+    assert (reported.run_id, reported.attempt, reported.phase, reported.begun) == (spec.run_id, 1, "Succeeded", 1)
 
 
 def test_the_lease_is_renewed_by_the_one_that_serves(process: Process, server: ApiServer) -> None:
@@ -179,7 +179,7 @@ def shown(story: Story) -> dict[str, str]:
     return {r["batch_id"]: r["state"] for r in catalog.load_table(name).scan().to_arrow().to_pylist()}
 
 
-def test_a_long_result_lies_beside_the_table(story: Story, namespace: Namespace) -> None:
+def test_a_long_result_is_written_to_the_tables_folder(story: Story, namespace: Namespace) -> None:
     """No ConfigMap could hold what some thousands of requests have to tell; it says where that lies, and its SHA-256."""
     spec = story.restatement(*(a_request(f"r{n}", batch_ids=(f"unheard-of-{n}",)) for n in range(1000)))
 

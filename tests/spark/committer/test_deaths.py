@@ -81,9 +81,9 @@ def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
     assert result.outcome == ("Committed" if step == "before-commit" else "AlreadyCommitted"), process.log[-3000:]
     assert [(r.succeeded, r.snapshot_id) for r in result.requests] == [(True, story.head().snapshot_id)]
     assert commits_of(story, spec) == [1]
-    told = namespace.progress(spec)
-    assert told is not None
-    assert told.begun == 2
+    reported = namespace.progress(spec)
+    assert reported is not None
+    assert reported.begun == 2
     story.check_reads(of_batches("B", "C"))
 
 
@@ -104,7 +104,7 @@ def test_a_jvm_that_dies_takes_the_process_with_it_and_the_next_one_goes_on(
     story.check_reads(of_batches("C"))
 
 
-def test_after_a_restart_all_that_lies_in_the_mailbox_is_carried_out_once_and_in_order(
+def test_after_a_restart_all_entries_of_the_mailbox_are_carried_out_once_and_in_order(
     begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
 ) -> None:
     """Of each Dataset a Revert, its Undo and another Revert: in any other order something else would be seen."""
@@ -154,7 +154,7 @@ def test_two_committers_on_one_mailbox_carry_each_request_out_once(
 # --- the API server ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_result_that_could_not_be_told_is_told_later_and_nothing_is_done_twice(
+def test_a_result_that_could_not_be_reported_is_reported_later_and_nothing_is_done_twice(
     begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
 ) -> None:
     story, server = begin(), namespace.server
@@ -188,7 +188,7 @@ def test_sigterm_lets_the_commit_under_way_be_finished_and_takes_nothing_new(
             namespace.ask(second)
             namespace.server.wait_for(lambda: namespace.progress(first) is not None, 60)
             process.terminate()
-            namespace.server.wait_for(lambda: "ending; runs of" in process.log, 10)
+            namespace.server.wait_for(lambda: "shutting down; runs of" in process.log, 10)
         assert process.wait(25) == 0, process.log[-3000:]
 
     assert namespace.result(first, within_seconds=1).outcome == "Committed"

@@ -26,7 +26,7 @@ def a_table(story: Story, format_version: int = 2, **properties: str) -> None:
 @pytest.mark.parametrize(
     "case", ["not there", "not claimed", "not prepared", "version 1", "folder", "no catalog", "replay"]
 )
-def test_what_needs_spark_is_told_so_and_nothing_is_changed(
+def test_a_request_that_needs_spark_is_refused_with_the_reason_and_nothing_is_changed(
     spark: SparkSession, lake: Lake, namespace: Namespace, process: Process, tmp_path: Path, case: str
 ) -> None:
     """The operator then launches a Job, which says for good what it says."""
@@ -60,9 +60,9 @@ def test_what_needs_spark_is_told_so_and_nothing_is_changed(
 
 def test_a_table_of_another_dataset_is_refused_for_good(story: Story, namespace: Namespace) -> None:
     spec = a_revert(story, "A")
-    stranger = spec.dataset.model_copy(update={"name": "other"})
+    other_dataset = spec.dataset.model_copy(update={"name": "other"})
 
-    result = namespace.carried_out(spec.model_copy(update={"dataset": stranger}))
+    result = namespace.carried_out(spec.model_copy(update={"dataset": other_dataset}))
 
     assert (result.reason, result.permanent) == ("TableClaimed", True)
 

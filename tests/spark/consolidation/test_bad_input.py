@@ -123,7 +123,7 @@ def test_two_folders_of_one_batch_are_left_where_they_are(story: Story) -> None:
     result = story.consolidate("good", "a b")
 
     assert "'a b'" in result.message
-    assert "share their id with another name there" in result.message
+    assert "have the same id as another folder or file there" in result.message
     assert story.states() == {"good": "promoted"}
     story.check_reads(of_batches("good"))
 
@@ -150,7 +150,7 @@ def test_a_marker_without_data_waits_and_the_data_that_come_later_go_in_once(sto
 
     result = story.consolidate("good", "early")
 
-    assert "1 batches have _SUCCESS and no data file yet: 'early'" in result.message
+    assert "1 batches have _SUCCESS but no data file yet: 'early'" in result.message
     assert story.states() == {"good": "promoted"}
     file.write_bytes(content)
     story.consolidate("early")
@@ -214,8 +214,8 @@ def test_a_refused_batch_is_kept_in_the_area_of_refused_ones_with_its_reason(sto
     story.consolidate("good", "bad")
 
     assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
-    (told,) = (story.buffer.path / "_refused").rglob("_REFUSED.json")
-    document = json.loads(told.read_text())
+    (reported,) = (story.buffer.path / "_refused").rglob("_REFUSED.json")
+    document = json.loads(reported.read_text())
     assert (document["batch"], document["reason"]) == ("bad", "UnreadableFile")
     assert "part-1: the file is empty" in document["message"]
     assert not story.folder("bad").exists()
@@ -232,7 +232,7 @@ def test_nothing_is_moved_before_the_refusal_is_committed(story: Story) -> None:
     assert area(story) == {}
 
 
-@pytest.mark.parametrize("step", ["after-commit", "refused-copied", "refused-told", "refused-unmarked"])
+@pytest.mark.parametrize("step", ["after-commit", "refused-copied", "refused-explained", "refused-unmarked"])
 def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(story: Story, step: str) -> None:
     put(story, "bad", b"")
     with pytest.raises(Killed):
@@ -246,7 +246,7 @@ def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(
     story.check_reads(of_batches("good"))
 
 
-def test_a_batch_written_anew_under_its_old_name_is_looked_at_again(story: Story) -> None:
+def test_a_refused_batch_written_again_under_its_old_name_is_read_again(story: Story) -> None:
     put(story, "bad", b"")
     story.consolidate("bad")
     story.put("bad")
@@ -270,7 +270,7 @@ def test_a_batch_that_mixes_files_on_their_way_out_with_new_ones_is_refused_and_
     result = story.consolidate("good", "bad")
 
     assert only(result)[:2] == ("bad", "RefusedFilesLeft")
-    assert "write the whole batch anew" in only(result)[2]
+    assert "Write the whole batch again" in only(result)[2]
     assert not story.folder("bad").exists()
     assert len(list((story.buffer.path / "_refused").glob("*/*"))) == 2
     story.check_reads(of_batches("good"))

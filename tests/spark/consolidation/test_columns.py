@@ -59,7 +59,7 @@ def test_a_batch_with_a_new_column_is_refused_by_default_and_the_table_stays(sto
 
     assert list(refusals(result)) == ["B"]
     assert "a column that the table does not have (number 3 of 3)" in refusals(result)["B"]
-    assert "spec.schemaEvolution: AddColumns would add it (string)" in refusals(result)["B"]
+    assert "with spec.schemaEvolution: AddColumns, Lethe would add it (string)" in refusals(result)["B"]
     assert list(types(story)) == ["v", "day", "batch_id"]
     story.check_reads(of_batches("A"))
 

@@ -142,7 +142,7 @@ def test_a_folder_without_its_marker_and_one_that_is_gone_are_left_and_named(sto
     assert "2 batches are not in the buffer" in result.message
 
 
-def test_a_run_whose_batches_are_all_gone_does_nothing_and_says_so(story: Story) -> None:
+def test_a_run_whose_batches_are_all_missing_does_nothing_and_reports_it(story: Story) -> None:
     result = story.consolidate("gone")
 
     assert (result.outcome, result.snapshot_id) == ("NothingToDo", None)
@@ -158,7 +158,7 @@ def test_a_batch_of_no_rows_is_promoted(story: Story) -> None:
     story.check_reads(Counter())
 
 
-def test_a_run_told_again_does_nothing(story: Story) -> None:
+def test_a_repeated_run_does_nothing(story: Story) -> None:
     story.put("A", "B")
     story.consolidate("A", "B")
     before = story.head().snapshot_id
@@ -214,9 +214,9 @@ def test_a_table_of_another_dataset_is_not_touched(story: Story) -> None:
     assert story.table().current_snapshot() is None
 
 
-def test_an_existing_table_is_not_written_before_somebody_says_that_it_may_be_adopted(story: Story) -> None:
+def test_an_existing_table_is_not_written_before_its_adoption_is_allowed(story: Story) -> None:
     foreign_table(story)
-    story.append_as_a_stranger("old", None)
+    story.append_as_foreign_writer("old", None)
     story.put("A")
 
     error = refusal(story, story.consolidation("A"))
@@ -230,8 +230,8 @@ def test_an_existing_table_is_not_written_before_somebody_says_that_it_may_be_ad
 def test_a_table_of_years_whose_old_snapshots_expired_can_be_adopted_and_its_past_read(story: Story) -> None:
     """Its oldest snapshot has a parent that is gone and might, for all anybody sees, have carried a ledger."""
     foreign_table(story)
-    gone = story.append_as_a_stranger("old-1")
-    kept = story.append_as_a_stranger("old-2", start=600)
+    gone = story.append_as_foreign_writer("old-1")
+    kept = story.append_as_foreign_writer("old-2", start=600)
     story.table().maintenance.expire_snapshots().by_id(gone).commit()
     story.put("A")
 

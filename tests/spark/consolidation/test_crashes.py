@@ -112,7 +112,7 @@ def test_a_batch_taken_back_after_the_death_is_dropped_by_the_repetition_and_cou
     story.check_reads(of_batches("A", "B", "D", "F"))
 
 
-def test_a_batch_taken_back_after_a_commit_that_nobody_heard_of_stays_away(story: Story) -> None:
+def test_a_batch_reverted_after_an_unreported_commit_stays_deleted(story: Story) -> None:
     dies(story, "E", "F", step="after-commit")
     story.revert("E")
 

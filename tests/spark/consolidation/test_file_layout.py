@@ -93,7 +93,7 @@ def test_two_files_of_one_id_wait_until_there_is_one(story: Story) -> None:
 
     result = consolidate(story, "A", "B")
 
-    assert "1 batches are not in the buffer, have no _SUCCESS or share their id" in result.message
+    assert "1 batches are not in the buffer, have no _SUCCESS or have the same id" in result.message
     assert story.states() == {"B": "promoted"}
     (story.buffer.path / "A.csv").unlink()
     consolidate(story, "A")

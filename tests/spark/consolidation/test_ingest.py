@@ -237,7 +237,7 @@ def test_a_batch_column_that_is_not_a_string_is_refused_at_once(read: Read) -> N
 def test_of_a_batch_too_large_to_be_held_back_nothing_goes_in_when_a_file_of_it_is_bad(
     buffer: BufferFolder, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows were in one file with those of another batch before the bad one was found; they are written anew, without."""
+    """Its rows were in one file with those of another batch before the bad one was found; they are written again, without."""
     monkeypatch.setattr(ingest_module, "FILES_PER_GROUP", 1)  # each file is a task of its own
     buffer.put("good", [{"v": 1, "day": 1}])
     folder = buffer.put("large", [{"v": n, "day": 1} for n in range(6)], files=3)

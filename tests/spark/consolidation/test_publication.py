@@ -16,11 +16,11 @@ from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.steps import Killed, die
 
-Tell = Callable[..., Story]
+MakeStory = Callable[..., Story]
 
 
 @pytest.fixture
-def tell(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Tell:
+def make_story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> MakeStory:
     """A story on a catalog of that name. Batch A is in the table."""
 
     @built_once
@@ -64,8 +64,10 @@ STRANGE = {("X", 500, 1): 1}
 
 
 @pytest.mark.parametrize("catalog", [CATALOG, "rest"])
-def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(tell: Tell, catalog: str) -> None:
-    story = tell(catalog)
+def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(
+    make_story: MakeStory, catalog: str
+) -> None:
+    story = make_story(catalog)
     before = story.head().snapshot_id
     story.consolidate("B")
     rolled_back_and_cherry_picked(story, before)
@@ -82,9 +84,11 @@ def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(tel
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
-def test_it_is_known_by_its_files_when_the_snapshot_that_was_copied_is_gone(tell: Tell, format_version: int) -> None:
+def test_it_is_known_by_its_files_when_the_snapshot_that_was_copied_is_gone(
+    make_story: MakeStory, format_version: int
+) -> None:
     """Nothing says any more which batches that commit brought: the rows do."""
-    story = tell(format_version=format_version)
+    story = make_story(format_version=format_version)
     before = story.head().snapshot_id
     story.consolidate("B", "C")
     rolled_back_and_cherry_picked(story, before)
@@ -103,13 +107,13 @@ def test_it_is_known_by_its_files_when_the_snapshot_that_was_copied_is_gone(tell
     ]
 
 
-def test_staged_files_that_another_tool_published_are_not_loaded_by_another_run(tell: Tell) -> None:
-    story = tell()
+def test_staged_files_that_another_tool_published_are_not_loaded_by_another_run(make_story: MakeStory) -> None:
+    story = make_story()
     run = story.consolidation("B", "C")
     with pytest.raises(Killed):
         story.run(run, after_stage=die)
     (staged,) = [s for s in story.table().snapshots() if (s.summary or {}).get("wap.id") == run.run_id]
-    story.append_as_a_stranger("X")
+    story.append_as_foreign_writer("X")
     call(story, "cherrypick_snapshot", f"snapshot_id => {staged.snapshot_id}")
 
     story.consolidate("B")
@@ -120,9 +124,11 @@ def test_staged_files_that_another_tool_published_are_not_loaded_by_another_run(
     assert story.states() == {"A": "promoted", "B": "promoted", "C": "promoted"}
 
 
-def test_a_replacement_that_a_cherry_pick_brought_back_is_not_added_again_when_its_replay_is(tell: Tell) -> None:
+def test_a_replacement_that_a_cherry_pick_brought_back_is_not_added_again_when_its_replay_is(
+    make_story: MakeStory,
+) -> None:
     """The copied files hold the replacement; the tombstones of what it replaced went with the rollback."""
-    story = tell()
+    story = make_story()
     before = story.head().snapshot_id
     replay = story.a_replay("A", by="A2")
     story.restate(replay)
@@ -137,8 +143,10 @@ def test_a_replacement_that_a_cherry_pick_brought_back_is_not_added_again_when_i
     assert story.states() == {"A": "replaced", "A2": "promoted"}
 
 
-def test_a_batch_that_was_taken_back_after_the_rollback_stays_hidden_when_a_cherry_pick_brings_it(tell: Tell) -> None:
-    story = tell()
+def test_a_batch_that_was_taken_back_after_the_rollback_stays_hidden_when_a_cherry_pick_brings_it(
+    make_story: MakeStory,
+) -> None:
+    story = make_story()
     before = story.head().snapshot_id
     story.consolidate("B")
     published = story.head().snapshot_id
@@ -158,9 +166,9 @@ def test_a_batch_that_was_taken_back_after_the_rollback_stays_hidden_when_a_cher
 @pytest.mark.parametrize("catalog", [CATALOG, "rest"])
 @pytest.mark.parametrize("step", ["after_stage", "before_commit"])
 def test_files_whose_staged_snapshot_another_engine_expired_are_written_again(
-    tell: Tell, catalog: str, step: str
+    make_story: MakeStory, catalog: str, step: str
 ) -> None:
-    story = tell(catalog)
+    story = make_story(catalog)
 
     story.consolidate("B", "C", **{step: lambda: expire_unreferenced(story)})
 
@@ -170,10 +178,10 @@ def test_files_whose_staged_snapshot_another_engine_expired_are_written_again(
 
 @pytest.mark.parametrize("catalog", [CATALOG, "rest"])
 def test_an_expiry_between_the_check_and_the_catalogs_answer_is_noticed(
-    tell: Tell, catalog: str, monkeypatch: pytest.MonkeyPatch
+    make_story: MakeStory, catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A REST catalog compares only the head, which an expiry of staged snapshots does not move."""
-    story = tell(catalog)
+    story = make_story(catalog)
     submit = CommitAttempt.submit
     expired: list[bool] = []
 

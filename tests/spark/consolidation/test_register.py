@@ -63,7 +63,7 @@ def test_the_partitions_and_bounds_are_those_of_the_values(story: Registering) -
     assert (entry.registered, entry.rows, entry.partitions) == (True, 4, ("0/[1]", "0/[2]"))
 
 
-def test_a_batch_that_spark_wrote_as_the_page_says_goes_in_whole_and_the_others_are_refused(
+def test_a_batch_that_spark_wrote_as_documented_is_registered_and_the_others_are_refused(
     spark: SparkSession, lake: Lake
 ) -> None:
     story = begin(spark, lake)
@@ -278,7 +278,7 @@ def test_other_formats_are_refused(story: Registering) -> None:
     story.put("A")
     buffer = BufferRef(uri=story.buffer.uri, format="orc")
 
-    with pytest.raises(InputError, match=r"needs spec.buffer.format parquet, found orc"):
+    with pytest.raises(InputError, match=r"requires spec.buffer.format parquet, found orc"):
         story.run(story.registration("A", buffer=buffer))
 
 

@@ -21,7 +21,7 @@ def story(spark: SparkSession, lake: Lake) -> Registering:
     return begin(spark, lake)
 
 
-def add_as_a_stranger(story: Registering, *files: Path) -> None:
+def add_as_foreign_writer(story: Registering, *files: Path) -> None:
     """Another writer, which adds files of the buffer to the table itself."""
     story.table().add_files([f"file://{f}" for f in files])
 
@@ -33,10 +33,10 @@ def test_a_file_that_another_writer_has_added_is_not_added_again(story: Register
     file = story.folder("A") / "day-1.parquet"
 
     if when == "before":
-        add_as_a_stranger(story, file)
+        add_as_foreign_writer(story, file)
         result = story.register("A")
     else:
-        result = story.register("A", before_commit=lambda: add_as_a_stranger(story, file))
+        result = story.register("A", before_commit=lambda: add_as_foreign_writer(story, file))
 
     assert (result.batches_promoted, result.files_added) == (1, 1)
     assert story.paths() == story.places("0", "A")
@@ -48,12 +48,12 @@ def test_a_batch_that_cannot_be_registered_stays_if_another_writer_has_added_its
     """A refused batch is moved away; these objects are the table's."""
     story.put("0", "A")
     story.register("0")
-    add_as_a_stranger(story, story.folder("A") / "day-1.parquet")
+    add_as_foreign_writer(story, story.folder("A") / "day-1.parquet")
     (story.folder("A") / "day-2.parquet").write_bytes(b"no Parquet")
 
     result = story.register("A")
 
-    assert (result.refused_count, "another writer has added files" in result.message) == (0, True)
+    assert (result.refused_count, "another writer has already added some of their files" in result.message) == (0, True)
     assert len(story.places("A")) == 2
 
 

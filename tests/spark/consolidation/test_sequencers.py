@@ -16,7 +16,7 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     return Story.begin(spark, lake)
 
 
-def told_of(story: Story, run: RunSpec, **sequencers: str) -> RunSpec:
+def run_with_notifications(story: Story, run: RunSpec, **sequencers: str) -> RunSpec:
     """The run that heard of the objects of these batches as they are now."""
     batches = batches_in(story.buffer.uri)
     seen = tuple(
@@ -34,11 +34,11 @@ def remembered(story: Story) -> dict[str, list[str | None]]:
 
 
 @pytest.mark.parametrize("step", ["", "after-stage"])
-def test_the_commit_remembers_what_was_told_of_its_objects(story: Story, step: str) -> None:
+def test_the_commit_records_the_sequencers_of_its_objects(story: Story, step: str) -> None:
     """Also when the files were staged by an attempt that died. What is told again is settled by the ledger alone."""
     story.put("A", "B", files=2)
     story.put_file("R", b"no parquet")
-    run = told_of(story, story.consolidation("A", "B", "R"), A="0A", R="0B")
+    run = run_with_notifications(story, story.consolidation("A", "B", "R"), A="0A", R="0B")
     if step:
         with pytest.raises(Killed):
             story.run(run, **{step.replace("-", "_"): die})
@@ -51,9 +51,9 @@ def test_the_commit_remembers_what_was_told_of_its_objects(story: Story, step: s
     assert is_settled(again, refused)
 
 
-def test_what_was_told_of_an_earlier_write_is_not_remembered_of_a_later_one(story: Story) -> None:
+def test_the_sequencer_of_an_earlier_write_is_not_recorded_for_a_later_one(story: Story) -> None:
     story.put("A")
-    run = told_of(story, story.consolidation("A"), A="0A")
+    run = run_with_notifications(story, story.consolidation("A"), A="0A")
     story.put("A", rows=6)
 
     story.run(run)

@@ -14,8 +14,8 @@ from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
-from tests.spark.support.erases import Names, but, name_of, row, table_folder, tell_tales
-from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, some_rows, told
+from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
+from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, results_by_name, some_rows
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -57,7 +57,7 @@ def test_an_erase_of_batches_hides_them_writes_no_data_and_is_not_undone(story: 
     assert story.consolidate("late").batches_withheld == 1
     undone = story.undo("erase")
     assert (undone.succeeded, undone.reason) == (False, "NotUndoable")
-    assert "what is erased stays erased" in undone.message
+    assert "An Erase cannot be undone" in undone.message
     story.vacuum()
     assert avro(story.keys()["tombstone.file"]) == []
     story.check_reads(of_batches("B", "D"))
@@ -151,7 +151,7 @@ def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) 
 
     result = group(story, *requests)
 
-    assert {n: (r.rows_erased, r.rows_added, r.group_size) for n, r in told(result).items()} == {
+    assert {n: (r.rows_erased, r.rows_added, r.group_size) for n, r in results_by_name(result).items()} == {
         "one": (2, 0, 4),
         "two": (1, 0, 4),
         "revert": (0, 0, 4),
@@ -168,9 +168,9 @@ def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(
 
     first, second = group(story, erase, replay), group(story, erase, replay)
 
-    waiting = told(first)["erase"]
+    waiting = results_by_name(first)["erase"]
     assert (waiting.succeeded, waiting.again, waiting.reason) == (False, True, "WaitingForRestatement")
-    assert told(second)["erase"].rows_erased == 1
+    assert results_by_name(second)["erase"].rows_erased == 1
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter({row("A2", 0): 1}))
 
 
@@ -186,7 +186,7 @@ def test_an_undo_brings_back_what_was_not_erased_meanwhile(story: Names) -> None
     assert story.physical() == but(row("A", 1))
 
 
-def test_nulls_are_nobody(story: Names) -> None:
+def test_nulls_match_no_value(story: Names) -> None:
     story.append_by_spark(row("x", 0))
     story.sql("INSERT INTO {t} VALUES (1, 1, NULL, 'x'), (2, 1, '', 'x')")
 
@@ -267,7 +267,7 @@ def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
 # --- afterwards -----------------------------------------------------------------------------------------------------
 
 
-def test_a_vacuum_writes_files_anew_whose_rows_a_vector_hides(make: Make) -> None:
+def test_a_vacuum_rewrites_files_with_rows_that_a_deletion_vector_hides(make: Make) -> None:
     """And nothing of them is left in the storage when their snapshots are gone."""
     story = make(3)
     v = row("B", 1)
@@ -287,7 +287,7 @@ def values_in(path: str) -> list[int]:
     return found
 
 
-def test_increments_are_told_up_to_an_erase_and_from_it_on_but_not_across_it(story: Names) -> None:
+def test_increments_can_be_read_before_and_after_an_erase_but_not_across_it(story: Names) -> None:
     first = story.head().snapshot_id
     story.erase(row("B", 1))
     erased = story.head().snapshot_id
@@ -305,7 +305,7 @@ def test_increments_are_told_up_to_an_erase_and_from_it_on_but_not_across_it(sto
 # --- what is wrong with it ------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_comes_again_with_other_values_is_refused_and_with_the_same_ones_is_told_its_result(
+def test_a_repeated_request_with_other_values_is_refused_and_with_the_same_values_gets_its_result(
     story: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Restatement was deleted and created again, with or without a change of its Secret in between."""
@@ -331,7 +331,7 @@ def test_a_request_that_comes_again_with_other_values_is_refused_and_with_the_sa
     )
     assert story.head().snapshot_id == head
     story.check_reads(but(row("B", 1)))
-    assert tell_tales(table_folder(story) / "_tombstones", name_of(row("B", 1)[1])) == []
+    assert files_with(table_folder(story) / "_tombstones", name_of(row("B", 1)[1])) == []
 
 
 def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Names) -> None:
@@ -346,13 +346,15 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
 
     result = group(story, erase, other, a_request("revert", batch_ids=["A"]))
 
-    assert {n: (r.succeeded, r.again, r.reason) for n, r in told(result).items()} == {
+    assert {n: (r.succeeded, r.again, r.reason) for n, r in results_by_name(result).items()} == {
         "waits": (False, True, "SecretNotFound"),
         "goes": (True, False, ""),
         "revert": (True, False, ""),
     }
-    said = r"SecretNotFound: Restatement ns/waits: spec\.rows\.valuesFrom: there is no Secret erase-people with the key tails "
-    with pytest.raises(TransientError, match=said):
+    expected_text = (
+        r"SecretNotFound: Restatement ns/waits: spec\.rows\.valuesFrom: found no Secret erase-people with the key "
+    )
+    with pytest.raises(TransientError, match=expected_text):
         group(story, erase)
     file.write_text(content)
     assert group(story, erase).requests[0].rows_erased == 1
@@ -361,7 +363,7 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
 
 BAD = {
     "ColumnNotFound": ("nobody", "x", "its columns are v, day, name, batch_id"),
-    "InvalidSpec": ("batch_id", "A", "name whole batches in spec.batchIds"),
+    "InvalidSpec": ("batch_id", "A", "To name whole batches, use spec.batchIds"),
     "InvalidValues": ("day", "a secret", "line 1 is not a value of column day: expected int"),
 }
 
@@ -375,7 +377,7 @@ def test_an_erase_that_cannot_be_understood_is_refused_and_the_others_go_on(
 
     result = group(story, story.an_erase(value, column=column), a_request("revert", batch_ids=["A"]))
 
-    refused = told(result)["erase"]
+    refused = results_by_name(result)["erase"]
     assert (refused.succeeded, refused.again, refused.reason) == (False, False, reason)
     assert message in refused.message
     assert "a secret" not in result.to_json()

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
-from tests.spark.support.erasures import DUE, look, the_erasure, the_outcome, the_record
-from tests.spark.support.every_object import of_bucket, of_folder, telling
+from tests.spark.support.erasures import DUE, check_erasures, the_erasure, the_outcome, the_record
+from tests.spark.support.every_object import objects_with, of_bucket, of_folder
 from tests.spark.support.story import Row, Story, of_spark, some_rows
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -50,8 +50,8 @@ def texts_of(low: Row, high: Row) -> tuple[str, ...]:
 def erased(story: Names, *rows: Row) -> None:
     """Erase the rows, and purge and verify that in a vacuum."""
     names = [name_of(v) for _, v, _ in rows]
-    told = story.restate(story.an_erase(*names, evict_by_seconds=DUE))
-    assert (told.succeeded, told.rows_erased) == (True, len(rows))
+    reported = story.restate(story.an_erase(*names, evict_by_seconds=DUE))
+    assert (reported.succeeded, reported.rows_erased) == (True, len(rows))
     result = story.vacuum()
     assert the_outcome(result).verified_time is not None, the_outcome(result).blocked_by
     record = the_record(result) if story.catalog == "lite" else {}
@@ -69,11 +69,11 @@ def test_no_object_holds_the_least_or_the_greatest_value_of_its_column(make: Mak
         s.restate(a_request("revert", batch_ids=("D",)))
         low, high = ends("A", "B", "D", "E")
         texts = texts_of(low, high)
-        assert telling(of_folder(table_folder(s)), *texts) != []
+        assert objects_with(of_folder(table_folder(s)), *texts) != []
 
         erased(s, low, high)
 
-        assert telling(of_folder(table_folder(s)), *texts) == []
+        assert objects_with(of_folder(table_folder(s)), *texts) == []
         assert s.physical().keys().isdisjoint({low, high})
 
 
@@ -85,12 +85,12 @@ def test_no_object_holds_a_value_that_was_a_partition(make: Make, version: int) 
     story.restate(a_request("revert", batch_ids=("A",)))
     story.sql("CALL {catalog}.system.compute_table_stats(table => '{name}')")
     story.sql("CALL {catalog}.system.compute_partition_stats(table => '{name}')")
-    assert telling(of_folder(table_folder(story) / "metadata"), name_of(gone[1])) != []
+    assert objects_with(of_folder(table_folder(story) / "metadata"), name_of(gone[1])) != []
 
     erased(story, gone)
 
     assert {
-        t for t in telling(of_folder(table_folder(story)), name_of(gone[1])) if not t.startswith("_tombstones/")
+        t for t in objects_with(of_folder(table_folder(story)), name_of(gone[1])) if not t.startswith("_tombstones/")
     } == set()
     assert story.physical().keys().isdisjoint({gone})
     story.check_reads()
@@ -140,12 +140,12 @@ def test_a_delete_file_of_another_writer_that_names_an_erased_value_goes_as_well
     delete_by_name(story, name_of(gone[1]), day=gone[2])
     delete_by_name(story, name_of(kept[1]), day=kept[2])
 
-    told = story.restate(story.an_erase(name_of(gone[1]), evict_by_seconds=DUE))
-    assert told.succeeded
+    reported = story.restate(story.an_erase(name_of(gone[1]), evict_by_seconds=DUE))
+    assert reported.succeeded
     result = story.vacuum()
 
     assert the_outcome(result).verified_time is not None, the_outcome(result).blocked_by
-    assert telling(of_folder(table_folder(story)), name_of(gone[1])) == []
+    assert objects_with(of_folder(table_folder(story)), name_of(gone[1])) == []
     wanted = but(gone) if evolved else but(gone, kept)
     assert of_spark(story.spark.table(story.full_name)) == wanted
 
@@ -156,13 +156,13 @@ def test_a_delete_file_that_still_deletes_rows_keeps_the_erasure_open_and_the_ro
     delete_by_name(story, name_of(other[1]), day=other[2])
     assert story.restate(story.an_erase(name_of(gone[1]), evict_by_seconds=DUE)).succeeded
 
-    result = look(story)
+    result = check_erasures(story)
 
     assert (result.erasures_open, the_erasure(story).is_purged) == (1, False)
     assert of_spark(story.spark.table(story.full_name)) == but(gone, other)
     assert the_outcome(story.vacuum()).verified_time is not None
     assert of_spark(story.spark.table(story.full_name)) == but(gone, other)
-    assert telling(of_folder(table_folder(story)), name_of(gone[1])) == []
+    assert objects_with(of_folder(table_folder(story)), name_of(gone[1])) == []
 
 
 def delete_by_name(story: Names, name: str, day: int) -> None:
@@ -197,14 +197,14 @@ def test_a_catalog_that_is_a_folder_loses_versions_from_the_oldest_on(lake: Lake
     erased(story, gone)
 
     folder = table_folder(story)
-    assert telling(of_folder(folder / "metadata"), name_of(gone[1])) == []
+    assert objects_with(of_folder(folder / "metadata"), name_of(gone[1])) == []
     left = sorted(int(p.name[1:].partition(".")[0]) for p in (folder / "metadata").glob("v*.metadata.json"))
     assert left == list(range(left[0], left[-1] + 1))
     story.put("Z")
     assert story.consolidate("Z").batches_promoted == 1
 
 
-def test_metadata_that_nobody_names_goes_when_it_is_old_and_stays_beside_another_table(make: Make) -> None:
+def test_unreferenced_metadata_is_deleted_when_it_is_old_unless_another_table_shares_the_folder(make: Make) -> None:
     """A writer that died left a manifest. Beside the metadata of another table nobody can tell whose it is."""
     story = make(2)
     gone = row("B", 1)
@@ -216,15 +216,19 @@ def test_metadata_that_nobody_names_goes_when_it_is_old_and_stays_beside_another
     assert story.restate(story.an_erase(name_of(gone[1]), evict_by_seconds=DUE)).succeeded
 
     def held() -> list[str]:
-        return [b.partition(" (")[2].partition(";")[0] for b in the_outcome(look(story)).blocked_by if "left-m0" in b]
+        return [
+            b.partition(" (")[2].partition(";")[0]
+            for b in the_outcome(check_erasures(story)).blocked_by
+            if "left-m0" in b
+        ]
 
     story.vacuum()
-    assert held() == ["it may belong to the other table whose metadata lies beside it"]
+    assert held() == ["it may belong to the other table with metadata in the same folder"]
     other.unlink()
     assert held() == ["no snapshot names it"]
     two_days_ago = time.time() - 2 * 86_400
     os.utime(manifest, (two_days_ago, two_days_ago))
-    assert (the_outcome(look(story)).blocked_by, manifest.exists()) == ((), False)
+    assert (the_outcome(check_erasures(story)).blocked_by, manifest.exists()) == ((), False)
 
 
 def test_of_a_bucket_with_versions_no_version_of_an_object_holds_it(
@@ -239,9 +243,9 @@ def test_of_a_bucket_with_versions_no_version_of_an_object_holds_it(
     story = make(3, catalog=bucket)
     low, high = ends("A", "B", "D")
     texts = texts_of(low, high)
-    assert telling(of_bucket(s3, bucket), *texts) != []
+    assert objects_with(of_bucket(s3, bucket), *texts) != []
 
     erased(story, low, high)
 
-    assert telling(of_bucket(s3, bucket), *texts) == []
-    assert look(story).erasures_open == 0
+    assert objects_with(of_bucket(s3, bucket), *texts) == []
+    assert check_erasures(story).erasures_open == 0

@@ -13,17 +13,17 @@ from lethe.restatement.values_digest import values_digest
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
-from tests.spark.support.erases import Names, but, name_of, row, tell_tales
+from tests.spark.support.erases import Names, but, files_with, name_of, row
 from tests.spark.support.erasures import (
     DAY,
     DUE,
     a_data_file,
     blockers,
     check_closed,
+    check_erasures,
     compact,
     erase,
     leave,
-    look,
     names_of,
     tag,
     the_erasure,
@@ -67,7 +67,7 @@ def test_a_due_erase_is_verified_by_the_vacuum_that_purges_it_whatever_the_reten
     story.check_reads(of_batches("B", "D"))
 
 
-def test_a_record_lies_where_no_clean_up_comes(story: Story) -> None:
+def test_no_clean_up_deletes_a_record(story: Story) -> None:
     erase(story, "A")
     result = story.vacuum()
     record = Path(local(the_outcome(result).record))
@@ -81,13 +81,13 @@ def test_a_record_lies_where_no_clean_up_comes(story: Story) -> None:
     assert record.exists()
 
 
-def test_an_erase_that_is_not_due_waits_for_retention_and_says_until_when(story: Story) -> None:
+def test_an_erase_that_is_not_due_waits_for_retention_and_reports_until_when(story: Story) -> None:
     erase(story, "A", seconds=30 * DAY)
 
     held = story.vacuum()
     first = the_erasure(story)
-    again = look(story)
-    expired = look(story, ALL_GONE)
+    again = check_erasures(story)
+    expired = check_erasures(story, ALL_GONE)
 
     assert blockers(held) == [f"snapshot {i}" for i in sorted_ids(story, first)]
     assert first.purged_by == held.snapshot_id
@@ -145,7 +145,7 @@ def test_rows_that_a_partial_vacuum_left_keep_the_erasure_open(story: Story) -> 
     assert the_outcome(second).vacuum_snapshot_id == second.snapshot_id
 
 
-def test_the_record_says_who_asked_and_why_and_names_batches_by_a_keyed_digest(
+def test_the_record_contains_the_requester_the_reason_and_a_keyed_digest_of_the_batches(
     story: Story, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "key").write_bytes(b"0" * 32)
@@ -154,15 +154,15 @@ def test_the_record_says_who_asked_and_why_and_names_batches_by_a_keyed_digest(
     request = a_request("erase", "Erase", batch_ids=("A",), evict_by_seconds=DUE, provenance=asked)
     assert story.restate(request).provenance is None  # who asked needs no telling
 
-    told = the_record(story.vacuum())["request"]
+    reported = the_record(story.vacuum())["request"]
 
-    assert (told["name"], told["reason"], told["ticket"], told["uid"]) == (
+    assert (reported["name"], reported["reason"], reported["ticket"], reported["uid"]) == (
         "ns/erase",
         "wrong consent",
         "GDPR-17",
         "u-1",
     )
-    assert told["batch-ids-digest"] == values_digest(b"A", b"0" * 32) != ""
+    assert reported["batch-ids-digest"] == values_digest(b"A", b"0" * 32) != ""
 
 
 # --- records --------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def people(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> N
     return Names.of(Story.begin(spark, lake, ("name",)), request.param).filled()
 
 
-def test_an_erase_by_records_is_verified_and_nothing_tells_who_it_was(people: Names) -> None:
+def test_an_erase_by_records_is_verified_and_no_value_remains_anywhere(people: Names) -> None:
     """The table is partitioned by the name, so that the paths of its files hold it. On version 2 the rows leave with the Erase
     itself, on version 3 with the vacuum."""
     gone = row("A", 1)
@@ -195,7 +195,7 @@ def test_an_erase_by_records_is_verified_and_nothing_tells_who_it_was(people: Na
     content = Path(local(the_outcome(result).record)).read_text()
     assert "passenger" not in content
     assert "/name=*/" in content
-    assert tell_tales(Path(local(the_outcome(result).record)).parent, name_of(gone[1])) == []
+    assert files_with(Path(local(the_outcome(result).record)).parent, name_of(gone[1])) == []
     people.check_reads(but(gone))
 
 
@@ -206,7 +206,7 @@ def test_an_undo_of_a_revert_from_before_is_refused_although_the_erasure_is_clos
     people = Names.of(Story.begin(spark, lake)).filled()
     people.revert("late")
     people.restate(people.an_erase(name_of(row("A", 1)[1]), evict_by_seconds=DUE))
-    check_closed(people, look(people))
+    check_closed(people, check_erasures(people))
 
     undone = people.undo()
 
@@ -242,14 +242,14 @@ def test_files_that_another_run_expires_before_the_vacuum_are_recorded(story: St
     assert names_of(before) < names_of(f["path"] for f in the_record(result)["files"])
 
 
-def test_a_batch_that_another_writer_brings_in_again_is_waited_for_anew(story: Story) -> None:
+def test_an_erasure_waits_again_for_a_batch_that_another_writer_adds_again(story: Story) -> None:
     tag(story)
     erase(story, "A")
     story.vacuum()
-    story.append_as_a_stranger("A")
+    story.append_as_foreign_writer("A")
     story.consolidate()  # stamps the head, and arms the tombstone again
 
-    reopened = look(story)
+    reopened = check_erasures(story)
     story.table().manage_snapshots().remove_tag("audit").commit()
     result = story.vacuum(key="2")
 
@@ -291,7 +291,7 @@ def test_a_vacuum_killed_at_any_step_is_made_up_for_by_its_next_attempt(story: S
     story.check_reads(of_batches("B", "D"))
 
 
-def test_files_that_an_expiry_left_lying_are_deleted(story: Story) -> None:
+def test_files_that_an_expiry_did_not_delete_are_deleted(story: Story) -> None:
     """Iceberg drops snapshots first and deletes their files afterwards: whoever dies in between leaves them."""
     erase(story, "A")
     (first, *_) = sorted(story.files())
@@ -325,11 +325,11 @@ def test_files_of_runs_that_came_to_nothing_go_once_no_run_can_commit_them(
         assert blocker.until is not None
 
 
-def test_a_look_at_a_table_without_erasures_changes_nothing(story: Story) -> None:
+def test_a_check_of_a_table_without_erasures_changes_nothing(story: Story) -> None:
     story.revert("A")
     before = story.head().snapshot_id
 
-    result = look(story)
+    result = check_erasures(story)
 
     assert (result.outcome, result.erasures, story.head().snapshot_id) == ("NothingToDo", (), before)
     assert story.rows_at() == of_batches("B", "D")

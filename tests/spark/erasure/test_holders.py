@@ -10,9 +10,9 @@ from tests.spark.support.erasures import (
     DAY,
     blockers,
     check_closed,
+    check_erasures,
     compact,
     erase,
-    look,
     names_of,
     tag,
     the_erasure,
@@ -35,10 +35,10 @@ def test_a_tag_holds_a_due_erasure_and_is_named_until_it_is_dropped(story: Story
     erase(story, "A")
 
     held = story.vacuum()
-    later = look(story)
+    later = check_erasures(story)
     rows = story.rows_at(tagged)
     story.table().manage_snapshots().remove_tag("audit").commit()
-    free = look(story)
+    free = check_erasures(story)
 
     assert (blockers(held), the_outcome(held).blocked_by_count) == (["tag audit"], 1)
     assert (later.outcome, blockers(later)) == ("NothingToDo", ["tag audit"])
@@ -48,7 +48,7 @@ def test_a_tag_holds_a_due_erasure_and_is_named_until_it_is_dropped(story: Story
     story.check_reads(of_batches("B", "D"))
 
 
-def test_a_tag_with_an_age_limit_says_when_it_lets_go(story: Story) -> None:
+def test_a_tag_with_an_age_limit_is_a_blocker_until_it_expires(story: Story) -> None:
     head = story.head()
     story.table().manage_snapshots().create_tag(head.snapshot_id, "audit", max_ref_age_ms=9 * DAY * 1000).commit()
     erase(story, "A")
@@ -62,16 +62,16 @@ def test_a_tag_with_an_age_limit_says_when_it_lets_go(story: Story) -> None:
 
 
 def test_a_branch_holds_it_and_so_does_what_the_branch_copied(story: Story) -> None:
-    """A compaction on the branch wrote the rows anew, after the table's own were purged."""
+    """A compaction on the branch wrote the rows again, after the table's own were purged."""
     story.spark.sql(f"ALTER TABLE {story.full_name} CREATE BRANCH dev")
     erase(story, "A")
     held = story.vacuum()
     story.spark.sql(f"INSERT OVERWRITE {story.full_name}.branch_dev SELECT * FROM {story.full_name}.branch_dev")
-    copied = look(story)
+    copied = check_erasures(story)
     kept = {Path(f.path).name for f in story.ledger().purged_files.values()}
     story.spark.sql(f"ALTER TABLE {story.full_name} DROP BRANCH dev")
 
-    free = look(story)
+    free = check_erasures(story)
 
     assert (blockers(held), blockers(copied)) == (["branch dev"], ["branch dev"])
     check_closed(story, free)
@@ -114,7 +114,7 @@ def test_a_tagged_snapshot_of_another_writer_keeps_its_ledger_when_its_carrier_i
 ) -> None:
     """The tag holds the erasure; all others that hold it go, the one by which the tag is read among them."""
     erase(story, "A")
-    bare = story.append_as_a_stranger("x")
+    bare = story.append_as_foreign_writer("x")
     story.table().manage_snapshots().create_tag(bare, "audit").commit()
 
     result = story.vacuum()
@@ -142,7 +142,7 @@ def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: St
     assert timedelta(hours=23) < blocker.until - datetime.now(UTC) < timedelta(hours=25)
 
 
-def test_a_table_whose_files_must_not_be_deleted_says_so(story: Story) -> None:
+def test_a_table_whose_files_must_not_be_deleted_is_reported_as_a_blocker(story: Story) -> None:
     erase(story, "A")
     with story.table().transaction() as change:
         change.set_properties({"gc.enabled": "false"})

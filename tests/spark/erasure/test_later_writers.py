@@ -8,7 +8,7 @@ import pytest
 from lethe.contract.result import RunResult
 from pyspark.sql import SparkSession
 
-from tests.spark.support.erasures import blockers, check_closed, erase, look, tag, three_batches
+from tests.spark.support.erasures import blockers, check_closed, check_erasures, erase, tag, three_batches
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.lake import Lake
 
@@ -45,9 +45,9 @@ def test_a_branch_made_after_the_purge_that_copies_the_batch_from_a_tag_holds_th
     story.spark.sql(f"INSERT INTO {story.full_name}.branch_copy {rows}")
     story.table().manage_snapshots().remove_tag("audit").commit()
 
-    copied = look(story)
+    copied = check_erasures(story)
     story.spark.sql(f"ALTER TABLE {story.full_name} DROP BRANCH copy")
-    free = look(story)
+    free = check_erasures(story)
 
     assert (blockers(held), blockers(copied)) == (["tag audit"], ["branch copy"])
     check_closed(story, free)
@@ -67,7 +67,7 @@ def test_a_copy_that_is_made_while_the_storage_is_asked_is_seen_before_the_erasu
     assert blockers(held) == ["branch copy"]
 
 
-def test_rows_that_another_writer_brings_back_into_the_head_reopen_the_erasure_at_the_look(story: Story) -> None:
+def test_the_check_reopens_an_erasure_if_another_writer_restores_its_rows(story: Story) -> None:
     """Nothing of Lethe's has committed since, so that no ledger knows of them yet."""
     tag(story)
     erase(story, "A")
@@ -76,7 +76,7 @@ def test_rows_that_another_writer_brings_back_into_the_head_reopen_the_erasure_a
     story.spark.sql(f"INSERT INTO {story.full_name} {rows}")
     story.table().manage_snapshots().remove_tag("audit").commit()
 
-    reopened = look(story)
+    reopened = check_erasures(story)
     purged = story.vacuum(key="2")
 
     assert reopened.erasures_open == 1
@@ -99,7 +99,7 @@ def test_a_batch_that_is_erased_while_a_run_writes_it_is_gone_when_the_erasure_i
 
     at: dict[str, Callable[[], object]] = {step: erased}
     story.consolidate("X", "Y", **at)
-    free = look(story)
+    free = check_erasures(story)
 
     assert looks[0].erasures_open == 1
     check_closed(story, free)

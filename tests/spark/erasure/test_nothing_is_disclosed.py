@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, Changing
 from tests.spark.support.driver import Driver
-from tests.spark.support.erases import Names, name_of, row, table_folder, tell_tales
-from tests.spark.support.story import Story, told
+from tests.spark.support.erases import Names, files_with, name_of, row, table_folder
+from tests.spark.support.story import Story, results_by_name
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
@@ -33,21 +33,24 @@ def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
     ledger = json.dumps([dict(e.result) for e in story.ledger().requests.values()])
     places = {**texts, "ledger": ledger}
     assert [where for where, text in places.items() if secret in text or "somebody else" in text] == []
-    assert tell_tales(table_folder(story), secret, "somebody else") == []
+    assert files_with(table_folder(story), secret, "somebody else") == []
 
 
 def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
-    """Not into the table's folder but for data files, whatever is compressed there, nor into what a process is told, logs,
-    and tells."""
+    """Not into the table's folder except its data files, compressed or not, nor into the input, the log and the output of a
+    process."""
     secret = name_of(row("B", 1)[1])
-    assert tell_tales(table_folder(story), secret) == []  # it is no bound of a file, else this would test nothing
+    assert files_with(table_folder(story), secret) == []  # it is no bound of a file, else this would test nothing
     spec = two_erases(story, secret)
-    assert tell_tales(story.lake.home / "values", secret) != []  # what is searched for can be found
+    assert files_with(story.lake.home / "values", secret) != []  # what is searched for can be found
 
     ended = driver.run(spec)
 
     assert ended.result is not None
-    assert (told(ended.result)["good"].rows_erased, told(ended.result)["bad"].reason) == (1, "InvalidValues")
+    assert (results_by_name(ended.result)["good"].rows_erased, results_by_name(ended.result)["bad"].reason) == (
+        1,
+        "InvalidValues",
+    )
     document = driver.file_of(spec).read_text()
     check_nobody_knows(story, secret, run=document, result=ended.result.to_json(), log=ended.log)
     story.vacuum()
@@ -62,7 +65,7 @@ def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names) -> Non
 
     result = story.run(two_erases(story, secret))
 
-    assert told(result)["good"].rows_erased == 2
+    assert results_by_name(result)["good"].rows_erased == 2
     check_nobody_knows(story, secret, plans=plans_of(story.spark))
 
 
@@ -90,4 +93,4 @@ def test_keys_are_in_no_ledger_no_metadata_and_no_name(spark: SparkSession, lake
 
     assert (result.rows_erased, result.rows_added) == (2, 1)
     assert name_of(row("B", 2)[1]) not in result.to_json()
-    assert tell_tales(table_folder(story) / "_tombstones", *map(name_of, (row("B", 1)[1], row("B", 2)[1]))) == []
+    assert files_with(table_folder(story) / "_tombstones", *map(name_of, (row("B", 1)[1], row("B", 2)[1]))) == []

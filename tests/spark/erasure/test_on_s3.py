@@ -17,7 +17,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from pyspark.sql import SparkSession
 
-from tests.spark.support.erasures import DAY, DUE, blockers, check_evidence, look, the_erasure, the_outcome
+from tests.spark.support.erasures import DAY, DUE, blockers, check_erasures, check_evidence, the_erasure, the_outcome
 from tests.spark.support.story import ALL_GONE, Story
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -131,9 +131,9 @@ def test_an_object_lock_holds_a_due_erasure_until_it_is_over(s3: S3, make: Calla
     held = story.vacuum()
     both = {b.kind: b.until for b in the_erasure(story).blockers}
     hold(s3, story.catalog, kept, "OFF")
-    less = look(story)
+    less = check_erasures(story)
     over(s3, story.catalog, locked)
-    free = look(story)
+    free = check_erasures(story)
 
     assert (the_outcome(held).blocked_by_count, both) == (
         2,
@@ -191,7 +191,7 @@ def test_an_unfinished_upload_in_the_tables_folder_holds_an_erasure_until_it_is_
     held = story.vacuum()
     (blocker,) = the_erasure(story).blockers
     s3.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=begun["UploadId"])
-    free = look(story)
+    free = check_erasures(story)
 
     assert held.erasures_open == 1
     assert (blocker.name.endswith("/day=*/00000-killed.parquet"), "unfinished upload" in blocker.why) == (True, True)
@@ -211,9 +211,9 @@ def test_a_record_is_kept_by_an_object_lock_where_the_operator_wants_that(
     done, held = locked.vacuum(), plain.vacuum()
     owed = the_erasure(plain)
     with pytest.raises(InputError, match="object lock") as refused:
-        look(plain)
+        check_erasures(plain)
     monkeypatch.setenv(RETENTION_VARIABLE, "")
-    without = look(plain)
+    without = check_erasures(plain)
 
     check_record(s3, done)
     key = the_outcome(done).record.removeprefix(f"s3://{locked.catalog}/")

@@ -55,7 +55,9 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     spec = story.restatement(story.an_erase(name_of(somebody[1])))
     assert spec.restatement is not None
     restatement = spec.restatement.model_copy(update={"listed_snapshot_id": listed})
-    with pytest.raises(TransientError, match="an Undo may have admitted batches since the buffer was listed") as failed:
+    with pytest.raises(
+        TransientError, match="an Undo may have allowed more batches to be promoted since the buffer was listed"
+    ) as failed:
         story.run(spec.model_copy(update={"restatement": restatement}), **at)
     assert failed.value.reason == "BufferBeingListed"
     assert story.consolidate("late").batches_promoted == 1
@@ -131,7 +133,7 @@ def test_a_vacuum_of_a_file_that_had_deletes_already_notices_that_it_got_more(st
 
 
 @pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
-def test_an_undo_beside_an_erase_brings_back_all_but_what_was_erased(story: Names, step: str) -> None:
+def test_an_undo_concurrent_with_an_erase_restores_all_rows_except_the_erased_ones(story: Names, step: str) -> None:
     story.revert("B")
     undone: list[RequestResult] = []
 
@@ -141,7 +143,7 @@ def test_an_undo_beside_an_erase_brings_back_all_but_what_was_erased(story: Name
     story.check_reads(but(*GONE))
 
 
-def test_an_erase_beside_an_undo_is_not_undone_by_it(story: Names) -> None:
+def test_an_erase_concurrent_with_an_undo_is_not_undone_by_it(story: Names) -> None:
     story.revert("B")
 
     assert story.undo(before_commit=lambda: story.erase(*GONE)).succeeded
@@ -150,7 +152,7 @@ def test_an_erase_beside_an_undo_is_not_undone_by_it(story: Names) -> None:
 
 
 @pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
-def test_a_consolidation_beside_an_erase_loses_nothing_and_what_it_brings_in_is_searched(
+def test_a_consolidation_concurrent_with_an_erase_loses_nothing_and_its_rows_are_searched(
     story: Names, step: str
 ) -> None:
     story.put("E")
@@ -162,7 +164,7 @@ def test_a_consolidation_beside_an_erase_loses_nothing_and_what_it_brings_in_is_
     story.check_reads(but(*gone, batches=("A", "B", "D", "E")))
 
 
-def test_an_erase_beside_a_consolidation_does_not_hold_it_up(story: Names) -> None:
+def test_an_erase_does_not_delay_a_concurrent_consolidation(story: Names) -> None:
     story.put("E")
 
     assert story.consolidate("E", before_commit=lambda: story.erase(*GONE)).batches_promoted == 1
@@ -209,7 +211,9 @@ def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(st
 
 
 @pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
-def test_a_replay_beside_an_erase_adds_its_rows_once_and_its_files_are_searched(story: Names, step: str) -> None:
+def test_a_replay_concurrent_with_an_erase_adds_its_rows_once_and_its_files_are_searched(
+    story: Names, step: str
+) -> None:
     gone = *GONE, row("A2", 1)
 
     result = story.erase(*gone, **{step: lambda: story.replay("A", by="A2")})
@@ -224,7 +228,7 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     monkeypatch.setattr(group_commit, "WRITES", 1)
     before = len(story.snapshots())
 
-    with pytest.raises(ConflictError, match="moved the rows that it erases"):
+    with pytest.raises(ConflictError, match="replaced the files with the rows to erase"):
         story.erase(*GONE, before_commit=story.compact)
 
     assert len(story.snapshots()) == before + 1
@@ -257,7 +261,7 @@ def a_group(story: Names) -> tuple[Callable[..., RunResult], Counter[Row]]:
 
 
 @pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
-def test_the_whole_group_of_an_erase_is_planned_anew(story: Names, step: str) -> None:
+def test_the_whole_group_of_an_erase_is_planned_again(story: Names, step: str) -> None:
     run, wanted = a_group(story)
 
     result = run(**{step: lambda: story.revert("D", name="theirs")})

@@ -12,9 +12,9 @@ from tests.spark.support.erasures import (
     DUE,
     a_data_file,
     check_closed,
+    check_erasures,
     erase,
     leave,
-    look,
     the_erasure,
     the_record,
     three_batches,
@@ -73,7 +73,7 @@ def test_what_a_run_left_is_found_although_the_table_writes_to_another_folder_by
     then = time.time() - 25 * 3600
     for path in (*before.rglob("*.parquet"), *location.glob("_runs/*-writing.json")):
         os.utime(path, (then, then))
-    free = look(story)
+    free = check_erasures(story)
 
     assert held.erasures_open == 1
     check_closed(story, free)
@@ -91,7 +91,7 @@ def test_a_note_of_a_run_that_died_holds_the_erasures_of_its_batches_for_a_day(s
     story.vacuum()
     (held,) = story.ledger().open_erasures
     age(story)
-    free = look(story)
+    free = check_erasures(story)
 
     assert (held.restatement, [b.kind for b in held.blockers]) == ("ns/erase/0", ["Run"])
     assert held.look_again is not None
@@ -117,7 +117,7 @@ def test_a_file_that_a_run_from_before_the_purge_wrote_after_it_is_found_by_its_
     story.vacuum(after_purged_noted=write_late)
     held = what_holds(story)
     leave(data(story) / RUN / "day=1" / "late.parquet", 25, a_data_file(story, "A", "B"))
-    free = look(story)
+    free = check_erasures(story)
 
     assert held == ["late.parquet"]
     check_closed(story, free)
@@ -149,7 +149,7 @@ def test_a_file_that_a_compaction_of_another_engine_left_holds_it_until_it_can_b
         assert (blocker.until is None) == (not known)
 
 
-def test_a_table_beside_in_a_shared_folder_keeps_its_files_and_the_record_says_that_nobody_looked(
+def test_another_table_in_a_shared_folder_keeps_its_files_and_the_record_says_they_were_not_checked(
     story: Story, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
@@ -161,17 +161,17 @@ def test_a_table_beside_in_a_shared_folder_keeps_its_files_and_the_record_says_t
 
     check_closed(story, result)
     assert others.exists()
-    (told,) = (n for n in the_record(result)["not-covered"] if "shared" in n)
-    assert f"file://{shared}" in told
+    (reported,) = (n for n in the_record(result)["not-covered"] if "shared" in n)
+    assert f"file://{shared}" in reported
 
 
-def test_the_record_lists_what_was_looked_at_and_what_was_not(story: Story) -> None:
+def test_the_record_lists_what_was_checked_and_what_was_not(story: Story) -> None:
     erase(story, "A")
 
     record = the_record(story.vacuum())
 
     assert [Path(local(uri)) for uri in record["verified"]["locations"]] == [Path(local(story.table().location()))]
-    assert "older versions of objects, which the storage does not tell of" in record["not-covered"]
+    assert "older versions of objects, because the storage cannot list them" in record["not-covered"]
     assert any(n.startswith("writers other than Lethe") for n in record["not-covered"])
 
 
@@ -183,7 +183,7 @@ def test_of_records_a_file_that_no_snapshot_names_holds_the_erasure_whatever_it_
     lost = leave(data(people) / RUN / "lost.parquet", hours, a_data_file(people, "Z"))
     people.restate(people.an_erase(name_of(row("A", 1)[1]), evict_by_seconds=DUE))
 
-    result = look(people)
+    result = check_erasures(people)
 
     assert lost.exists() is (hours == 1)
     assert result.erasures_open == (1 if hours == 1 else 0)

@@ -121,5 +121,5 @@ def test_a_dropped_batch_column_stops_reads_and_jobs(story: Story, again: str | 
             attempt()
         assert refused.value.reason == "BatchColumnDropped"
 
-    assert story.table().metadata_location == before  # nothing was prepared anew, either
+    assert story.table().metadata_location == before  # nothing was prepared again, either
     assert of_spark(lethe_spark.read(story.spark, story.full_name, snapshot_id=past)) == of_batches("C")

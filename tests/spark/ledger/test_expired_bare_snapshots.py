@@ -28,7 +28,7 @@ def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> St
 
 
 def append(story: Story, *batch_ids: str) -> int:
-    """By Spark as a stranger, one row of each batch in one file."""
+    """By Spark as a foreign writer, one row of each batch in one file."""
     rows = ", ".join(f"({500 + n}L, 1, '{b}')" for n, b in enumerate(batch_ids))
     story.spark.sql(f"INSERT INTO {story.full_name} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
     return story.head().snapshot_id
@@ -60,14 +60,14 @@ def batches_read(story: Story) -> set[str]:
     return set(lethe.scan(story.full_name).to_arrow()["batch_id"].to_pylist())
 
 
-@pytest.mark.parametrize("strangers", [append_and_append, append_and_compact])
-def test_after_a_rollback_to_a_tag_the_rows_below_it_are_looked_up_in_the_files(
-    story: Story, strangers: Callable[[Story], tuple[int, int]]
+@pytest.mark.parametrize("foreign_commits", [append_and_append, append_and_compact])
+def test_after_a_rollback_to_a_tag_the_rows_of_older_commits_are_searched_in_the_files(
+    story: Story, foreign_commits: Callable[[Story], tuple[int, int]]
 ) -> None:
-    """Our commit after the strangers hid the rows; the rollback takes that commit back, and the snapshot that brought them is
-    gone."""
+    """A commit of Lethe after the foreign commits hid the rows. The rollback removes it, and the snapshot that added the rows has
+    expired."""
     carrier = story.head().snapshot_id
-    late, tagged = strangers(story)
+    late, tagged = foreign_commits(story)
     story.spark.sql(f"ALTER TABLE {story.full_name} CREATE TAG kept AS OF VERSION {tagged}")
     story.consolidate("Z")
     assert "A" not in batches_read(story)
@@ -81,7 +81,7 @@ def test_after_a_rollback_to_a_tag_the_rows_below_it_are_looked_up_in_the_files(
     assert [(t.id, META_PURGED_BY in t.meta) for t in story.ledger().tombstones.values()] == [("A", True)]
 
 
-def test_below_a_ledger_that_a_person_named_again_the_rows_are_looked_up_as_well(story: Story) -> None:
+def test_if_a_user_restored_a_ledger_pointer_the_rows_of_older_commits_are_searched_too(story: Story) -> None:
     """As docs/foreign-writers.md says what to do after LedgerLost. Nobody has looked at the files that came before."""
     root = story.keys()[names.LEDGER]
     append(story, "A", "X")

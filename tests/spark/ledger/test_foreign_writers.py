@@ -107,7 +107,7 @@ def without_day(day: int) -> Counter[Row]:
     return Counter({row: n for row, n in LIVE.items() if row[2] != day})
 
 
-# --- operations after which the head holds what it held, or what the stranger made of it ------------------------------------
+# --- operations that keep the content of the head, or after which it is what the foreign writer made of it ------------------
 
 
 def spark_append(h: History) -> Counter[Row]:
@@ -159,7 +159,7 @@ def delete_of_rows_merge_on_read(h: History) -> Counter[Row]:
 
 
 def update_of_rows(h: History) -> Counter[Row]:
-    """Copy-on-write: rows of B are written anew under their id."""
+    """Copy-on-write: rows of B are written again under their id."""
     h.sql("UPDATE {t} SET v = v + 1")
     return Counter((b, v + 1, day) for b, v, day in LIVE.elements())
 
@@ -251,7 +251,7 @@ OPERATIONS: list[Callable[[History], Counter[Row]]] = [
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda f: f.__name__)
-def test_after_what_a_stranger_did_no_row_returns_and_none_is_lost(
+def test_after_a_commit_of_a_foreign_writer_no_row_returns_and_none_is_lost(
     history: History, operation: Callable[[History], Counter[Row]]
 ) -> None:
     rows = operation(history)
@@ -269,7 +269,7 @@ def test_after_what_a_stranger_did_no_row_returns_and_none_is_lost(
 
 
 def test_late_rows_of_a_purged_batch_are_hidden_from_the_next_commit_on(history: History) -> None:
-    """Nothing but that commit knows: the vacuum has forgotten the tombstone, and the stranger did not ask."""
+    """Nothing but that commit knows: the vacuum has forgotten the tombstone, and the foreign writer did not ask."""
     history.append(LATE_A, LATE_B, E)
     bare = history.remember(LIVE + Counter([LATE_A, E]))
     history.check()
@@ -347,7 +347,7 @@ def test_an_expiry_that_takes_the_ledger_of_a_bare_head_stops_every_read(
 
 
 @EXPIRY
-def test_a_tagged_bare_snapshot_keeps_its_ledger_when_a_stranger_expires_its_carrier(
+def test_a_tagged_bare_snapshot_keeps_its_ledger_when_a_foreign_writer_expires_its_carrier(
     history: History, expire: Callable[[History], None]
 ) -> None:
     history.append(E)
@@ -367,7 +367,7 @@ def test_a_tagged_bare_snapshot_keeps_its_ledger_when_a_stranger_expires_its_car
     history.check()
 
 
-def test_rows_that_a_stranger_gives_another_batch_id_are_another_batch(history: History) -> None:
+def test_rows_with_a_batch_id_changed_by_a_foreign_writer_are_another_batch(history: History) -> None:
     """Nobody can tell them from new ones; docs/foreign-writers.md says so."""
     history.sql("UPDATE {t} SET batch_id = 'renamed' WHERE batch_id = 'B'")
 

@@ -74,9 +74,9 @@ def refuses_everything(story: Story) -> None:
         with pytest.raises(LedgerError) as refusal:
             attempt()
         assert (what, refusal.value.reason) == (what, "LedgerLost")
-    told = CliRunner().invoke(cli, ["batches", name])
-    assert told.exit_code == 10
-    assert "LedgerLost" in told.output + told.stderr
+    reported = CliRunner().invoke(cli, ["batches", name])
+    assert reported.exit_code == 10
+    assert "LedgerLost" in reported.output + reported.stderr
     assert story.head().snapshot_id == head
 
 
@@ -84,7 +84,7 @@ def refuses_everything(story: Story) -> None:
 @pytest.mark.parametrize(
     ("replace", "version"), [(by_the_data_frame, 2), (by_the_data_frame, 3), (by_sql, 2)], ids=["frame", "v3", "sql"]
 )
-def test_a_table_that_was_replaced_under_its_name_is_read_and_changed_by_nobody(
+def test_a_replaced_table_with_the_same_name_is_neither_read_nor_changed(
     spark: SparkSession,
     lake: Lake,
     replace: Callable[[Story], None],
@@ -126,7 +126,7 @@ def test_a_ledger_without_files_below_an_append_is_not_forgotten_when_it_expires
     story.consolidate()  # makes the table
     story.revert("A")
     assert story.head().summary.get("total-data-files", "0") == "0"  # type: ignore[union-attr]
-    story.append_as_a_stranger("A", "X")
+    story.append_as_foreign_writer("A", "X")
     before = of_arrow(lethe.scan(story.full_name).to_arrow())
 
     expire_all_but_the_head(story)
@@ -138,11 +138,11 @@ def test_a_ledger_without_files_below_an_append_is_not_forgotten_when_it_expires
 
 
 def test_rows_from_before_the_first_ledger_are_read_for_ever(spark: SparkSession, lake: Lake) -> None:
-    """A stranger writes to a table of Lethe's before Lethe does. His snapshot has no parent, and never had a ledger."""
+    """A foreign writer writes to a table of Lethe's before Lethe does. His snapshot has no parent, and never had a ledger."""
     story = Story.begin(spark, lake)
     story.put("A")
     story.consolidate()
-    first = story.append_as_a_stranger("X")
+    first = story.append_as_foreign_writer("X")
     before = of_arrow(lethe.scan(story.full_name).to_arrow())
 
     story.consolidate("A")
@@ -154,8 +154,8 @@ def test_rows_from_before_the_first_ledger_are_read_for_ever(spark: SparkSession
     assert of_spark(lethe_spark.read(spark, story.full_name)) == before
 
 
-def test_the_first_commit_says_since_when_the_table_has_ledgers(spark: SparkSession, lake: Lake) -> None:
-    """In the commit itself: in between, a crash would leave a table that refuses what strangers wrote before any ledger."""
+def test_the_first_commit_records_since_when_the_table_has_ledgers(spark: SparkSession, lake: Lake) -> None:
+    """In the commit itself: in between, a crash would leave a table that refuses what foreign writers wrote before any ledger."""
     story = Story.begin(spark, lake)
     story.put("A")
 
@@ -243,7 +243,7 @@ def test_an_accepted_head_whose_carriers_have_all_expired_continues_with_the_led
 ) -> None:
     story = a_story(spark, lake)
     seen = story.keys()[names.LEDGER]
-    story.append_as_a_stranger("A", "X")
+    story.append_as_foreign_writer("A", "X")
     expire_all_but_the_head(story)
 
     accept(story, seen)
@@ -263,6 +263,6 @@ def test_another_head_than_the_accepted_one_stays_refused(spark: SparkSession, l
     wanted = spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"accepts": accepts})})
 
     with pytest.raises(LedgerError, match="LedgerLost"):
-        story.run(wanted, before_commit=lambda: story.append_as_a_stranger("Y"))
+        story.run(wanted, before_commit=lambda: story.append_as_foreign_writer("Y"))
 
     assert story.keys().get(names.LEDGER) is None

@@ -52,7 +52,7 @@ def test_an_emptied_ledger_is_an_empty_file_and_does_not_fall_back_to_the_one_be
     """A walk that looked for the nearest tombstones, past a ledger without any, would hide A again."""
     story.revert("A")
     story.undo()
-    story.append_as_a_stranger("x")
+    story.append_as_foreign_writer("x")
 
     assert avro(story.keys(story.snapshots()[1])["tombstone.file"]) == []
     story.check_reads(of_batches("A", "B") + Counter({("x", 500, 1): 1}))
@@ -79,7 +79,7 @@ def test_staged_files_of_a_reverted_batch_that_another_tool_publishes_under_a_va
     story.check_reads(of_batches("B"))
 
 
-def test_a_run_that_loses_every_race_says_so_and_leaves_the_table_as_the_winners_made_it(
+def test_a_run_that_loses_every_race_reports_it_and_does_not_change_the_table(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer commits before each of its attempts. It gives up after enough attempts and enough time."""

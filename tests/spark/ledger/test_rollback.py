@@ -57,7 +57,7 @@ def test_a_run_refuses_a_table_that_is_rolled_back_while_it_works(story: Story) 
 
 def test_a_run_goes_on_from_a_head_that_grew(story: Story) -> None:
     spec = seeing_the_head(story, "C")
-    story.append_as_a_stranger("F")
+    story.append_as_foreign_writer("F")
 
     story.run(spec)
 

@@ -74,8 +74,8 @@ def test_an_undo_of_one_of_two_that_were_hidden_by_one_commit_is_seen_by_every_r
     """PyIceberg takes all vectors of a Puffin file for those of today, so no two data files may share one."""
     story.put("F", "G")
     story.consolidate("F", "G")
-    told = group(story, a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("F",)))
-    assert {r.group_size for r in told.values()} == {2}
+    reported = group(story, a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("F",)))
+    assert {r.group_size for r in reported.values()} == {2}
 
     assert story.undo("one").succeeded
 
@@ -86,14 +86,14 @@ def test_a_replay_brings_the_new_rows_in_the_snapshot_that_hides_the_old_ones(st
     """Nobody sees both, or neither. Who replaces a replacement of the same group goes after it."""
     first, second = story.a_replay("A", by="A2"), story.a_replay("A2", by="A3", name="second", rows=2)
 
-    told = group(story, first, second, a_request("revert", batch_ids=("B",)))
+    reported = group(story, first, second, a_request("revert", batch_ids=("B",)))
 
-    assert {n: (r.succeeded, r.reason) for n, r in told.items()} == {
+    assert {n: (r.succeeded, r.reason) for n, r in reported.items()} == {
         "replay": (True, ""),
         "second": (False, "WaitingForRestatement"),
         "revert": (True, ""),
     }
-    assert told["second"].again
+    assert reported["second"].again
     assert story.operation() == "overwrite"
     story.check_native(all_of(but=("A", "B")) + of_batches("A2", rows=3))
     story.restate(second)
@@ -126,7 +126,7 @@ def test_rows_that_were_deleted_by_others_before_are_not_brought_back(story: Nat
 
 
 def test_tombstones_from_before_the_mode_are_masked_by_the_next_restatement(story: Native) -> None:
-    """Also rows that a stranger appended to a batch taken back, once somebody has looked."""
+    """Also rows that a foreign writer appended to a batch taken back, once somebody has looked."""
     story.run(story.restatement(a_request("before", batch_ids=("A",)), deletes="Ledger"))
     assert (story.plain(), story.masks()) == (all_of(), {"A": None})
 

@@ -58,7 +58,7 @@ def test_an_undo_takes_the_ids_out_of_the_files_and_leaves_the_others_in(story: 
     story.check_native(all_of())
 
 
-def test_a_replay_and_a_vacuum_beside_it(story: Native) -> None:
+def test_a_replay_and_a_concurrent_vacuum(story: Native) -> None:
     """The vacuum removes the rows, the tombstones and the equality deletes, which are of no row any more."""
     story.replay("A", by="A2")
     story.revert("E")
@@ -72,7 +72,7 @@ def test_a_replay_and_a_vacuum_beside_it(story: Native) -> None:
 
 
 def test_a_revert_during_a_vacuum_hides_its_rows_in_the_files_that_the_vacuum_writes(story: Native) -> None:
-    """And the vacuum is not planned anew for it: what it writes is as old as what it read."""
+    """And the vacuum is not planned again for it: what it writes is as old as what it read."""
     story.revert("A")
 
     result = story.vacuum(after_write=lambda: story.revert("B", name="meanwhile"))
@@ -83,7 +83,7 @@ def test_a_revert_during_a_vacuum_hides_its_rows_in_the_files_that_the_vacuum_wr
 
 
 def test_an_undo_after_a_compaction_by_others_is_refused(story: Native) -> None:
-    """Whoever wrote the files anew left out what was hidden: the rows are counted, and are not there."""
+    """Whoever wrote the files again left out what was hidden: the rows are counted, and are not there."""
     story.revert("A", name="one")
     story.spark.sql(
         f"CALL lite.system.rewrite_data_files(table => '{story.name}', options => map('rewrite-all', 'true'))"

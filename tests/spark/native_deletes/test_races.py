@@ -64,7 +64,7 @@ def test_two_groups_on_one_file_both_hide_their_rows(story: Native) -> None:
     story.check_native(of_batches("D", "E"))
 
 
-def test_a_vacuum_of_the_same_file_is_planned_anew(story: Native) -> None:
+def test_a_vacuum_of_the_same_file_is_planned_again(story: Native) -> None:
     story.revert("A")
 
     result = story.vacuum(after_write=lambda: story.revert("B", name="meanwhile"))

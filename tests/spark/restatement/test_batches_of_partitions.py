@@ -83,7 +83,9 @@ def test_a_purge_drops_the_file_of_such_a_batch_by_its_metadata(
     assert story.rows_at() == of_batches("A", "Y")
 
 
-def test_since_tells_of_such_a_batch_that_it_came_and_went(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+def test_an_increment_contains_the_addition_and_the_deletion_of_such_a_batch(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
     story = a_story(spark, lake, 3, tmp_path)
     before, added = story.snapshots()[1].snapshot_id, story.head().snapshot_id
     story.revert("X")

@@ -149,7 +149,7 @@ def test_without_an_op_column_every_row_is_an_upsert(story: Changing) -> None:
     story.check_reads(changed(changes, "C1"))
 
 
-def test_changes_that_concern_nobody_only_add_rows_and_increments_go_on(story: Changing) -> None:
+def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_across_them(story: Changing) -> None:
     before = story.head().snapshot_id
     changes = (upsert(("new", 7, 1)), delete(("nobody", 8, 1)))
 
@@ -196,7 +196,7 @@ def test_changes_are_not_undone(story: Changing) -> None:
 
 
 def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reverted(story: Changing) -> None:
-    """A new replacement of the changes brings their rows anew; the old rows do not come back."""
+    """A new replacement of the changes brings their rows again; the old rows do not come back."""
     story.change(*SOME)
     story.revert("D")
     story.vacuum()
@@ -210,7 +210,7 @@ def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reve
     story.check_reads(changed(SOME, "C2", ("A", "B")) - Counter({("C2", v, d): 1 for _, (_, v, d) in SOME}))
 
 
-def test_changes_that_are_asked_for_again_are_told_and_not_repeated(story: Changing) -> None:
+def test_a_repeated_change_request_gets_its_result_and_is_not_carried_out_again(story: Changing) -> None:
     """Between the two somebody brought such a key back."""
     request = story.a_change(*SOME)
     first = story.restate(request)
@@ -245,9 +245,9 @@ def test_changes_go_after_the_replays_before_them_in_a_commit_of_their_own(story
 
     runs = [group(story, second, replay, first) for _ in range(3)]
 
-    waiting = [[n for n, r in told.items() if r.reason == "WaitingForRestatement" and r.again] for told in runs]
+    waiting = [[n for n, r in reported.items() if r.reason == "WaitingForRestatement" and r.again] for reported in runs]
     assert waiting == [["change-C2", "change-C1"], ["change-C2"], []]
-    assert [told["change-C1"].rows_erased for told in runs[1:]] == [2, 2]
+    assert [reported["change-C1"].rows_erased for reported in runs[1:]] == [2, 2]
     wanted = of_batches("B", "D") + of_batches("A2", rows=3) - Counter([row("B", 0), row("A2", 0)])
     story.check_reads(wanted + Counter([("C1", *row("A2", 0)[1:]), ("C2", row("B", 0)[1], 2)]))
 
@@ -259,9 +259,9 @@ def test_changes_share_a_commit_with_reverts_erases_and_the_replays_after_them(s
     replay = story.a_replay("D", by="D2", creation_time=ago(hours=1))
     snapshots = len(story.snapshots())
 
-    told = group(story, replay, change, erase, a_request("revert", batch_ids=["A"]))
+    reported = group(story, replay, change, erase, a_request("revert", batch_ids=["A"]))
 
-    assert {n: (r.rows_erased, r.rows_added, r.group_size) for n, r in told.items()} == {
+    assert {n: (r.rows_erased, r.rows_added, r.group_size) for n, r in reported.items()} == {
         "erase": (1, 0, 4),
         "change-C1": (1, 2, 4),
         "replay": (0, 3, 4),
@@ -281,10 +281,10 @@ def test_bad_changes_never_fail_their_group(story: Changing) -> None:
     bad = story.a_change(upsert(row("A", 0)), upsert(row("A", 0)), by="C1", name="bad", batch_ids=("B",))
     replay = story.a_replay("A", by="A2")
 
-    told = group(story, bad, replay)
+    reported = group(story, bad, replay)
 
-    assert (told["bad"].succeeded, told["bad"].again, told["bad"].reason) == (False, False, "DuplicateKey")
-    assert (told["replay"].succeeded, told["replay"].group_size) == (True, 1)
+    assert (reported["bad"].succeeded, reported["bad"].again, reported["bad"].reason) == (False, False, "DuplicateKey")
+    assert (reported["replay"].succeeded, reported["replay"].group_size) == (True, 1)
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
@@ -304,7 +304,7 @@ def test_changes_of_a_replacement_that_was_taken_back_before_it_came_change_noth
     ("changes", "reason", "text"),
     [
         ([upsert(row("A", 0)), delete(row("A", 0))], "DuplicateKey", "1 keys (v) are in several rows"),
-        ([("X", row("A", 0))], "UnknownOperation", "column op holds something else"),
+        ([("X", row("A", 0))], "UnknownOperation", "column op holds values other than U, I, D and null"),
     ],
 )
 def test_rows_that_cannot_be_placed_are_refused_and_named_by_file(
@@ -347,8 +347,8 @@ def test_more_rows_than_keys_can_be_held_are_refused(make: Make, monkeypatch: py
     ("keys", "op", "reason", "text"),
     [
         (["place"], "op", "ColumnNotSearchable", "keyColumns names place, which is struct"),
-        ([], "", "InvalidSpec", "needs spec.batchIds or spec.replacement.keyColumns"),
-        (["v"], "what", "SchemaMismatch", "column what, spec.replacement.opColumn, has to be there once"),
+        ([], "", "InvalidSpec", "requires spec.batchIds or spec.replacement.keyColumns"),
+        (["v"], "what", "SchemaMismatch", "column what, spec.replacement.opColumn, must be in the file exactly once"),
     ],
 )
 def test_what_cannot_be_keys_is_refused(make: Make, keys: list[str], op: str, reason: str, text: str) -> None:
@@ -367,11 +367,11 @@ def test_a_file_of_the_table_that_cannot_be_searched_refuses_the_changes_and_the
     story = make(2, ())
     add_without_ids(story)
 
-    told = group(story, story.a_change(*SOME, creation_time=ago(hours=1)), story.a_replay("D", by="D2"))
+    reported = group(story, story.a_change(*SOME, creation_time=ago(hours=1)), story.a_replay("D", by="D2"))
 
-    assert (told["change-C1"].succeeded, told["change-C1"].reason) == (False, "FileNotSearchable")
-    assert "rows with the keys of the replacement may lie in" in told["change-C1"].message
-    assert told["replay"].succeeded
+    assert (reported["change-C1"].succeeded, reported["change-C1"].reason) == (False, "FileNotSearchable")
+    assert "rows with the keys of the replacement may be in" in reported["change-C1"].message
+    assert reported["replay"].succeeded
     assert story.states() == {"A": "promoted", "B": "promoted", "D": "replaced", "D2": "promoted"}
 
 

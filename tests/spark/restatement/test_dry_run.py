@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, name_of, row
-from tests.spark.support.story import Story, local, told
+from tests.spark.support.story import Story, local, results_by_name
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
@@ -37,8 +37,8 @@ def everything(story: Story) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
-def test_each_request_is_told_what_it_alone_would_do_and_not_a_byte_of_the_table_changes(story: Story) -> None:
-    story.append_as_a_stranger("foreign")
+def test_a_dry_run_reports_what_each_request_alone_would_do_and_does_not_change_the_table(story: Story) -> None:
+    story.append_as_foreign_writer("foreign")
     incomplete = story.a_replay("A", by="A2", name="incomplete")
     assert incomplete.replacement is not None
     (Path(local(incomplete.replacement.uri)) / "_SUCCESS").unlink()
@@ -53,7 +53,7 @@ def test_each_request_is_told_what_it_alone_would_do_and_not_a_byte_of_the_table
         incomplete,
     )
 
-    found = told(result)
+    found = results_by_name(result)
     assert (result.outcome, result.snapshot_id) == ("Planned", None)
     assert (everything(story), story.head().snapshot_id) == (before, head)
     sizes = {path: Path(local(path)).stat().st_size for path in story.files()}
@@ -73,8 +73,8 @@ def test_each_request_is_told_what_it_alone_would_do_and_not_a_byte_of_the_table
     assert (found["incomplete"].succeeded, found["incomplete"].reason) == (False, "ReplacementIncomplete")
 
 
-def test_of_an_erase_by_records_it_tells_which_files_would_be_searched(spark: SparkSession, lake: Lake) -> None:
-    """By the bounds of the column, and nothing is searched. What would keep it from starting is told as well."""
+def test_for_an_erase_by_records_it_reports_which_files_would_be_searched(spark: SparkSession, lake: Lake) -> None:
+    """By the bounds of the column, without a search. The result also reports what would keep the request from starting."""
     people = Names.of(Story.begin(spark, lake, partition_by=()))
     people.put("A", "B")
     people.consolidate("A")
@@ -86,7 +86,7 @@ def test_of_an_erase_by_records_it_tells_which_files_would_be_searched(spark: Sp
     Path(no_secret.rows.values_file).unlink()
     before = everything(people)
 
-    found = told(rehearsed(people, erase, nobody, odd, no_secret))
+    found = results_by_name(rehearsed(people, erase, nobody, odd, no_secret))
 
     assert everything(people) == before
     plans = {n: (r.plan.files, r.plan.bytes) for n, r in found.items() if r.plan is not None}
@@ -95,9 +95,9 @@ def test_of_an_erase_by_records_it_tells_which_files_would_be_searched(spark: Sp
     assert reasons == {"odd": ("ColumnNotFound", False), "no-secret": ("SecretNotFound", True)}
 
 
-def test_carried_out_it_does_what_the_dry_run_told(story: Story) -> None:
+def test_the_request_does_what_its_dry_run_reported(story: Story) -> None:
     request = a_request("revert", batch_ids=["A", "unknown"])
-    dry = told(rehearsed(story, request))["revert"]
+    dry = results_by_name(rehearsed(story, request))["revert"]
 
     real = story.restate(request)
 

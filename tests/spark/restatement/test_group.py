@@ -13,7 +13,7 @@ from lethe.contract.run import Replacement, RestatementRequest
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import Story, local, of_batches, told
+from tests.spark.support.story import Story, local, of_batches, results_by_name
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -33,7 +33,7 @@ def group(story: Story, *requests: RestatementRequest, **at: Callable[[], object
 
 
 def reasons(result: RunResult) -> dict[str, str]:
-    return {name: r.reason for name, r in told(result).items()}
+    return {name: r.reason for name, r in results_by_name(result).items()}
 
 
 def file_of(request: RestatementRequest) -> Path:
@@ -126,16 +126,16 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
     }
     assert result.outcome == "Committed"
     assert not any(r.again for r in result.requests)
-    assert [told(result)[n].group_size for n in ("good", "revert", "damaged")] == [2, 2, 0]
-    assert told(result)["damaged"].message.startswith("Restatement ns/damaged: spec.replacement.uri file://")
-    assert told(result)["revert"].unknown_batch_ids == ("unknown",)
+    assert [results_by_name(result)[n].group_size for n in ("good", "revert", "damaged")] == [2, 2, 0]
+    assert results_by_name(result)["damaged"].message.startswith("Restatement ns/damaged: spec.replacement.uri file://")
+    assert results_by_name(result)["revert"].unknown_batch_ids == ("unknown",)
     assert len(story.snapshots()) == 4
     story.check_reads(of_batches("B", "E", "F", "G", "H") + of_batches("D2", "A2", rows=3))
     assert {local(p) for p in story.files()} == story.data_folder()  # no row of a bad one was left anywhere
 
 
-def test_the_ids_of_a_whole_group_are_looked_for_in_the_files_of_other_writers_at_once(story: Story) -> None:
-    story.append_as_a_stranger("foreign", "other")
+def test_the_ids_of_a_whole_group_are_searched_in_the_files_of_other_writers_in_one_pass(story: Story) -> None:
+    story.append_as_foreign_writer("foreign", "other")
 
     result = group(
         story,
@@ -237,13 +237,13 @@ def test_of_two_replays_by_one_id_the_younger_is_carried_out_if_the_older_cannot
 
 
 def test_a_group_that_overlaps_with_an_earlier_one_does_the_rest(story: Story) -> None:
-    """Requests are put together anew each time; what was done is told as it was then."""
+    """Each run may group the requests differently. A repeated request gets its first result."""
     one, two, three = (story.a_replay(b, by=f"{b}2", name=f"replay-{b}") for b in "ABC")
     first = group(story, one, two)
 
     second = group(story, two, three)
 
-    assert told(second)["replay-B"] == told(first)["replay-B"]
+    assert results_by_name(second)["replay-B"] == results_by_name(first)["replay-B"]
     assert [r.group_size for r in second.requests] == [2, 1]
     assert second.requests[1].snapshot_id == second.snapshot_id == story.head().snapshot_id
     assert group(story, one, two, three).outcome == "AlreadyCommitted"

@@ -8,7 +8,7 @@ from lethe.restatement.id_list import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import Story, of_batches, told
+from tests.spark.support.story import Story, of_batches, results_by_name
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -63,7 +63,7 @@ def test_a_list_that_cannot_be_used_keeps_out_its_own_request_only(story: Story,
         )
     )
 
-    assert {name: (r.reason, r.again) for name, r in told(result).items()} == {
+    assert {name: (r.reason, r.again) for name, r in results_by_name(result).items()} == {
         "missing": ("ListNotFound", True),
         "broken": ("InvalidIdList", False),
         "revert": ("", False),
@@ -77,8 +77,8 @@ def test_in_its_group_a_list_counts_for_the_order(story: Story, ids: Path) -> No
 
     result = story.run(story.restatement(older, story.a_replay("A", by="A2")))
 
-    assert told(result)["listed"].unknown_batch_ids_count == 0
-    assert told(result)["replay"].rows_added == 3
+    assert results_by_name(result)["listed"].unknown_batch_ids_count == 0
+    assert results_by_name(result)["replay"].rows_added == 3
     assert (story.states()["A"], story.states()["A2"]) == ("replaced", "reverted")
 
 

@@ -60,7 +60,7 @@ def test_a_batch_shown_again_and_taken_back_again_while_a_vacuum_worked_is_purge
 
     def meanwhile() -> None:
         assert story.undo().succeeded
-        story.append_as_a_stranger("A")
+        story.append_as_foreign_writer("A")
         assert story.revert("A", name="again").succeeded
 
     story.vacuum(before_commit=meanwhile)
@@ -72,7 +72,7 @@ def test_a_batch_shown_again_and_taken_back_again_while_a_vacuum_worked_is_purge
     story.check_reads(of_batches("B", "D"))
 
 
-def test_an_id_restated_again_and_again_is_hidden_once_and_each_says_so(story: Story) -> None:
+def test_an_id_restated_several_times_is_hidden_once_and_each_result_reports_it(story: Story) -> None:
     """By another Revert, by a list and by a Replay: each succeeds, and none counts what was not left to do."""
     ids = story.lake.home / f"{story.name}.ids"
     ids.write_text("A\nB\nB\nnobody\n")
@@ -82,8 +82,8 @@ def test_an_id_restated_again_and_again_is_hidden_once_and_each_says_so(story: S
     listed = story.restate(a_request("listed", batch_ids=(), batch_ids_uri=f"file://{ids}"))
     replay = story.replay("A", by="A2")
 
-    told = [(r.succeeded, r.already_deleted_batch_ids_count) for r in (inline, listed, replay)]
-    assert told == [(True, 3), (True, 3), (True, 1)]
+    reported = [(r.succeeded, r.already_deleted_batch_ids_count) for r in (inline, listed, replay)]
+    assert reported == [(True, 3), (True, 3), (True, 1)]
     assert {(r.rows_deleted, r.tombstones_added, r.unknown_batch_ids_count) for r in (inline, listed, replay)} == {
         (0, 0, 0)
     }
@@ -133,7 +133,7 @@ def test_a_replacement_whose_id_was_taken_back_stays_out_and_a_replay_of_that_id
 
 def test_another_cluster_may_apply_everything_again_in_any_order_long_afterwards(story: Story) -> None:
     """A was reverted, shown again and reverted; then it was purged, and the snapshots in which all that happened are gone. A
-    cluster is built anew from Git: its Dataset has another UID, and it applies the three in whatever order. Each tells its
+    cluster is built recreated from Git: its Dataset has another UID, and it applies the three in whatever order. Each tells its
     first result; if one of them were carried out again, rows would return or a batch that was shown again would be gone."""
     revert, undo, again = a_request("revert"), an_undo("revert"), a_request("again")
     other = a_request("other", batch_ids=["B"])
@@ -143,18 +143,18 @@ def test_another_cluster_may_apply_everything_again_in_any_order_long_afterwards
     assert head.parent_snapshot_id not in [s.snapshot_id for s in story.table().snapshots()]
 
     def elsewhere(*requests: RestatementRequest) -> tuple[RequestResult, ...]:
-        anew = DatasetRef(namespace="air", name=story.name, uid="made-anew")
-        result = story.run(story.restatement(*requests, dataset=anew, run_id="e" * 32))
+        recreated = DatasetRef(namespace="air", name=story.name, uid="made-recreated")
+        result = story.run(story.restatement(*requests, dataset=recreated, run_id="e" * 32))
         assert (result.outcome, result.snapshot_id) == ("AlreadyCommitted", None)
         return result.requests
 
     orders = list(itertools.permutations((revert, undo, again)))
-    told = [
+    reported = [
         *itertools.chain(*(elsewhere(*order) for order in orders)),
         *(elsewhere(r)[0] for r in (other, *orders[-1])),
     ]
 
-    assert {(r.succeeded, r.snapshot_id == first[r.key].snapshot_id) for r in told} == {(True, True)}
+    assert {(r.succeeded, r.snapshot_id == first[r.key].snapshot_id) for r in reported} == {(True, True)}
     assert story.head() == head
     story.check_reads(of_batches("B", "D"))
 

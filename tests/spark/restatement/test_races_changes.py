@@ -121,7 +121,7 @@ def test_changes_that_another_run_carries_out_at_the_same_moment_are_made_once(s
 
 
 @pytest.mark.parametrize("step", LATE)
-def test_an_undo_beside_them_brings_back_all_but_the_rows_with_their_keys(story: Changing, step: str) -> None:
+def test_a_concurrent_undo_restores_all_rows_except_those_with_their_keys(story: Changing, step: str) -> None:
     story.revert("A")
     undone: list[RequestResult] = []
 
@@ -131,7 +131,7 @@ def test_an_undo_beside_them_brings_back_all_but_the_rows_with_their_keys(story:
     story.check_reads(changed(SOME, "C1"))
 
 
-def test_who_reads_at_any_step_sees_all_of_the_changes_or_none(story: Changing) -> None:
+def test_a_reader_at_any_step_sees_all_of_the_changes_or_none(story: Changing) -> None:
     """Never a row and the one that stands for it, never neither: also not for one moment between two snapshots."""
     before, after = of_batches("A", "B", "D"), changed(SOME, "C1")
     seen = []
@@ -154,14 +154,14 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     monkeypatch.setattr(group_commit, "WRITES", 1)
     request = story.a_change(*SOME)
 
-    with pytest.raises(ConflictError, match="carried out requests of this group, or moved the rows"):
+    with pytest.raises(ConflictError, match="carried out requests of this group or replaced the files"):
         story.restate(request, before_commit=story.compact)
 
     assert left_by(story, story.restatement(request).run_id) == []
     story.check_reads(of_batches("A", "B", "D"))
 
 
-def test_the_whole_group_is_planned_anew(story: Changing) -> None:
+def test_the_whole_group_is_planned_again(story: Changing) -> None:
     """A batch that another run replaces meanwhile is not replaced twice; the changes find the rows of that replacement."""
     requests = (story.a_change(upsert(row("A2", 0)), delete(row("B", 0))), a_request("revert", batch_ids=["D"]))
 

@@ -47,7 +47,7 @@ def nothing_is_left_over(story: Story) -> bool:
 def test_a_foreign_append_during_a_group_is_hidden_or_kept_by_what_it_holds(story: Story) -> None:
     requests = a_request("revert", batch_ids=["A"]), story.a_replay("B", by="B2")
 
-    result = group(story, *requests, before_commit=lambda: story.append_as_a_stranger("A", "B", "x"))
+    result = group(story, *requests, before_commit=lambda: story.append_as_foreign_writer("A", "B", "x"))
 
     assert {r.group_size for r in result.requests} == {2}
     story.check_reads(of_batches("D") + of_batches("B2", rows=3) + Counter({("x", 502, 1): 1}))
@@ -82,7 +82,7 @@ def test_a_group_that_another_run_carries_out_at_the_same_moment_is_done_once(st
     assert nothing_is_left_over(story)
 
 
-def test_a_batch_that_somebody_else_replaces_meanwhile_is_refused_and_the_rest_written_anew(story: Story) -> None:
+def test_a_batch_that_another_run_replaces_meanwhile_is_refused_and_the_others_are_written_again(story: Story) -> None:
     """A union of both would show two replacements of A."""
     mine = story.a_replay("A", by="M", name="doubling"), story.a_replay("B", by="B2", name="fine")
     theirs = story.a_replay("A", by="T", name="theirs")

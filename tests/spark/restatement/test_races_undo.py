@@ -84,7 +84,7 @@ def test_two_undos_of_one_revert_take_it_back_once(story: Story) -> None:
 
 def test_rows_that_arrive_during_an_undo_are_seen(story: Story) -> None:
     """The appended rows are no reason to arm the tombstone that is being taken away."""
-    story.undo(before_commit=lambda: story.append_as_a_stranger("A"))
+    story.undo(before_commit=lambda: story.append_as_foreign_writer("A"))
 
     assert story.rows_at()[("A", 500, 1)] == 1
     story.check_reads()

@@ -59,9 +59,9 @@ def test_a_replay_shows_the_new_batch_and_hides_the_old_one_in_one_and_the_same_
     )  # the replacement's folder is its producer's, retention has no say
 
 
-def test_ids_that_nobody_knows_are_reported_even_when_they_sort_between_two_others(story: Story) -> None:
+def test_unknown_ids_are_reported_even_if_they_sort_between_two_others(story: Story) -> None:
     """The bounds of the files say that C might be there; the files say that it is not."""
-    story.append_as_a_stranger("foreign")
+    story.append_as_foreign_writer("foreign")
 
     result = story.revert("A", "C", "foreign", "zzz")
 
@@ -70,7 +70,7 @@ def test_ids_that_nobody_knows_are_reported_even_when_they_sort_between_two_othe
     story.check_reads(of_batches("B", "D"))
 
 
-def test_a_batch_reverted_before_it_came_is_not_promoted_and_says_so(story: Story) -> None:
+def test_a_batch_reverted_before_it_arrived_is_not_promoted_and_counted_as_withheld(story: Story) -> None:
     """It waited in the buffer, or comes later: either way its rows were taken back before anybody saw them."""
     story.revert("late")
     story.put("late", "E")
@@ -132,7 +132,7 @@ def test_two_requests_that_build_on_one_another_end_with_the_last_replacement_on
 
 
 def test_rows_without_a_batch_id_stay_through_every_restatement(story: Story) -> None:
-    story.append_as_a_stranger("A", None, None)
+    story.append_as_foreign_writer("A", None, None)
 
     story.revert("A")
 
@@ -147,8 +147,10 @@ REPLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize(("what", "said"), REPLACEMENTS.items(), ids=REPLACEMENTS)
-def test_a_replacement_that_cannot_be_used_takes_nothing_back(story: Story, what: str, said: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("what", "expected"), REPLACEMENTS.items(), ids=REPLACEMENTS)
+def test_a_replacement_that_cannot_be_used_takes_nothing_back(
+    story: Story, what: str, expected: tuple[str, str]
+) -> None:
     """Hiding A without showing its replacement would be half a replay."""
     request = story.a_replay("A", by="A2")
     assert request.replacement is not None
@@ -166,7 +168,7 @@ def test_a_replacement_that_cannot_be_used_takes_nothing_back(story: Story, what
 
     result = story.restate(request)
 
-    reason, text = said
+    reason, text = expected
     assert (result.succeeded, result.reason, len(story.snapshots())) == (False, reason, 1)
     assert text in result.message
     assert result.message.startswith("Restatement ns/replay: spec.replacement.uri ") or reason == "UnsupportedScheme"

@@ -50,7 +50,7 @@ def test_a_batch_reverted_before_it_came_comes_after_the_undo(story: Story) -> N
 
 
 def test_rows_that_another_writer_brought_for_a_batch_are_seen_again(story: Story) -> None:
-    story.append_as_a_stranger("A", "x")
+    story.append_as_foreign_writer("A", "x")
     story.revert("A", "x")
 
     story.undo()
@@ -73,7 +73,7 @@ def test_revert_undo_and_revert_applied_again_in_any_order_change_nothing(story:
     story.check_reads(of_batches("B", "D"))
 
 
-def test_what_a_vacuum_purged_is_not_said_to_be_back(story: Story) -> None:
+def test_an_undo_of_purged_rows_is_refused(story: Story) -> None:
     story.revert("A")
     story.vacuum()
 
@@ -91,7 +91,7 @@ def test_what_a_partial_vacuum_has_begun_to_purge_is_not_brought_back_in_part(st
     result = story.undo()
 
     assert (result.succeeded, result.reason) == (False, "AlreadyPurged")
-    assert "in part" in result.message
+    assert "completely or partly" in result.message
     story.check_reads(of_batches("B", "D"))
     story.vacuum(key="2")
     story.check_reads(of_batches("B", "D"))

@@ -16,7 +16,7 @@ from tests.spark.support.flights import Flights
 from tests.support.lake import Lake
 
 
-def test_a_run_tells_its_result_and_ends_with_0(flights: Flights, driver: Driver) -> None:
+def test_a_run_reports_its_result_and_exits_with_0(flights: Flights, driver: Driver) -> None:
     flights.lake.buffer(flights.name).put("A", [{"v": n, "day": 1} for n in range(7)])
 
     ended = driver.run(flights.run_of("A"))
@@ -39,7 +39,7 @@ def test_a_jvm_maps_the_archive_of_classes(spark: SparkSession) -> None:
     assert f"/{ARCHIVE}\n" in Path(f"/proc/{pid}/maps").read_text()
 
 
-def test_a_table_that_nobody_made_ends_with_10_and_says_what_to_do(flights: Flights, driver: Driver) -> None:
+def test_a_missing_table_exits_with_10_and_a_message_with_the_remedy(flights: Flights, driver: Driver) -> None:
     ended = driver.run(flights.run(table=TableRef(catalog="lite", name="air.nowhere")))
 
     assert ended.result is not None, ended.log
@@ -82,7 +82,7 @@ def test_a_catalog_that_is_away_ends_with_20_and_its_password_stays_out_of_the_l
     assert "topsecret" not in ended.log + ended.result.to_json()
 
 
-def test_a_crash_at_a_step_tells_nothing_as_a_killed_process_would(flights: Flights, driver: Driver) -> None:
+def test_a_crash_at_a_step_reports_nothing_like_a_killed_process(flights: Flights, driver: Driver) -> None:
     ended = driver.run(flights.run(), crash_at="after-start")
 
     assert (ended.code, ended.result) == (137, None)

@@ -161,7 +161,7 @@ def test_a_group_that_died_is_finished_by_its_repetition_and_each_request_is_car
 def test_requests_of_a_group_that_died_after_its_commit_are_not_carried_out_again_by_another_group(
     story: Story,
 ) -> None:
-    """Nobody heard the result, and the next group is put together anew: another run, some of the same requests."""
+    """Nobody heard the result, and the next group is put together again: another run, some of the same requests."""
     run, wanted = a_group(story)
     dies(story, run, "after-commit")
     assert run.restatement is not None
@@ -310,7 +310,7 @@ def test_a_process_killed_right_after_its_commit_has_committed(story: Story, run
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
-def test_a_process_killed_before_it_could_tell_the_results_of_a_group_tells_them_when_asked_again(
+def test_after_a_kill_before_the_report_the_next_attempt_reports_the_results_of_the_group(
     story: Story, run_file: Path
 ) -> None:
     run, wanted = a_group(story)

@@ -65,7 +65,7 @@ def started(actions: Actions) -> list[RunSpec]:
 
 
 def test_a_head_of_another_writer_gets_a_ledger_by_a_run_over_no_batches(story: Story) -> None:
-    story.append_as_a_stranger("F")
+    story.append_as_foreign_writer("F")
     wanted = story.rows_at()
     assert seen(story).bare_since is not None
 
@@ -93,8 +93,8 @@ def test_a_revert_and_its_undo(story: Story) -> None:
     assert reverted == of_batches("B")
     assert story.rows_at() == before
     assert started(done) == []
-    told = done.restatement_statuses["undo"]
-    assert (told["phase"], told["result"]["rowsRestored"], told["result"]["tombstonesRemoved"]) == ("Succeeded", 4, 1)
+    undo = done.restatement_statuses["undo"]
+    assert (undo["phase"], undo["result"]["rowsRestored"], undo["result"]["tombstonesRemoved"]) == ("Succeeded", 4, 1)
     assert "undid it later" in done.restatement_statuses["revert-a"]["conditions"][0]["message"]
 
 

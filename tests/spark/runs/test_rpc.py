@@ -145,7 +145,7 @@ class Wiretap:
             sink.shutdown(socket.SHUT_WR)
 
 
-def test_who_listens_in_reads_nothing(spark: SparkSession, scaled: Scaled) -> None:
+def test_a_listener_on_the_network_reads_nothing(spark: SparkSession, scaled: Scaled) -> None:
     for secret, is_read in ((None, True), (scaled.secret, False)):
         tap = Wiretap(scaled.rpc)
 

@@ -30,7 +30,7 @@ def run_of(flights: Flights, number: int, *batches: str, attempt: int = 1) -> Ru
     return flights.run_of(*batches, run_id=f"{number:032x}"[::-1], attempt=attempt)
 
 
-def test_each_tells_its_own_end_and_a_bad_one_holds_nobody_back(
+def test_each_run_reports_its_own_outcome_and_a_failed_one_does_not_delay_the_others(
     three: list[Flights], driver: Driver, tmp_path: Path
 ) -> None:
     """Of the second the table is missing, and the third is deleted while the first is under way."""
@@ -43,8 +43,8 @@ def test_each_tells_its_own_end_and_a_bad_one_holds_nobody_back(
 
     ended = driver.end(process)
 
-    told = [(r.run_id, r.outcome, r.reason, r.permanent) for r in ended.results]
-    assert told == [
+    reported = [(r.run_id, r.outcome, r.reason, r.permanent) for r in ended.results]
+    assert reported == [
         (first.run_id, "Committed", "", False),
         (bad.run_id, "Failed", "TableNotFound", True),
         (last.run_id, "Committed", "", False),
@@ -113,8 +113,8 @@ def wait_for_run(
     deadline = time.monotonic() + within_seconds
     while time.monotonic() < deadline:
         if progress.exists():
-            told = json.loads(progress.read_text())
-            if told["runId"] == run.run_id and told["phase"] in phases:
+            reported = json.loads(progress.read_text())
+            if reported["runId"] == run.run_id and reported["phase"] in phases:
                 return
         time.sleep(0.02)
     pytest.fail(f"run {run.run_id} was not in {sorted(phases)} within {within_seconds} s")

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def test_a_task_finds_no_archive_on_its_path_and_what_it_imports_loaded(spark: SparkSession) -> None:
-    """An archive is gone through anew by every task, which takes longer than a hundred small files do."""
+    """An archive is gone through again by every task, which takes longer than a hundred small files do."""
 
     def look(_: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         import pyspark

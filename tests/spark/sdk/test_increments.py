@@ -130,10 +130,10 @@ def test_late_rows_of_another_writer(story: Story) -> None:
     story.consolidate("A", "B")
     story.revert("A")
     reverted = story.head().snapshot_id
-    story.append_as_a_stranger("A", "X", None, start=500)
+    story.append_as_foreign_writer("A", "X", None, start=500)
     assert by_spark(story, reverted, None, "appended") == Counter({("X", 501, 1): 1, (None, 502, 1): 1})
     story.vacuum()
-    story.append_as_a_stranger("A", start=600)
+    story.append_as_foreign_writer("A", start=600)
     story.put("D")
     story.consolidate("D")
 
@@ -194,7 +194,7 @@ def test_only_files_that_matter_are_opened(story: Story) -> None:
     assert by_spark(story, before, None, "deleted") == of_batches("B")
 
 
-def test_what_another_engine_deleted_cannot_be_told(story: Story) -> None:
+def test_an_increment_across_deletes_of_another_engine_is_refused(story: Story) -> None:
     story.put("A", "B")
     story.consolidate("A", "B")
     first = story.head().snapshot_id

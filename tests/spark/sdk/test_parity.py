@@ -39,7 +39,7 @@ def restated(story: Story) -> tuple[Story, Counter[Row]]:
     story.revert("A", name="one")
     story.revert("D", name="two")
     story.undo("two")
-    story.append_as_a_stranger("A", "D", None)
+    story.append_as_foreign_writer("A", "D", None)
     return story, of_batches("D") + of_batches("E", rows=3) + Counter({("D", 501, 1): 1, (None, 502, 1): 1})
 
 
@@ -63,7 +63,7 @@ def repartitioned(story: Story) -> tuple[Story, Counter[Row]]:
 def evolved(story: Story) -> tuple[Story, Counter[Row]]:
     """A column was added since the first files."""
     filled(story).spark.sql(f"ALTER TABLE {story.full_name} ADD COLUMN note string")
-    story.append_as_a_stranger("B", "F")
+    story.append_as_foreign_writer("B", "F")
     story.revert("B")
     return story, of_batches("A", "D") + Counter({("F", 501, 1): 1})
 

@@ -50,10 +50,10 @@ def test_a_time_means_the_head_of_that_moment(flights: Flights) -> None:
 
 
 def test_a_foreign_append_neither_hides_the_ledger_nor_brings_rows_back(flights: Flights) -> None:
-    """The stranger's snapshot has no ledger of its own; a late row of a reverted batch stays hidden."""
+    """The foreign writer's snapshot has no ledger of its own; a late row of a reverted batch stays hidden."""
     flights.commit(files=flights.written("A", "B"))
     flights.commit("A", run_id="run-2")
-    flights.append_as_a_stranger("A", "D", rows=4)
+    flights.append_as_foreign_writer("A", "D", rows=4)
 
     assert per_batch(lethe_spark.read(flights.spark, flights.full_name)) == {"B": 10, "D": 4}
 
@@ -91,7 +91,7 @@ def test_a_missing_ledger_file_stops_the_reading(flights: Flights) -> None:
         lethe_spark.read(flights.spark, flights.full_name)
 
 
-def test_a_name_without_a_catalog_or_with_an_unknown_one_says_so(flights: Flights) -> None:
+def test_a_name_without_a_catalog_or_with_an_unknown_one_is_refused(flights: Flights) -> None:
     with pytest.raises(InputError, match=r"InvalidRead: 'air\.flights': expected catalog\.namespace\.table"):
         lethe_spark.read(flights.spark, "air.flights")
     with pytest.raises(InputError, match="UnknownCatalog: there is no catalog 'elsewhere'"):

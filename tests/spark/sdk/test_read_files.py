@@ -140,7 +140,7 @@ def test_a_filter_chooses_the_files(many: Flights) -> None:
 
 
 @pytest.mark.parametrize("filter", ["v + 1 = 3", "abs(v) = 2", "true", "v = 2 AND length(batch_id) = 1"])
-def test_a_filter_that_iceberg_cannot_judge_chooses_rows_all_the_same(many: Flights, filter: str) -> None:
+def test_a_filter_that_iceberg_cannot_evaluate_still_selects_rows(many: Flights, filter: str) -> None:
     many.commit("A", run_id="run-10")
     wanted = expected(many, "A")
 
@@ -226,7 +226,7 @@ def test_a_view_stays_what_it_was_when_the_table_goes_on(many: Flights) -> None:
     assert {b for b, _ in rows_of(many.spark.table("between"))} == set("ACDEKM")
 
 
-def test_any_text_is_looked_up(spark: SparkSession) -> None:
+def test_any_string_can_be_searched(spark: SparkSession) -> None:
     ids = ["a", "", "it's", 'quo"te', "back\\slash", "line\nend", "\x01", "\x02", "é\U0001f600", "a.b", "%"]
     frame = spark.createDataFrame([(i,) for i in [*ids, "b", "A", None]], "id string")
 

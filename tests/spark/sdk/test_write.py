@@ -169,7 +169,7 @@ def test_a_job_that_dies_at_any_step_and_is_repeated_loads_its_rows_once(
     assert ledger(flights).version == 2
 
 
-def test_a_commit_of_which_the_catalog_does_not_answer_is_looked_up_and_made_once(
+def test_a_commit_without_an_answer_of_the_catalog_is_looked_up_and_made_once(
     flights: Flights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite refuses writes while another connection holds its lock: the first attempt ends in doubt."""
@@ -208,9 +208,9 @@ def test_a_batch_column_in_the_frame_must_hold_the_batch_id_in_every_row(flights
     head = flights.handle().head_id
 
     for wrong in (F.lit("A"), F.lit(None).cast("string"), F.when(F.col("v") == 1, "B").otherwise("secret")):
-        with refused("BatchIdMismatch") as told:
+        with refused("BatchIdMismatch") as lethe_cli:
             lethe_spark.write(rows.withColumn("batch_id", wrong), flights.full_name, batch_id="B")
-        assert "secret" not in str(told.value)
+        assert "secret" not in str(lethe_cli.value)
 
     assert (seen(flights), flights.handle().head_id) == ({"A": 2}, head)
 
@@ -233,7 +233,7 @@ def test_columns_are_matched_by_name_and_what_does_not_fit_is_named(make_flights
         "no column v": spark.createDataFrame([(1,)], "day int"),
         "a null in v": spark.createDataFrame([(None,)], "v bigint"),
         "does not fit": spark.createDataFrame([("x",)], "v string"),
-        "two columns of one name": spark.createDataFrame([(1, 2)], "v bigint, V bigint"),
+        "two columns with the same name": spark.createDataFrame([(1, 2)], "v bigint, V bigint"),
     }
     for says, rows in wrong.items():
         with pytest.raises(InputError, match=says):
@@ -310,7 +310,7 @@ def test_an_empty_table_is_prepared_by_its_first_write(flights: Flights) -> None
 
 def test_a_table_with_rows_is_prepared_only_when_asked_to(flights: Flights) -> None:
     plain = a_plain_table(flights, f"{flights.name}_full")
-    plain.append_as_a_stranger("old")
+    plain.append_as_foreign_writer("old")
 
     lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="A", batch_ids_to_replace=["old"])
     facts = observe(plain.lake.catalog.load_table(plain.name), "batch_id")
@@ -368,14 +368,14 @@ def test_the_command_line_finds_such_a_table_healthy_and_its_ledgers_sound(fligh
     reverted = lethe_spark.revert(plain.spark, plain.full_name, ["B"])
     lethe_spark.undo(plain.spark, plain.full_name, reverted.restatement)
 
-    def told(*arguments: str) -> tuple[int, str]:
+    def lethe_cli(*arguments: str) -> tuple[int, str]:
         ended = CliRunner().invoke(cli, [*arguments, plain.full_name])
         return ended.exit_code, ended.output
 
-    code, said = told("ledger", "verify")
-    assert (code, "4 snapshots, 4 ledgers" in said) == (0, True), said
-    code, said = told("doctor")
-    assert (code, "warning" in said) == (0, False), said
-    plain.append_as_a_stranger("C")
-    code, said = told("doctor")
-    assert (code, "BareHead" in said, "1 of 3 data files" in said) == (1, True, True), said
+    code, output = lethe_cli("ledger", "verify")
+    assert (code, "4 snapshots, 4 ledgers" in output) == (0, True), output
+    code, output = lethe_cli("doctor")
+    assert (code, "warning" in output) == (0, False), output
+    plain.append_as_foreign_writer("C")
+    code, output = lethe_cli("doctor")
+    assert (code, "BareHead" in output, "1 of 3 data files" in output) == (1, True, True), output

@@ -83,7 +83,7 @@ def spoil(home: Path, table: str, hint: str | None) -> None:
 
 
 @pytest.mark.parametrize("hint", [None, "1", "999", "x"])
-def test_batches_go_in_and_are_taken_back_whatever_the_hint_says(
+def test_consolidations_and_reverts_work_with_any_version_hint(
     spark: SparkSession, home: Path, table: str, hint: str | None
 ) -> None:
     batch = f"hint {hint}"

@@ -116,7 +116,7 @@ class Names(Story):
         return self.table().schema().find_field(column).field_id
 
 
-def tell_tales(folder: Path, *texts: str) -> list[str]:
+def files_with(folder: Path, *texts: str) -> list[str]:
     """What below a folder holds one of the texts, its own name included, but for data files: files as they are, and what is
     compressed in them."""
     found: list[str] = []

@@ -55,16 +55,16 @@ def compact(story: Story) -> None:
     ).collect()
 
 
-def a_look(story: Story, limits: SnapshotLimits | None = None, **changes: Any) -> RunSpec:
+def an_erasure_check(story: Story, limits: SnapshotLimits | None = None, **changes: Any) -> RunSpec:
     """A run that purges nothing and only checks the erasures."""
-    spec = story.vacuuming(limits, key=f"look {next(_NUMBERS)}")
+    spec = story.vacuuming(limits, key=f"check {next(_NUMBERS)}")
     assert spec.vacuum is not None
     changes = {"erasures_only": True, **changes}
     return spec.model_copy(update={"vacuum": spec.vacuum.model_copy(update=changes)})
 
 
-def look(story: Story, limits: SnapshotLimits | None = None, **at: Callable[[], object]) -> RunResult:
-    return story.run(a_look(story, limits), **at)
+def check_erasures(story: Story, limits: SnapshotLimits | None = None, **at: Callable[[], object]) -> RunResult:
+    return story.run(an_erasure_check(story, limits), **at)
 
 
 def the_erasure(story: Story) -> Erasure:
@@ -96,8 +96,8 @@ def check_closed(story: Story, result: RunResult) -> None:
     """Nothing is open, none of the recorded files is there, and the ledger says the same as the run."""
     record, outcome, ledger = the_record(result), the_outcome(result), story.ledger()
     assert (ledger.open_erasures, dict(ledger.purged_files), result.erasures_open) == ((), {}, 0)
-    told = ledger.requests[outcome.restatement].result["erasure"]
-    assert told == outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    reported = ledger.requests[outcome.restatement].result["erasure"]
+    assert reported == outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
     check_evidence(story, outcome.restatement)
     names = {Path(f["path"]).name for f in record["files"]}
     assert record["files-count"] == len(record["files"]) == len(names)

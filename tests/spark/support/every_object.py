@@ -31,7 +31,7 @@ def of_bucket(s3: S3, bucket: str) -> Iterator[tuple[str, bytes]]:
             yield o["Key"], s3.client.get_object(Bucket=bucket, Key=o["Key"], **version)["Body"].read()
 
 
-def telling(objects: Iterable[tuple[str, bytes]], *texts: str) -> list[str]:
+def objects_with(objects: Iterable[tuple[str, bytes]], *texts: str) -> list[str]:
     """The objects that hold one of the texts, in their names or their content, as they are or as parts of a path."""
     wanted = {
         text: {form.encode() for form in (text, quote(text), quote(text, safe=""), quote_plus(text))} for text in texts

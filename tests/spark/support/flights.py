@@ -66,7 +66,7 @@ class Flights:
         values = [(i, 1 + i % 2, b) for b in batches for i in range(rows)]
         return write_uncommitted(self.table, self.spark.createDataFrame(values, SCHEMA), run_id)
 
-    def append_as_a_stranger(self, *batches: str, rows: int = 10) -> None:
+    def append_as_foreign_writer(self, *batches: str, rows: int = 10) -> None:
         """A foreign writer: PyIceberg, which knows nothing of ledgers."""
         values = [{"v": i, "day": 1, "batch_id": b} for b in batches for i in range(rows)]
         schema = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])

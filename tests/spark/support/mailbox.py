@@ -74,9 +74,9 @@ class Namespace:
         assert text is not None, "no result was delivered"
         if '"uri"' in text and '"kind"' not in text:
             text = (run_documents.read(ResultPointer.model_validate_json(text)) or b"").decode()
-        told = read_result(text)
-        assert (told.run_id, told.attempt) == (spec.run_id, spec.attempt)
-        return told
+        reported = read_result(text)
+        assert (reported.run_id, reported.attempt) == (spec.run_id, spec.attempt)
+        return reported
 
     def carried_out(self, spec: RunSpec, within_seconds: float = 90) -> RunResult:
         self.ask(spec)

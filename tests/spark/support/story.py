@@ -98,7 +98,7 @@ class Story:
         )
         return Replacement(batch_id=batch_id, uri=f"file://{folder}")
 
-    def append_as_a_stranger(self, *batch_ids: str | None, start: int = 500, day: int = 1) -> int:
+    def append_as_foreign_writer(self, *batch_ids: str | None, start: int = 500, day: int = 1) -> int:
         """A foreign writer: one row of each batch, by PyIceberg, which knows nothing of ledgers. Its snapshot's id."""
         rows = [{"v": start + n, "day": day, "batch_id": b} for n, b in enumerate(batch_ids)]
         schema = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
@@ -335,6 +335,6 @@ def local(uri: str) -> str:
     return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri
 
 
-def told(result: RunResult) -> dict[str, RequestResult]:
+def results_by_name(result: RunResult) -> dict[str, RequestResult]:
     """The results of the requests of a run, in the namespace `ns`, by name."""
     return {r.name.removeprefix("ns/"): r for r in result.requests}

@@ -191,7 +191,7 @@ def test_rows_that_another_writer_brought_of_a_purged_batch_are_hidden_in_the_me
     """Nothing hides them yet when they are merged: their tombstone comes with the compaction's own commit."""
     story.revert("A")
     story.vacuum()
-    story.append_as_a_stranger("A")
+    story.append_as_foreign_writer("A")
 
     result = maintain(story, key="2", compact_small_files=True)
 
@@ -233,7 +233,7 @@ def test_files_that_keep_changing_under_it_are_left_for_later(story: Story) -> N
 
     done = compact_small_files(repeating, table_of(story), None, lambda: "")
 
-    assert (done.merged, "kept changing" in done.why) == (0, True)
+    assert (done.merged, "kept replacing the small files" in done.why) == (0, True)
     story.check_reads(of_batches("E"))
 
 

@@ -14,21 +14,21 @@ from tests.spark.support.story import Row, Story, avro, of_arrow, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
-STRANGERS = [f"x{n:02}" for n in range(12)]
-THEIR_ROWS: Counter[Row] = Counter({(i, 500, 1 + n % 3): 1 for n, i in enumerate(STRANGERS)})
+FOREIGN_BATCHES = [f"x{n:02}" for n in range(12)]
+THEIR_ROWS: Counter[Row] = Counter({(i, 500, 1 + n % 3): 1 for n, i in enumerate(FOREIGN_BATCHES)})
 
 
 @pytest.fixture
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table, and a manifest of each of twelve commits of another writer's."""
-    return with_strangers(Story.begin(spark, lake))
+    return with_foreign_writers(Story.begin(spark, lake))
 
 
-def with_strangers(story: Story) -> Story:
+def with_foreign_writers(story: Story) -> Story:
     story.put("A", "B")
     story.consolidate("A", "B")
-    for n, batch in enumerate(STRANGERS):
-        story.append_as_a_stranger(batch, day=1 + n % 3)
+    for n, batch in enumerate(FOREIGN_BATCHES):
+        story.append_as_foreign_writer(batch, day=1 + n % 3)
     return story
 
 
@@ -104,7 +104,9 @@ def test_a_revert_while_manifests_are_rewritten_is_not_lost(story: Story) -> Non
 
 
 def test_rows_that_another_writer_appends_meanwhile_are_there(story: Story) -> None:
-    maintain(story, {"before_commit": lambda: story.append_as_a_stranger("late", start=900)}, rewrite_manifests=True)
+    maintain(
+        story, {"before_commit": lambda: story.append_as_foreign_writer("late", start=900)}, rewrite_manifests=True
+    )
 
     assert manifests(story) == 1
     story.check_reads(of_batches("A", "B") + THEIR_ROWS + Counter({("late", 900, 1): 1}))
@@ -134,11 +136,11 @@ def test_a_rewrite_that_dies_is_finished_by_its_repetition(story: Story, step: s
     story.check_reads(of_batches("A", "B") + THEIR_ROWS)
 
 
-def test_what_came_and_went_can_be_told_across_a_rewrite(story: Story) -> None:
+def test_increments_can_be_read_across_a_rewrite_of_manifests(story: Story) -> None:
     since = story.head().snapshot_id
     maintain(story, rewrite_manifests=True, expire_snapshots=False)
     story.revert("A")
-    story.append_as_a_stranger("late", start=900)
+    story.append_as_foreign_writer("late", start=900)
 
     came, went = (
         of_arrow(lethe.scan(story.full_name, since=since, rows=rows).to_arrow()) for rows in ("appended", "deleted")

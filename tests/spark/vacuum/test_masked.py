@@ -27,7 +27,7 @@ def vacuumed(story: Native) -> set[str]:
     return {t["id"] for t in avro(story.keys()["tombstone.vacuum.file"])}
 
 
-def test_what_is_masked_between_two_steps_goes_with_the_second_and_is_told_as_deleted(story: Native) -> None:
+def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_deleted(story: Native) -> None:
     """The step reads its files without those rows: they are gone, though the run is not about them, and nobody can undo that."""
     result = story.run(in_steps(story), step_2=lambda: story.revert("B", name="meanwhile"))
 
@@ -40,7 +40,7 @@ def test_what_is_masked_between_two_steps_goes_with_the_second_and_is_told_as_de
     story.check_native(of_batches("D", "E"))
 
 
-def test_a_vacuum_of_some_batches_tells_of_others_that_went_along(story: Native) -> None:
+def test_a_vacuum_of_some_batches_reports_other_purged_batches(story: Native) -> None:
     story.revert("B", name="other")
 
     result = story.run(story.vacuuming_so(batch_ids=("A",)))

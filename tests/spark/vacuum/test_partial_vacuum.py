@@ -60,7 +60,7 @@ def test_after_the_last_partial_vacuum_the_storage_holds_nothing_that_was_purged
 
 def test_rows_that_arrive_between_two_partial_vacuums_are_hidden_and_purged(story: Story) -> None:
     story.vacuum(max_bytes=1)
-    story.append_as_a_stranger("A", "x")
+    story.append_as_foreign_writer("A", "x")
 
     story.vacuum(key="2", max_bytes=1)
     story.vacuum(key="3", max_bytes=1)
@@ -70,7 +70,7 @@ def test_rows_that_arrive_between_two_partial_vacuums_are_hidden_and_purged(stor
 
 
 def test_a_vacuum_after_a_change_of_partitioning_remembers_where_the_survivors_are_now(story: Story) -> None:
-    """B's rows are written anew, by another partition spec; a tombstone for B must say so."""
+    """B's rows are written again, by another partition spec; a tombstone for B must say so."""
     story.spark.sql(f"ALTER TABLE {story.full_name} ADD PARTITION FIELD bucket(2, v)")
 
     story.vacuum()

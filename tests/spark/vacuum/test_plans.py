@@ -33,7 +33,7 @@ def plan(story: Story, **asked: object) -> RunResult:
     return story.run(story.vacuuming_so("plan", plan_only=True, **asked))
 
 
-def test_files_that_bounds_suspect_and_that_hold_nothing_are_looked_into_and_left_alone(story: Story) -> None:
+def test_files_that_might_hold_rows_by_bounds_but_hold_none_are_searched_and_not_rewritten(story: Story) -> None:
     """The tombstone ends all the same, since nothing of it is left, whatever the bounds of the other files say."""
     others = {p for p, batches in story.files().items() if "A" in batches}
 
@@ -81,14 +81,14 @@ def test_a_plan_changes_nothing_and_is_the_same_until_what_it_is_about_changes(s
     assert [r.plan.tombstones if r.plan else 0 for r in (first, again, other)] == [1, 1, 2]
 
 
-def test_an_approved_plan_is_carried_out_and_one_that_is_no_longer_so_only_told(story: Story) -> None:
+def test_an_approved_plan_is_carried_out_and_a_plan_that_changed_is_only_reported(story: Story) -> None:
     approved = plan(story).plan
     assert approved is not None
     story.revert("D", name="more")
 
     stale = story.run(story.vacuuming_so("stale", approved_plan=approved.digest))
     assert (stale.outcome, tombstones(story)) == ("Planned", {"B", "D"})
-    assert "is not the approved" in stale.message
+    assert "differs from the approved plan" in stale.message
     assert stale.plan is not None
     result = story.run(story.vacuuming_so("good", approved_plan=stale.plan.digest))
 
@@ -148,7 +148,7 @@ def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_
     story.check_reads(of_batches("A", "D", "E"))
 
 
-def test_small_files_beside_one_that_is_written_anew_go_into_it(spark: SparkSession, lake: Lake) -> None:
+def test_small_neighbours_of_a_rewritten_file_are_merged_into_it(spark: SparkSession, lake: Lake) -> None:
     """For next to nothing: a vacuum does not become a compaction."""
     story = Story.begin(spark, lake)
     story.put("A", "B", rows=120_000)
@@ -166,7 +166,7 @@ def test_small_files_beside_one_that_is_written_anew_go_into_it(spark: SparkSess
     assert story.rows_at() == of_batches("B", rows=120_000) + of_batches("C")
 
 
-def test_what_is_written_lies_in_the_order_of_batches_however_large_a_partition_is(
+def test_rewritten_files_are_sorted_by_batch_whatever_the_size_of_a_partition(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several tasks share a large one by ranges: files that overlapped do so no more, and the next vacuum is cheaper."""

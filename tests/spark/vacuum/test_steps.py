@@ -46,7 +46,7 @@ def in_files(story: Story) -> Counter[str | None]:
     return Counter(b for batches in story.files().values() for b in batches)
 
 
-def test_each_step_is_a_commit_and_the_result_tells_of_all(story: Story) -> None:
+def test_each_step_is_a_commit_and_the_result_counts_all_of_them(story: Story) -> None:
     run = in_steps(story)
 
     result = story.run(run)
@@ -104,7 +104,7 @@ def a_consolidation(story: Story) -> Counter[Row]:
 
 
 def a_revert(story: Story) -> Counter[Row]:
-    """Of rows that were written anew by then, or are just being."""
+    """Of rows that were written again by then, or are just being."""
     story.revert("B", name="revert-b")
     return Counter()
 
@@ -117,7 +117,7 @@ def a_compaction(story: Story) -> Counter[Row]:
 
 def a_late_row(story: Story) -> Counter[Row]:
     """Of a batch that is being purged, and one of another."""
-    story.append_as_a_stranger("A", "x")
+    story.append_as_foreign_writer("A", "x")
     return of_batches("B") + Counter({("x", 501, 1): 1})
 
 
@@ -136,7 +136,7 @@ def a_second_revert(story: Story) -> Counter[Row]:
 @pytest.mark.parametrize(
     "other", [a_consolidation, a_revert, a_compaction, a_late_row, an_undo, a_second_revert], ids=lambda f: f.__name__
 )
-def test_whoever_commits_under_a_step_loses_nothing_and_nothing_comes_back(
+def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns(
     story: Story, other: Callable[[Story], Counter[Row]], when: str
 ) -> None:
     """Whatever is left of tombstones afterwards, another vacuum ends them."""
@@ -163,7 +163,7 @@ def test_the_next_step_goes_by_what_has_become_of_the_table_since_the_one_before
 # --- increments -----------------------------------------------------------------------------------------------------
 
 
-def test_what_three_vacuums_purged_bit_by_bit_is_still_told_as_deleted(story: Story) -> None:
+def test_rows_purged_by_three_vacuums_are_still_reported_as_deleted(story: Story) -> None:
     """Partial ones and one in steps, and rows that came in between, under old ids and new ones."""
     first = story.snapshots()[2].snapshot_id  # before either revert
     assert story.rows_at(first) == of_batches("A", "B", "D")
@@ -171,7 +171,7 @@ def test_what_three_vacuums_purged_bit_by_bit_is_still_told_as_deleted(story: St
     story.put("C")
     story.consolidate("C")
     story.revert("C", name="revert-c")
-    story.append_as_a_stranger("A", start=700)
+    story.append_as_foreign_writer("A", start=700)
     story.run(in_steps(story, "2", max_bytes=3000))
     story.revert("B", name="revert-b")
     story.run(in_steps(story, "3"))

@@ -41,7 +41,7 @@ def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(
     """It copies what is active, and is no vacuum: it removed no file and ended no tombstone."""
     story.revert("A")
     story.vacuum(max_bytes=1)
-    story.append_as_a_stranger("x")
+    story.append_as_foreign_writer("x")
     before = {k: story.ledger().tombstones[k] for k in story.ledger().tombstones}
 
     result = story.consolidate()
@@ -60,7 +60,7 @@ def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(
 def test_a_run_that_commits_nothing_itself_leaves_no_bare_head_behind(story: Story, kind: str) -> None:
     story.revert("A")
     story.vacuum()
-    story.append_as_a_stranger("x")
+    story.append_as_foreign_writer("x")
 
     match kind:
         case "vacuum":
@@ -76,7 +76,7 @@ def test_a_run_that_commits_nothing_itself_leaves_no_bare_head_behind(story: Sto
 
 def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> None:
     """A stamp that merely copied what it had read before would bring A's rows back."""
-    story.append_as_a_stranger("x")
+    story.append_as_foreign_writer("x")
 
     story.consolidate(before_commit=lambda: story.revert("A"))
 
@@ -87,7 +87,7 @@ def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> Non
 def test_stamping_a_head_hides_the_rows_of_a_purged_batch_that_its_writer_brought(story: Story) -> None:
     story.revert("A", evict_by_seconds=60)
     story.vacuum()
-    story.append_as_a_stranger("A")
+    story.append_as_foreign_writer("A")
 
     story.consolidate()
 
@@ -99,7 +99,7 @@ def test_stamping_a_head_hides_the_rows_of_a_purged_batch_that_its_writer_brough
 
 def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it_in(story: Story) -> None:
     assert story.ledger().batches["A"].partitions == ("0/[1]", "0/[2]")
-    story.append_as_a_stranger("A", day=7)
+    story.append_as_foreign_writer("A", day=7)
     story.revert("B")
     assert story.ledger().batches["A"].partitions == ("0/[1]", "0/[2]", "0/[7]")
 
@@ -110,7 +110,7 @@ def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it
 
 
 def test_an_id_that_another_writer_used_first_is_remembered_where_that_writer_put_it(story: Story) -> None:
-    story.append_as_a_stranger("late", day=7)
+    story.append_as_foreign_writer("late", day=7)
     story.consolidate()
     story.put("late")
 
@@ -119,10 +119,10 @@ def test_an_id_that_another_writer_used_first_is_remembered_where_that_writer_pu
     assert set(story.ledger().batches["late"].partitions or ()) >= {"0/[1]", "0/[2]", "0/[7]"}
 
 
-def test_a_tag_on_a_strangers_commit_reads_the_same_after_everything_around_it_is_gone(story: Story) -> None:
+def test_a_tag_on_a_foreign_commit_reads_the_same_after_the_snapshots_around_it_expire(story: Story) -> None:
     """The carrier of its ledger is expired by somebody else; the ledger's files stay as long as the tag."""
     story.revert("A")
-    bare = story.append_as_a_stranger("x")
+    bare = story.append_as_foreign_writer("x")
     story.table().manage_snapshots().create_tag(bare, "audit").commit()
     carrier = story.snapshots()[1].snapshot_id
     story.revert("B", name="second")
@@ -167,18 +167,18 @@ def test_a_history_is_cut_by_number_only_where_no_vacuum_asks_for_age(story: Sto
     assert len(story.snapshots()) == 3
 
 
-def test_a_strangers_head_is_stamped_before_its_history_is_cut(story: Story) -> None:
+def test_a_foreign_head_gets_a_ledger_before_older_snapshots_expire(story: Story) -> None:
     """Another writer commits between this run's commit and its tidying up."""
     story.revert("A")
     limits = SnapshotLimits(max_count=2, min_to_keep=1)
 
     story.run(
         story.restatement(a_request("second", batch_ids=("y",)), snapshots=limits),
-        after_commit=lambda: story.append_as_a_stranger("x"),
+        after_commit=lambda: story.append_as_foreign_writer("x"),
     )
 
     assert story.keys()["lethe.ledger"]
-    assert len(story.table().metadata.snapshots) == 3  # the stranger's is one of the two, and keeps its carrier
+    assert len(story.table().metadata.snapshots) == 3  # the foreign writer's is one of the two, and keeps its carrier
     story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
 
 

@@ -37,7 +37,7 @@ def seen(story: Story) -> TableView:
 
 
 def hidden(story: Story) -> tuple[int | None, float | None]:
-    """Rows that tombstones hide, as the ledger counts them from commit to commit, and their share. Counted anew, no other."""
+    """Rows that tombstones hide, as the ledger counts them from commit to commit, and their share. Counted again, no other."""
     view = seen(story)
     assert view.ledger.statistics.tombstoned_rows == counted(view.ledger).tombstoned_rows
     return view.ledger.statistics.tombstoned_rows, hidden_percent(view)

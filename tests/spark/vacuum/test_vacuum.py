@@ -70,7 +70,7 @@ def test_files_of_only_tombstoned_rows_are_dropped_without_being_read(story: Sto
     story.check_reads(before)
 
 
-def test_whole_and_mixed_files_go_in_one_commit(story: Story) -> None:
+def test_whole_and_mixed_files_are_purged_in_one_commit(story: Story) -> None:
     story.put("E")
     story.consolidate("E")
     story.revert("A", "E")
@@ -83,7 +83,7 @@ def test_whole_and_mixed_files_go_in_one_commit(story: Story) -> None:
     story.check_reads(before)
 
 
-def test_a_file_whose_every_row_goes_though_its_bounds_do_not_prove_it_is_dropped_and_not_written_anew(
+def test_a_file_with_only_deleted_rows_is_dropped_and_not_rewritten_although_its_bounds_do_not_prove_it(
     story: Story,
 ) -> None:
     """Several batches in one file: to look into it tells that none of its rows is left."""
@@ -100,7 +100,7 @@ def test_a_file_whose_every_row_goes_though_its_bounds_do_not_prove_it_is_droppe
 
 def test_rows_without_a_batch_id_survive_even_when_the_bounds_name_only_purged_ones(story: Story) -> None:
     """Rows A, A and NULL in one file have the bounds A and A: dropping it would lose the third."""
-    story.append_as_a_stranger("A", "A", None)
+    story.append_as_foreign_writer("A", "A", None)
     story.revert("A")
 
     story.vacuum()
@@ -149,7 +149,7 @@ def test_a_tag_keeps_its_snapshot_and_its_rows(story: Story) -> None:
 def test_a_tagged_snapshot_of_another_writer_keeps_the_ledger_it_was_written_on(story: Story) -> None:
     """Without it, the tag would show rows that were deleted, or could not be read at all."""
     story.revert("A")
-    bare = story.append_as_a_stranger("x")
+    bare = story.append_as_foreign_writer("x")
     story.table().manage_snapshots().create_tag(bare, "audit").commit()
     story.revert("x", name="second")
 

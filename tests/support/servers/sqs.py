@@ -72,13 +72,13 @@ class TestQueue:
 
 def created(bucket: str, key: str, etag: str = "e", sequencer: str = "01", size: int = 1, **changes: Any) -> str:
     """The message of S3 about a written object."""
-    told = {"key": quote_plus(key, safe="/"), "size": size, "eTag": etag, "sequencer": sequencer}
+    reported = {"key": quote_plus(key, safe="/"), "size": size, "eTag": etag, "sequencer": sequencer}
     record = {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
         "eventName": "ObjectCreated:Put",
         "eventTime": "2026-03-01T12:00:00.000Z",
-        "s3": {"s3SchemaVersion": "1.0", "bucket": {"name": bucket}, "object": told},
+        "s3": {"s3SchemaVersion": "1.0", "bucket": {"name": bucket}, "object": reported},
         **changes,
     }
     return json.dumps({"Records": [record]})

@@ -39,7 +39,7 @@ from lethe.uri import contains, is_local, local_path, overlap, parents, scheme_o
         ("/etc", "/var/../etc", True),
     ],
 )
-def test_one_place_lies_in_another_whatever_the_spelling(outer: str, inner: str, wanted: bool) -> None:
+def test_one_place_is_in_another_whatever_the_spelling(outer: str, inner: str, wanted: bool) -> None:
     """A buffer that holds the table, or the other way round: clean-up of the one would delete the other."""
     assert wanted is contains(outer, inner)
     assert overlap(outer, inner) is overlap(inner, outer)
@@ -111,7 +111,7 @@ def test_a_local_uri_is_its_path_to_the_letter(uri: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reported"),
     [
         ("s3://lake/t/data/r/name=Ada/day=1/f=1.parquet", "s3://lake/t/data/r/name=*/day=*/f=1.parquet"),
         ("/t/data/f", "/t/data/f"),
@@ -119,5 +119,5 @@ def test_a_local_uri_is_its_path_to_the_letter(uri: str, path: str) -> None:
         ("file:/t/name=a%2Fb/f", "file:/t/name=*/f"),
     ],
 )
-def test_a_path_without_the_values_of_partitions_keeps_everything_else(path: str, told: str) -> None:
-    assert without_values(path) == told
+def test_a_path_without_the_values_of_partitions_keeps_everything_else(path: str, reported: str) -> None:
+    assert without_values(path) == reported

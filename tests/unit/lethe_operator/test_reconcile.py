@@ -165,7 +165,7 @@ def test_each_file_of_a_buffer_of_files_is_promoted_and_goes_when_its_time_has_c
     assert run.consolidation.batch_ids == ("new é",)  # type: ignore[union-attr]
     told = {i["folder"].rpartition("/")[2]: i["message"] for i in lake.status()["buffer"]["invalidFolders"]}
     assert told.keys() == {"changed.csv", "twin.csv", "twin.csv.gz"}
-    assert "stand for the batch 'twin'" in told["twin.csv"]
+    assert "belong to the batch 'twin'" in told["twin.csv"]
 
 
 def test_an_overwritten_object_of_a_promoted_batch_stays_and_is_reported(lake: SmallLake, tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def table_found(context: Run, found: NoBatch) -> InputError:
     """The error for a buffer in which a listing finds files of an Iceberg table."""
     return InputError(
         BUFFER_HOLDS_TABLE,
-        f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({found.folder}). Nothing in it was moved or "
-        "deleted. Use a place that has nothing to do with a table.",
+        f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({found.folder}). Nothing "
+        "in it was moved or deleted. Use a location that does not overlap with a table.",
     )
 
 

@@ -23,8 +23,10 @@ from lethe_spark.jvm.commit import Append, Register
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.run.context import RunContext
 
-NOT_THERE: Final = f"are not in the buffer, have no {names.SUCCESS_MARKER} or share their id with another name there"
-NO_DATA: Final = f"have {names.SUCCESS_MARKER} and no data file yet"
+NOT_THERE: Final = (
+    f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"
+)
+NO_DATA: Final = f"have {names.SUCCESS_MARKER} but no data file yet"
 
 
 @dataclass(frozen=True)

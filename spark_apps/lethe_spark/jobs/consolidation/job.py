@@ -104,12 +104,16 @@ def _promoted(
         if not promotion.promote:
             return _nothing(context, len(promotion.withheld)), waiting
         if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):
-            log.info("batches that the earlier attempt had to leave out may be promoted now; all are written anew")
+            log.info(
+                "some batches that the earlier attempt did not write may be promoted now; all batches are written again"
+            )
             _drop(table, staged, Attempts())
             staged = None
         written = staged or write(context, table, base, promotion.promote)
         if written.is_lost:
-            log.info("batches were promoted or taken back while they were written; the rest is written anew")
+            log.info(
+                "some batches were promoted or deleted while they were written; the other batches are written again"
+            )
             staged = None
             continue
         staged, waiting, attempts = None, written.waiting, Attempts()
@@ -118,9 +122,14 @@ def _promoted(
             set_aside(context, table, done.outcome.refused, done.outcome.left)
             message = _missing(done.outcome.missing)
             return _result(context, done.outcome, done.snapshot_id, len(promotion.withheld), message), waiting
-        log.info("batches of the written files were promoted or taken back meanwhile; the rest is written anew")
+        log.info(
+            "some batches in the written files were promoted or deleted in the meantime; the other batches are "
+            "written again"
+        )
         _drop(table, written, attempts)
-    return _result(context, WrittenBatches((), {}, {}), None, 0, "its batches kept being promoted by others"), waiting
+    return _result(
+        context, WrittenBatches((), {}, {}), None, 0, "other writers promoted its batches in each attempt"
+    ), waiting
 
 
 def _drop(table: SparkTable, written: WrittenBatches, attempts: Attempts) -> None:
@@ -130,7 +139,7 @@ def _drop(table: SparkTable, written: WrittenBatches, attempts: Attempts) -> Non
     try:
         expire(table, [written.staged])
     except LetheError as e:  # the ordinary expiry removes it later; until then its files may contain erased rows
-        log.warning("the staged snapshot %d stays: %s", written.staged, e)
+        log.warning("the staged snapshot %d was not removed: %s", written.staged, e)
 
 
 def _publish(
@@ -161,13 +170,13 @@ def _is_published(base: Base, written: WrittenBatches) -> bool:
 
 def _missing(missing: Mapping[str, str]) -> str:
     """The message about missing batches: one part for each cause, with the first ids."""
-    told = []
+    parts = []
     for why in dict.fromkeys(missing.values()):
         ids = [i for i, w in missing.items() if w == why]
-        told.append(
+        parts.append(
             f"{len(ids)} batches {why}: " + ", ".join(repr(i) for i in ids[:5]) + (", …" if len(ids) > 5 else "")
         )
-    return "; ".join(told[:LISTED_AT_MOST])
+    return "; ".join(parts[:LISTED_AT_MOST])
 
 
 def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
@@ -264,7 +273,7 @@ def _nothing(context: RunContext, withheld: int) -> ConsolidationResult:
         family=spec.family,
         attempt=spec.attempt,
         outcome=RunOutcome.ALREADY_COMMITTED,
-        message="every batch of this run is in the table, or was taken back before it came",
+        message="every batch of this run is already in the table, or was deleted before it was promoted",
         batches_withheld=withheld,
         finished_time=datetime.now(UTC),
     )

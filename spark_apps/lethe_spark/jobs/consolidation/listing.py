@@ -13,8 +13,8 @@ from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError
 
 from lethe_spark.run.context import Run
 
-_SAID = {
-    NO_BUCKET: ("BufferNotFound", "there is no such bucket. Create it, or correct spec.buffer.uri"),
+_ADVICE = {
+    NO_BUCKET: ("BufferNotFound", "the bucket does not exist. Create it, or correct spec.buffer.uri"),
     DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
 
@@ -39,7 +39,7 @@ def words_of(context: Run) -> Iterator[None]:
     try:
         yield
     except StoreError as e:
-        reason, text = _SAID.get(e.code, ("", ""))
+        reason, text = _ADVICE.get(e.code, ("", ""))
         if not reason:
             raise
         message = f"the buffer {context.spec.buffer.uri}: {text}. Nothing was changed."
@@ -49,6 +49,7 @@ def words_of(context: Run) -> Iterator[None]:
 def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> BufferedBatch:
     """The batch, its objects with the sequencers from the run's notifications."""
     objects = tuple(
-        with_sequencer(o, told.etag, told.sequencer) if (told := seen.get(o.key)) else o for o in batch.objects
+        with_sequencer(o, notified.etag, notified.sequencer) if (notified := seen.get(o.key)) else o
+        for o in batch.objects
     )
     return replace(batch, objects=objects)

@@ -61,10 +61,10 @@ def set_one_aside(context: RunContext, store: ObjectStore, entry: BatchEntry, wa
             return  # the producer has changed the object
     context.step("refused-copied")
     store.put(removal.reason_uri, removal.reason.encode())
-    context.step("refused-told")
+    context.step("refused-explained")
     if removal.marker is not None and not store.delete_unchanged(removal.marker):
         return
     context.step("refused-unmarked")
     for o in removal.objects:
         store.delete_unchanged(o)
-    log.info("the refused batch %r is in %s now", entry.id, removal.reason_uri.rpartition("/")[0])
+    log.info("moved the refused batch %r to %s", entry.id, removal.reason_uri.rpartition("/")[0])

@@ -38,10 +38,10 @@ from lethe_spark.run.context import RunContext
 
 log = logging.getLogger(__name__)
 JUDGED: Final = (
-    "hold files that were refused with them before; write the whole batch anew, _SUCCESS last, or under another id if not a "
-    "byte of it changes"
+    "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
+    "no byte of it changes"
 )
-ADDED_BY_OTHERS: Final = "cannot be registered, and another writer has added files of theirs to the table already"
+ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already added some of their files to the table"
 
 
 def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:
@@ -53,8 +53,9 @@ def register(context: RunContext, table: SparkTable, base: Base, batch_ids: Iter
     if spec.buffer.format is not FileFormat.PARQUET:
         raise InputError(
             "FormatNotRegistrable",
-            f"spec.consolidation.mode Register needs spec.buffer.format parquet, found {spec.buffer.format}: only Parquet files "
-            "can be added to a table as they are. Set the mode to Rewrite.",
+            "spec.consolidation.mode Register requires spec.buffer.format parquet, found "
+            f"{spec.buffer.format}. Only Parquet files can be added to a table without rewriting them. Set "
+            "the mode to Rewrite.",
         )
     if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
         table.set_properties(properties)
@@ -102,7 +103,7 @@ def _footers(
     except (PySparkException, *JvmError) as e:
         raise reading_failure(e) from e
     if len(texts) != len(tasks):
-        raise RuntimeError(f"{len(tasks)} footers were to be read, {len(texts)} came back")
+        raise RuntimeError(f"expected {len(tasks)} footers, found {len(texts)}")
     for text in texts:
         footer = Footer.decode(text)
         found[footer.batch_id].append(footer)
@@ -145,7 +146,7 @@ def _written(
                 documents.append(f.described.document)
         good[i] = WrittenBatch(i, rows, batch.bytes, batch.data_objects, registered=True)
     check_some_were_read(unread, len(batches))
-    log.info("%d files of %d batches are to be registered", len(files), len(good))
+    log.info("registering %d files of %d batches", len(files), len(good))
     return WrittenBatches(
         tuple(files),
         good,

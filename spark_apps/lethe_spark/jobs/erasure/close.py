@@ -26,7 +26,7 @@ from lethe_spark.run.context import Run, table_properties
 from lethe_spark.run.value_digests import batch_ids_digest
 
 RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
-LOOK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports
+CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports
 
 
 @dataclass
@@ -95,8 +95,8 @@ def close(
                 found = _evidence(base, seen, seen.claims[key], verification, expired)
                 written[key] = _written(base, found, seen.claims[key], verification, table_properties(context))
         context.step("after-record")
-        told = [_told(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
-        changed = (e for e in told if e != current[e.restatement])
+        observed = [_observed(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
+        changed = (e for e in observed if e != current[e.restatement])
         delta = Delta(
             own.run_id,
             set_requests=tuple(_closed(base.ledger.requests[k], written[k]) for k in closing.keys),
@@ -115,15 +115,15 @@ def close(
     return tuple(outcomes), done.snapshot_id
 
 
-def _told(claim: OpenErasure, seen: Seen, now: datetime) -> Erasure:
+def _observed(claim: OpenErasure, seen: Seen, now: datetime) -> Erasure:
     if not claim.erasure.is_purged:
         return claim.erasure
-    return with_blockers(claim.erasure, seen.blockers.get(claim.key, ()), now, LOOK_AGAIN_SECONDS)
+    return with_blockers(claim.erasure, seen.blockers.get(claim.key, ()), now, CHECK_AGAIN_SECONDS)
 
 
 def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
-    told = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return replace(entry, result={**entry.result, "erasure": told})
+    document = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return replace(entry, result={**entry.result, "erasure": document})
 
 
 def _evidence(

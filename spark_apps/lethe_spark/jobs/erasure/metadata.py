@@ -71,7 +71,7 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
     return commit_on_ledger(own, table, plan).snapshot_id
 
 
-def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
+def rewrite_manifests_of_erasures(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
     """Rewrite the manifests of the head with entries of removed files that may have held rows of an erasure.
 
     Returns: the id of the new snapshot; None: there were no such manifests.
@@ -86,10 +86,10 @@ def rewrite_telling_manifests(context: Run, table: IcebergTable, manifests: Mani
         if not claimed or head is None:
             return NothingToCommit(None)
         history = manifests.history(base.iceberg, base.facts, base.field_id)
-        telling = mentioned_in(claimed, history).keys() & set(history.manifests[head])
-        if not telling:
+        naming = mentioned_in(claimed, history).keys() & set(history.manifests[head])
+        if not naming:
             return NothingToCommit(None)
-        listed = [m for m in base.manifests() if m.manifest_path in telling]
+        listed = [m for m in base.manifests() if m.manifest_path in naming]
         data = [m.manifest_path for m in listed if m.content is ManifestContent.DATA]
         of_deletes = {
             m.manifest_path: added_by(base.iceberg.io, m) for m in listed if m.content is ManifestContent.DELETES
@@ -142,16 +142,16 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
         for path, r in there.items()
         if r.current and path.endswith(TABLE_FILES)
     }
-    look = _Look(base, seen, modified, states, frozenset(statistics))
+    check = _MetadataCheck(base, seen, modified, states, frozenset(statistics))
     going: dict[str, set[str]] = {}
     for path, remain in there.items():
-        keys = look.told_by(path, files[path], remain.current)
-        blocker = look.kept(path, files[path], remain.current) if keys else None
+        keys = check.erasures_in(path, files[path], remain.current)
+        blocker = check.kept(path, files[path], remain.current) if keys else None
         if blocker is not None:
             seen.block(keys, blocker)
         elif keys:
             going[path] = keys
-    going = with_versions_before(going, [path for path in there if not look.is_of_another(path)])
+    going = with_versions_before(going, [path for path in there if not check.is_of_another(path)])
     kept = {p: b for p, keys in going.items() if (b := storage.remove(there[p], not due.isdisjoint(keys))) is not None}
     left = storage.find(p for p in going if p not in kept)
     kept |= {path: storage.why(remain) for path, remain in left.items()}
@@ -160,7 +160,7 @@ def clear_metadata(context: Run, table: IcebergTable, seen: Seen, storage: Stora
 
 
 @dataclass(frozen=True)
-class _Look:
+class _MetadataCheck:
     """Assesses metadata files that the table's current metadata does not name."""
 
     base: Base
@@ -189,7 +189,7 @@ class _Look:
         state = self.states.get(path)
         return state is not None and state.get("table-uuid") not in (None, self.base.facts.uuid)
 
-    def told_by(self, path: str, modified: datetime, current: bool) -> set[str]:
+    def erasures_in(self, path: str, modified: datetime, current: bool) -> set[str]:
         """The keys of the erasures of which a file may contain values.
 
         Args:
@@ -201,8 +201,8 @@ class _Look:
             return set(self.free)
         if path.endswith(TABLE_FILES):
             state = self.states.get(path)
-            told = (k for k in self.free if state is None or names_partitions(state, self.seen.claims[k]))
-            return set(told) if not self.is_of_another(path) else set()
+            named = (k for k in self.free if state is None or names_partitions(state, self.seen.claims[k]))
+            return set(named) if not self.is_of_another(path) else set()
         return {k for k in self.free if self._is_before(self.seen.claims[k], modified)}
 
     def _is_before(self, claim: OpenErasure, modified: datetime) -> bool:
@@ -222,7 +222,7 @@ class _Look:
         if place(path) in self._before or path in self.statistics:
             return None
         if path.rpartition("/")[0] in self._shared:
-            why = "it may belong to the other table whose metadata lies beside it; move that away, or delete it"
+            why = "it may belong to the other table with metadata in the same folder; move or delete that metadata"
             return ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, why)
         return blocker_if_young(path, modified, datetime.now(UTC)) if current else None
 
@@ -253,5 +253,5 @@ def _named(base: Base) -> set[Place]:
 
 
 def _unseen(error: VersionsDenied) -> ErasureBlocker:
-    why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
+    why = "it is unknown whether older versions of objects are deleted: grant s3:ListBucketVersions"
     return ErasureBlocker(BlockerKind.OBJECT_VERSION, f"s3://{error.bucket}", None, why)

@@ -88,10 +88,10 @@ def leftovers(context: Run, base: Base, seen: Seen, storage: Storage, listing: L
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files}
     writers = [w for w, _, _ in listing.writers]
     free, now = set(seen.free), datetime.now(UTC)
-    lying = find_strays(listing.files, named, locations, context.spec.buffer.uri, writers)
-    contents = _contents(storage, lying, base.field_id)
+    strays = find_strays(listing.files, named, locations, context.spec.buffer.uri, writers)
+    contents = _contents(storage, strays, base.field_id)
     found: dict[str, set[str]] = {}
-    for stray in lying:
+    for stray in strays:
         content = contents[stray.path]
         own = [w for w in writers if w.run == stray.run]
         keys = {k for k in free if may_hold(stray, content, seen.claims[k], own)}
@@ -122,14 +122,14 @@ def end_uploads(seen: Seen, storage: Storage, listing: Listing) -> dict[str, str
             is_run = is_of_run(upload.path, locations, writers)
             if not is_run and not any(_within(o, upload.path) for o in locations.own):
                 continue
-            told = {k: assess_upload(upload, seen.claims[k], is_run, now) for k in seen.free}
-            for key, blocker in told.items():
+            assessed = {k: assess_upload(upload, seen.claims[k], is_run, now) for k in seen.free}
+            for key, blocker in assessed.items():
                 if isinstance(blocker, ErasureBlocker):
                     seen.block([key], blocker)
-            if any(t is True for t in told.values()) and not storage.abort(upload):
+            if any(t is True for t in assessed.values()) and not storage.abort(upload):
                 name = without_values(upload.path)
                 seen.block(
-                    [k for k, t in told.items() if t is True],
+                    [k for k, t in assessed.items() if t is True],
                     ErasureBlocker(
                         BlockerKind.OBJECT, name, None, "an unfinished upload; grant s3:AbortMultipartUpload"
                     ),
@@ -141,15 +141,15 @@ def not_covered(seen: Seen, storage: Storage, listing: Listing, uploads: Mapping
     """What this check could not see, as sentences for the erasure records."""
     found = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
     found += [
-        f"files that no snapshot names below {without_values(uri)}, which other tables may share, unless a run of Lethe is "
-        "known to have written them"
+        f"files that no snapshot names below {without_values(uri)}, which other tables may share, except "
+        "files that are known to come from a run of Lethe"
         for uri in listing.known.locations.shared
         if uri not in listing.unlisted
     ]
     found += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
     found += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
     if not storage.tells_versions:
-        found.append("older versions of objects, which the storage does not tell of")
+        found.append("older versions of objects, because the storage cannot list them")
     folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
     found += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
     return tuple(found)

@@ -29,7 +29,7 @@ from lethe_spark.jobs.erasure.metadata import (
     KEPT_BY_PROPERTY,
     clear_metadata,
     drop_dangling_deletes,
-    rewrite_telling_manifests,
+    rewrite_manifests_of_erasures,
 )
 from lethe_spark.jobs.erasure.strays import block_by_writers, end_uploads, leftovers, list_storage, not_covered
 from lethe_spark.jobs.finish.clean_up import anchor_head, expired
@@ -41,7 +41,7 @@ from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
 V = TypeVar("V", VacuumResult, ErasureCheckResult)
-LOOKS: Final = 3  # how often a run checks, if others add snapshots in the meantime
+ROUNDS: Final = 3  # how often a run checks, if others add snapshots in the meantime
 
 
 def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> ErasureCheckResult:
@@ -64,7 +64,7 @@ def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumRe
     try:
         return settle(context, table, result)
     except Exception as e:
-        log.warning("the erasures of %s are left to a later run: %s", table.full_name, safe_text(e))
+        log.warning("the erasures of %s were not checked; a later run tries again: %s", table.full_name, safe_text(e))
         return result
 
 
@@ -78,22 +78,22 @@ def settle(context: Run, table: IcebergTable, result: V) -> V:
     count = len(ledger.open_erasures)
     if not count and not len(ledger.purged_files):
         return result
-    context.reporter.phase(Phase.EXPIRING, f"{count} erasures are looked at")
+    context.reporter.phase(Phase.EXPIRING, f"checking {count} erasures")
     manifests = Manifests()
     committed: list[int | None] = []
     due: tuple[int, ...] = ()
-    for _ in range(LOOKS):
+    for _ in range(ROUNDS):
         anchor_head(context, table)  # the new ledger accounts for rows that another writer has added
         committed.append(drop_dangling_deletes(context, table))
         committed.append(note_purged(context, table, manifests))
         context.step("after-purged-noted")
-        committed.append(rewrite_telling_manifests(context, table, manifests))
+        committed.append(rewrite_manifests_of_erasures(context, table, manifests))
         context.step("after-manifests-rewritten")
         due += _expire_due(context, table, manifests)
         storage = open_storage(table.location, observe_base(context, table).iceberg.io, table_properties(context))
-        seen = _look(context, table, manifests)
+        seen = _check_snapshots(context, table, manifests)
         if seen.free:
-            seen = _ask_storage(context, table, manifests, storage)
+            seen = _check_storage(context, table, manifests, storage)
             clear_metadata(context, table, seen, storage, _due(context, seen))
         context.step("after-storage-asked")
         verification = verification_of(context, seen, storage)
@@ -148,7 +148,9 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
             break
         if anchored:
             raise ConflictError(
-                "HeadMoved", f"{table.full_name}: snapshots without a ledger keep coming; it is tried later."
+                "HeadMoved",
+                f"{table.full_name}: another writer keeps committing snapshots without a ledger. A later run "
+                "tries again.",
             )
         # Every ledger commit names the carriers of all snapshots without their own ledger.
         commit_on_ledger(own, table, lambda _: Intent(Delta(own.run_id), LedgerOnly(), None))
@@ -162,7 +164,7 @@ def _expire_due(context: Run, table: IcebergTable, manifests: Manifests) -> tupl
     return ids
 
 
-def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
+def _check_snapshots(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
     """Check which erasures snapshots, tags and branches block now."""
     base = observe_base(context, table)
     history = manifests.history(base.iceberg, base.facts, base.field_id)
@@ -179,17 +181,17 @@ def _look(context: Run, table: IcebergTable, manifests: Manifests) -> Seen:
     return Seen(claimed, history, files, tuple(r.name for r in refs), base.facts.head_id, blockers)
 
 
-def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
+def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, storage: Storage) -> Seen:
     """Check which erasures running writers, snapshots and the storage block, and remove the files of the others. Lists the
     storage before it reads the snapshots, so that no file of a commit in between is missed."""
     try:
         listing = list_storage(context, table, storage)
     except VersionsDenied as e:
-        seen = _look(context, table, manifests)
+        seen = _check_snapshots(context, table, manifests)
         _block_unseen(seen, e)
         return seen
     context.step("after-storage-listed")
-    seen = _look(context, table, manifests)
+    seen = _check_snapshots(context, table, manifests)
     block_by_writers(seen, listing)
     free = set(seen.free)
     due = _due(context, seen)
@@ -219,5 +221,5 @@ def _ask_storage(context: Run, table: IcebergTable, manifests: Manifests, storag
 
 
 def _block_unseen(seen: Seen, error: VersionsDenied) -> None:
-    why = "nobody can see whether older versions of objects are gone: grant s3:ListBucketVersions"
+    why = "it is unknown whether older versions of objects are deleted: grant s3:ListBucketVersions"
     seen.block(seen.free, ErasureBlocker(BlockerKind.OBJECT_VERSION, f"s3://{error.bucket}", None, why))

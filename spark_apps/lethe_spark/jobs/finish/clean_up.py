@@ -28,7 +28,7 @@ from lethe.vacuum.ledger_files import just_superseded, named_files, needed_roots
 
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.commit.tracking import keep_up, safe_text
-from lethe_spark.jobs.erasure.metadata import rewrite_telling_manifests
+from lethe_spark.jobs.erasure.metadata import rewrite_manifests_of_erasures
 from lethe_spark.jobs.finish.purged import note_purged
 from lethe_spark.jobs.finish.reanchor import beside, reanchor
 from lethe_spark.jvm.removal import expire, remove_files
@@ -42,7 +42,7 @@ V = TypeVar("V", VacuumResult, ErasureCheckResult)
 
 
 @dataclass(frozen=True)
-class Tidied:
+class CleanedUp:
     """What was cleaned up."""
 
     anchored: int | None = None  # the snapshot that gave the head a ledger; None: none was needed
@@ -57,22 +57,22 @@ def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[Bat
         waiting: The batches that still wait in the buffer; None: the run did not list it.
     Returns: the run's result with what was cleaned up.
     """
-    tidied = Tidied()
+    done = CleanedUp()
     try:
-        tidied = tidy(context, table, committed=result.snapshot_id is not None)
+        done = anchor_and_expire(context, table, committed=result.snapshot_id is not None)
     except Exception as e:
-        log.warning("tidying up %s is left to the next run: %s", table.full_name, safe_text(e))
+        log.warning("the clean-up of %s failed; the next run tries again: %s", table.full_name, safe_text(e))
     wanted = context.spec.batch_tracking
     return result.model_copy(
         update={
-            "snapshots_expired": result.snapshots_expired + tidied.expired,
-            "ledger_files_removed": result.ledger_files_removed + tidied.removed,
+            "snapshots_expired": result.snapshots_expired + done.expired,
+            "ledger_files_removed": result.ledger_files_removed + done.removed,
             "not_tracked": keep_up(context, table, create=True, waiting=waiting) if wanted else "",
         }
     )
 
 
-def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
+def anchor_and_expire(context: Run, table: IcebergTable, committed: bool) -> CleanedUp:
     """Give a ledger to a head without one, if this run has committed nothing, and expire snapshots if there are too many.
 
     Raises: ConflictError, TransientError, UnknownCommitState, LedgerError.
@@ -81,12 +81,12 @@ def tidy(context: Run, table: IcebergTable, committed: bool) -> Tidied:
     table.refresh()
     long = too_many(table.snapshot_count, limits)
     if committed and not long:
-        return Tidied()  # the run's commit gave the head a ledger
+        return CleanedUp()  # the run's commit gave the head a ledger
     anchored = anchor_head(context, table)
     if not long:
-        return Tidied(anchored)
+        return CleanedUp(anchored)
     expired = expire_down(context, table, limits, by_age=False)
-    return Tidied(anchored, expired, clean_up(context, table) if expired else 0)
+    return CleanedUp(anchored, expired, clean_up(context, table) if expired else 0)
 
 
 def anchor_head(context: Run, table: IcebergTable) -> int | None:
@@ -109,7 +109,7 @@ def expire_down(context: Run, table: IcebergTable, limits: SnapshotLimits, by_ag
         manifests = Manifests()
         note_purged(context, table, manifests)
         # Before the expiry, so that it also deletes the replaced manifests.
-        rewrite_telling_manifests(context, table, manifests)
+        rewrite_manifests_of_erasures(context, table, manifests)
     base = observe_base(context, table)
     facts = base.facts
     tree = SnapshotTree(facts.snapshots, facts.head_id, facts.refs, base.ledger.carriers)
@@ -141,7 +141,7 @@ def clean_up(context: Run, table: IcebergTable) -> int:
     try:
         return _clean_up(context, table)
     except Exception as e:
-        log.warning("%s: no ledger file is removed: %s", table.full_name, safe_text(e))
+        log.warning("%s: no ledger file was removed: %s", table.full_name, safe_text(e))
         return 0
 
 
@@ -156,7 +156,7 @@ def _clean_up(context: Run, table: IcebergTable) -> int:
     if (found := other_ledger(base.iceberg.io, listed, needed, plan.roots, base.facts.uuid)) is not None:
         raise LedgerError(
             "FolderHoldsTable",
-            f"{found} is a ledger of another table, which shares this one's folder: nothing is removed.",
+            f"{found} is a ledger of another table with the same folder. No ledger file was removed.",
         )
     context.step("before-cleanup")
     removed = remove_files(table, plan.roots)

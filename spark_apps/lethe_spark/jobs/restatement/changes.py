@@ -58,8 +58,8 @@ def key_columns(
     if any(f.name == replacement.op_column for f in schema.fields):
         raise InputError(
             "InvalidSpec",
-            f"{where}.opColumn names {replacement.op_column}, which is a column of {table}. It says what becomes of a row, and "
-            "is no part of it: let the replacement call it something else. Nothing was changed.",
+            f"{where}.opColumn names {replacement.op_column}, which is a column of {table}. The column of "
+            "operations must not be in the table. Use another name in the replacement. Nothing was changed.",
         )
-    use = ColumnUse(f"{where}.keyColumns", "keys are columns", "changed")
+    use = ColumnUse(f"{where}.keyColumns", "changed")
     return [searchable_column(schema, batch_field_id, table, use, name) for name in replacement.key_columns]

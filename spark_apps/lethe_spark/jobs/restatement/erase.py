@@ -64,7 +64,7 @@ class RowEraser:
         """
         aside = self._read_values(requests, base, written)
         files = self._searched(base, [r.key for r in requests if r.key not in aside])
-        aside |= self._unanswered(requests, files)
+        aside |= self._unsearchable(requests, files)
         asked = [r.key for r in requests if r.key not in aside]
         hit = self._hit(files, asked)
         self.context.step("after-search")
@@ -75,7 +75,7 @@ class RowEraser:
         deleted = deleted_of(self.table, tasks.values())
         fresh, counts = self._fresh(asked, deleted)
         rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
-        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to take out of {len(fresh)} files")
+        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to delete from {len(fresh)} files")
         found = Erased(rows, aside, taken_out)
         if not fresh:
             found = Erased(rows, aside, taken_out, beside=self._hidden_too(base, asked, deleted))
@@ -137,16 +137,16 @@ class RowEraser:
                 Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
             )
             names = field_ids(base.iceberg.properties)
-            told = search(self.context.spark.sparkContext, Search(wanted, table_properties(self.context), names), new)
-            self._found |= told.found
-            self._unsure |= told.unsure
+            result = search(self.context.spark.sparkContext, Search(wanted, table_properties(self.context), names), new)
+            self._found |= result.found
+            self._unsure |= result.unsure
         return files
 
     def _hit(self, files: Iterable[CandidateFile], keys: Collection[str]) -> list[CandidateFile]:
         """The files that hold wanted rows."""
         return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
 
-    def _unanswered(
+    def _unsearchable(
         self, requests: Sequence[RestatementRequest], files: Iterable[CandidateFile]
     ) -> dict[str, RequestResult]:
         """Results of the requests whose rows might be in a file that cannot be searched, by key."""
@@ -194,9 +194,9 @@ class RowEraser:
             field_ids(base.iceberg.properties),
             absent=values_if_absent(named, "", values),
         )
-        told = search_batches(self.context.spark.sparkContext, asked_for, [c for c in named if c.path in wanted])
-        hit = {i for path, found in told.found.items() for i, positions in found.items() if positions & wanted[path]}
-        return frozenset(hit if not told.unsure else masked)
+        result = search_batches(self.context.spark.sparkContext, asked_for, [c for c in named if c.path in wanted])
+        hit = {i for path, found in result.found.items() for i, positions in found.items() if positions & wanted[path]}
+        return frozenset(hit if not result.unsure else masked)
 
     def _survivors(
         self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, Deleted], snapshot_id: int
@@ -212,7 +212,7 @@ class RowEraser:
         written = sum(f.records for f in survivors)
         # The number of rows that equality deletes hide is unknown.
         if written != sum(left.values()) and not any(deleted[p].others for p in paths):
-            raise RuntimeError(f"{sum(left.values())} rows were to be kept, {written} were written")
+            raise RuntimeError(f"expected to keep {sum(left.values())} rows, but {written} were written")
         return survivors
 
 
@@ -222,8 +222,8 @@ def _not_searchable(request: RestatementRequest, why: str) -> InputError:
     )
     return InputError(
         "FileNotSearchable",
-        f"Restatement {request.name}: rows with {meant} may lie in a data file that cannot be searched: {why}. Let the engine "
-        f"that wrote it write it anew. Nothing was {done}.",
+        f"Restatement {request.name}: rows with {meant} may be in a data file that cannot be searched: {why}. "
+        f"Rewrite the file with the engine that wrote it. Nothing was {done}.",
     )
 
 
@@ -234,7 +234,7 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
     """
     assert request.rows is not None
     name = request.rows.column
-    use = ColumnUse(f"Restatement {request.name}: spec.rows.column", "records are named by a column", "erased")
+    use = ColumnUse(f"Restatement {request.name}: spec.rows.column", "erased")
     field_id, kind = searchable_column(base.iceberg.schema(), base.field_id, base.facts.name, use, name)
     try:
         content = Path(request.rows.values_file).read_bytes()
@@ -245,8 +245,8 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
         )
         raise TransientError(
             "SecretNotFound",
-            f"Restatement {request.name}: spec.rows.valuesFrom: there is {wanted} ({type(e).__name__}). Create it, with one "
-            "value on each line; it is waited for.",
+            f"Restatement {request.name}: spec.rows.valuesFrom: found {wanted} ({type(e).__name__}). Create "
+            "it, with one value on each line. The Restatement waits for it.",
         ) from None
     return Wanted.of(field_id, parse_values(content, kind, name, request.name))
 

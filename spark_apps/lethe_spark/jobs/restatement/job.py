@@ -49,8 +49,8 @@ def run(context: RunContext) -> RestatementGroupResult:
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
         return write_replacements(context, table, adding, base)
 
-    def find(strangers: Sequence[str], base: Base) -> frozenset[str]:
-        return _in_files(context, table, base, strangers)
+    def find(unknown_ids: Sequence[str], base: Base) -> frozenset[str]:
+        return _in_files(context, table, base, unknown_ids)
 
     masker = SparkMasker(context, table, native)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
@@ -84,8 +84,8 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
                 aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
     held = candidates(base.iceberg, base.facts.head_id, wanted)
     searched = {key: [c for c in held if key in c.keys] for key in wanted}
-    strangers = unknown_ids_of(base.ledger, requests)
-    in_files = _in_files(context, table, base, strangers) if strangers else frozenset()
+    unknown_ids = unknown_ids_of(base.ledger, requests)
+    in_files = _in_files(context, table, base, unknown_ids) if unknown_ids else frozenset()
     files, spec = base.files(), context.spec
     scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files)
     return RestatementGroupResult(
@@ -100,15 +100,15 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     )
 
 
-def _in_files(context: RunContext, table: SparkTable, base: Base, strangers: Sequence[str]) -> frozenset[str]:
+def _in_files(context: RunContext, table: SparkTable, base: Base, unknown_ids: Sequence[str]) -> frozenset[str]:
     """The ids that have rows in the head. Reads the batch column of each file whose bounds include one of the ids, because
     bounds also include ids that the file does not contain."""
-    index = IdIndex(strangers)
+    index = IdIndex(unknown_ids)
     paths = [f.path for f in base.files() if index.might_hold(f)]
     if not paths or base.facts.head_id is None:
         return frozenset()
-    context.reporter.phase(Phase.SCAN, f"{len(strangers)} unknown batch ids in {len(paths)} files")
+    context.reporter.phase(Phase.SCAN, f"{len(unknown_ids)} unknown batch ids in {len(paths)} files")
     column = named(base.batch_column)
     with scan_files(table, paths, base.facts.head_id) as scanned:
-        found = semi_join(scanned.frame.select(column), base.batch_column, strangers).distinct().collect()
+        found = semi_join(scanned.frame.select(column), base.batch_column, unknown_ids).distinct().collect()
     return frozenset(str(r[0]) for r in found)

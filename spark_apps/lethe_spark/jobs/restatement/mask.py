@@ -123,16 +123,16 @@ class SparkMasker:
             names = field_ids(base.iceberg.properties)
             absent = values_if_absent(new, _BATCHES, values)
             asked = BatchSearch(base.field_id, ids, table_properties(self.context), names, absent=absent)
-            told = search_batches(self.context.spark.sparkContext, asked, new)
-            self._found |= {path: dict(found) for path, found in told.found.items()}
-            self._unsure |= told.unsure
+            result = search_batches(self.context.spark.sparkContext, asked, new)
+            self._found |= {path: dict(found) for path, found in result.found.items()}
+            self._unsure |= result.unsure
             self._asked |= {c.path: ids for c in new}
         self.context.step("after-search")
         found = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
         bounds = {f.path: f for f in base.files()}
         index, unsure = IdIndex(ids), dict[str, str]()
         for path in (c.path for c in files if c.path in self._unsure):
-            log.warning("rows of batches that were taken back cannot be masked in a file: %s", self._unsure[path])
+            log.warning("native deletes cannot hide rows of deleted batches in a data file: %s", self._unsure[path])
             unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
         return {path: by_id for path, by_id in found.items() if by_id}, unsure
 
@@ -222,8 +222,8 @@ def require_format(table: SparkTable, native: NativeDeletes | None) -> None:
     if not fits:
         raise InputError(
             "FormatVersionMismatch",
-            f"{table.full_name}: spec.deletes {native} is not for tables of format version {version}. {remedy} Nothing was "
-            "changed.",
+            f"{table.full_name}: spec.deletes {native} is not supported for tables of format version {version}. "
+            f"{remedy} Nothing was changed.",
         )
 
 
@@ -240,8 +240,8 @@ def refuse_to_lift(masking: Masking, lifts: Lifts) -> None:
     for undo, ids in lifts.values():
         if not masking.lift.keys().isdisjoint(ids):
             text = (
-                f"Restatement {undo.name} shows rows again that are deleted natively; an Erase of records is committed before "
-                "it, and it goes after that."
+                f"Restatement {undo.name} removes native deletes, and waits until an Erase of records in the "
+                "same run is committed."
             )
             raise CannotLift(undo.key, LetheError("WaitingForRestatement", text), again=True)
 

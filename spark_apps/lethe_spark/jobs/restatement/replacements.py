@@ -34,8 +34,8 @@ from lethe_spark.run.context import RunContext
 
 LISTED_AT_ONCE: Final = 8
 # Errors of a store that users can fix without a new request: the reason and the remedy.
-_SAID: Final = {
-    NO_BUCKET: ("ReplacementNotFound", "there is no such bucket. Create it, or make a new Restatement"),
+_ADVICE: Final = {
+    NO_BUCKET: ("ReplacementNotFound", "the bucket does not exist. Create it, or create a new Restatement"),
     DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
 
@@ -102,7 +102,7 @@ def find_replacements(
         except InputError as e:
             return request, _refused(request, e.reason, e.message)
         except StoreError as e:
-            reason, text = _SAID.get(e.code, ("", ""))
+            reason, text = _ADVICE.get(e.code, ("", ""))
             if not reason:
                 raise
             return request, _not_now(request, reason, text)
@@ -119,7 +119,7 @@ def _source(context: RunContext, request: RestatementRequest, store: ObjectStore
     if overlap(buffer, uri):
         raise InputError(
             "ReplacementInBuffer",
-            f"it lies in the buffer {buffer}, so consolidation would load it a second time. Put it elsewhere.",
+            f"it is in the buffer {buffer}, so consolidation would load it a second time. Put it elsewhere.",
         )
     listed = list(store.list(uri))
     if any(is_table_metadata(o.key) for o in listed):
@@ -127,15 +127,15 @@ def _source(context: RunContext, request: RestatementRequest, store: ObjectStore
     if f"{uri.rstrip('/')}/{names.SUCCESS_MARKER}" not in {o.key for o in listed}:
         raise InputError(
             "ReplacementIncomplete",
-            f"there is no {names.SUCCESS_MARKER}: write the data files first and {names.SUCCESS_MARKER} last, then "
-            "create the Restatement under a new name.",
+            f"it has no {names.SUCCESS_MARKER}. Write the data files first and {names.SUCCESS_MARKER} last. "
+            "Then create a Restatement with a new name.",
         )
     objects = tuple(BufferedObject(o.key, o.size, o.etag) for o in listed if is_data(o.key, uri))
     if not objects:
         raise InputError(
             "ReplacementEmpty",
-            f"there is {names.SUCCESS_MARKER} and no data file. To take batches back without a replacement, create a Revert; "
-            "a replacement without rows is a data file without rows.",
+            f"it has {names.SUCCESS_MARKER} but no data file. To delete batches without a replacement, create "
+            "a Revert. For a replacement without rows, write a data file without rows.",
         )
     return BatchSource(request.replacement.batch_id, objects)
 

@@ -12,7 +12,6 @@ class ColumnUse:
     """What a Restatement uses a column for, in the words of its messages."""
 
     where: str  # the Restatement, and its field that names the column
-    rule: str  # which columns are allowed, such as "keys are columns"
     done: str  # what did not happen, such as "erased"
 
 
@@ -22,26 +21,26 @@ def searchable_column(
     """Iceberg field id and kind of a column, by its current name.
 
     Args:
-        table: Its name, for messages.
+        table: For messages: the name of the table.
     Raises: InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
     column = next((f for f in schema.fields if f.name == name), None)
     if column is None:
         raise InputError(
             "ColumnNotFound",
-            f"{use.where} names {name}, which {table} does not have; its columns are {', '.join(f.name for f in schema.fields)}. "
-            f"Nothing was {use.done}.",
+            f"{use.where} names {name}, but {table} has no such column; its columns are "
+            f"{', '.join(f.name for f in schema.fields)}. Nothing was {use.done}.",
         )
     if column.field_id == batch_field_id:
         raise InputError(
             "InvalidSpec",
-            f"{use.where} names the batch column {name}: name whole batches in spec.batchIds. Nothing was {use.done}.",
+            f"{use.where} names the batch column {name}. To name whole batches, use spec.batchIds. Nothing was {use.done}.",
         )
     kind = ValueKind.of(str(column.field_type))
     if kind is None:
         raise InputError(
             "ColumnNotSearchable",
-            f"{use.where} names {name}, which is {column.field_type}; {use.rule} of strings, whole numbers, decimals, dates, "
-            f"timestamps or UUIDs. Nothing was {use.done}.",
+            f"{use.where} names {name}, which is {column.field_type}; expected a column of type string, int, "
+            f"long, decimal, date, timestamp or UUID. Nothing was {use.done}.",
         )
     return column.field_id, kind

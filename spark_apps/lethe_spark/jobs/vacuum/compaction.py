@@ -54,7 +54,7 @@ def compact_small_files(
         if not plan.bins:
             return done
         context.reporter.phase(
-            Phase.WRITING, f"{len(plan.files)} small files into {len(plan.bins)}, {plan.left} groups left for later"
+            Phase.WRITING, f"merging {len(plan.files)} small files into {len(plan.bins)}, {plan.left} groups remain"
         )
         for step in steps(plan.bins, spec.step_bytes):
             if out_of_time():
@@ -72,7 +72,9 @@ def compact_small_files(
             rest = None if rest is None else rest - sum(f.size for f in files)
         else:
             return done
-    return replace(done, why=f"{table.full_name}: small files kept changing, and are compacted later.")
+    return replace(
+        done, why=f"{table.full_name}: other writers kept replacing the small files. The next vacuum tries again."
+    )
 
 
 def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> tuple[CompactionPlan, int]:
@@ -103,7 +105,8 @@ def _step(
         if sum(f.records for f in removed) != sum(f.records for f in added):
             # Deletes that manifests do not show hide rows. The purge rewrites such files, so they are not merged here.
             raise ConflictError(
-                "RowsDiffer", f"{table.full_name}: small files hold other rows than their metadata says."
+                "RowsDiffer",
+                f"{table.full_name}: the number of rows in small files differs from that in their metadata.",
             )
         context.step("after-compact")
         files = [f for one in bins for f in one]
@@ -121,7 +124,7 @@ def _intent(
     context: RunContext, base: Base, files: Sequence[FileBounds], added: Sequence[DataFile], change: Rewrite
 ) -> Intent[None] | NothingToCommit[None]:
     if why := outdated(files, base.files()):
-        log.info("the compaction is planned anew: %s", why)
+        log.info("the compaction is planned again: %s", why)
         return NothingToCommit(None)
     delta = base.moved(Delta(context.run_id), [f.partition for f in files], added)
     return Intent(delta, change, None)

@@ -18,7 +18,7 @@ from lethe_spark.commit.writing import noted
 from lethe_spark.jobs.erasure import verify as erasure
 from lethe_spark.jobs.finish.clean_up import expired, finished
 from lethe_spark.jobs.vacuum import maintenance
-from lethe_spark.jobs.vacuum.purge import PLANS, Purging, gives_way
+from lethe_spark.jobs.vacuum.purge import PLANS, Purging, files_kept_changing
 from lethe_spark.jobs.vacuum.scan import Survey, survey
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
@@ -42,7 +42,7 @@ def run(context: RunContext) -> VacuumResult:
     with noted(context, table, None):
         result = _purged(context, table, spec, time_is_up)
     if isinstance(result, NotApproved):
-        return maintenance.planned(context, table, result.told, time_is_up)
+        return maintenance.planned(context, table, result.planned, time_is_up)
     if spec.expire_snapshots:
         # Purged files are deleted from the storage when the last snapshot that names them expires.
         result = expired(context, table, result, spec.snapshots)
@@ -68,7 +68,7 @@ def run_erasure_check(context: RunContext) -> ErasureCheckResult:
 class NotApproved:
     """The plan is not the approved one."""
 
-    told: VacuumResult  # says so, with the new plan
+    planned: VacuumResult  # says so, with the new plan
 
 
 def _purged(
@@ -84,7 +84,7 @@ def _purged(
         if purging is None or purging.work():
             break
     else:
-        raise gives_way(table, 0)
+        raise files_kept_changing(table, 0)
     return maintenance.before_expiry(context, table, _result(context, purging), time_is_up)
 
 
@@ -98,13 +98,13 @@ def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
     """The result of a run that only plans, or whose plan is not the approved one. It changes nothing and expires no snapshots."""
     spec = context.spec
     assert spec.vacuum is not None
-    other = "" if spec.vacuum.plan_only else f"the plan is not the approved {spec.vacuum.approved_plan} any more"
+    other = "" if spec.vacuum.plan_only else f"the plan differs from the approved plan {spec.vacuum.approved_plan}"
     return VacuumResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
         outcome=RunOutcome.PLANNED if found is not None else RunOutcome.NOTHING_TO_DO,
-        message=f"{spec.table.name}: {other}; nothing was changed." if other else "",
+        message=f"{spec.table.name}: {other}. Nothing was changed." if other else "",
         plan=found.planned if found is not None else None,
         finished_time=datetime.now(UTC),
     )

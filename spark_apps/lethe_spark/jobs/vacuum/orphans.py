@@ -50,12 +50,12 @@ def remove_orphan_files(
     """
     table.refresh()
     if table.properties.get("gc.enabled", "true").lower() == "false":
-        log.info("%s has gc.enabled=false: no orphan file is looked for", table.full_name)
+        log.info("%s has gc.enabled=false, so orphan files are not removed", table.full_name)
         return Swept()
     location = table.location
     properties = table.properties
     folders = Folders.of(location, properties.get("write.data.path"), properties.get("write.metadata.path"))
-    context.reporter.phase(Phase.EXPIRING, "listing what lies below the table")
+    context.reporter.phase(Phase.EXPIRING, "listing the table's folders")
     listed = _listed(context, folders)
     context.step("after-listing")
     # Read the table after the listing: its metadata names all files of earlier commits, and later files are not in the listing.
@@ -63,9 +63,9 @@ def remove_orphan_files(
     needed = reachable(base.iceberg)
     if (other := other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid)) is not None:
         why = (
-            f"{table.full_name} is not alone in its folder: {other} is not this table's metadata. No orphan file was removed, "
-            "since files of the other table would look like orphans. Move one of the tables; or, if the other was dropped, "
-            "delete its metadata files."
+            f"{table.full_name}: its folder also contains {other}, which is not metadata of this table. No "
+            "orphan file was removed, because files of the other table would be taken for orphans. Move one "
+            "of the tables. If the other table was dropped, delete its metadata files."
         )
         log.warning("%s", why)
         return Swept(why=why)

@@ -28,7 +28,7 @@ from lethe_spark.commit.unpublished import discard
 from lethe_spark.jobs.vacuum import purge_step
 from lethe_spark.jobs.vacuum.purge_step import Outcome, Step
 from lethe_spark.jobs.vacuum.scan import Survey
-from lethe_spark.jobs.vacuum.verify import Looked
+from lethe_spark.jobs.vacuum.verify import SearchResults
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
 
@@ -73,7 +73,7 @@ class Purging:
         # The files that the run did not rewrite and that might hold rows to purge.
         self.left = (*self.survey.plan.rewrite, *self.survey.plan.postponed)
         self.live = self.survey.live
-        self.looked = Looked(frozenset(t.id for t in self.survey.tombstones))
+        self.searched = SearchResults(frozenset(t.id for t in self.survey.tombstones))
         # Paths of the files of the approved plan. None: the run needs no approval.
         self.approved = self.survey.plan.touched if self.spec.approved_plan else None
 
@@ -86,39 +86,40 @@ class Purging:
         Raises: InputError (`DataFileMissing`), if nothing could be purged because of it; ConflictError (`DataMoved`);
             TransientError.
         """
-        anew = 0
+        replans = 0
         while not self._is_stopped():
             self.context.step(f"step-{self.tally.steps + 1}")
             began = time.monotonic()
             step = self._purge_data()
             done = self._commit(step)
             self.tally.seconds += time.monotonic() - began
-            if done.outcome.anew:
-                log.info("step %d of the vacuum is planned anew: %s", self.tally.steps + 1, done.outcome.anew)
+            if done.outcome.plan_again:
+                log.info("step %d of the vacuum is planned again: %s", self.tally.steps + 1, done.outcome.plan_again)
                 if not self.tally.steps:
                     return False
-                anew += 1
-                if anew == PLANS:
-                    raise gives_way(self.table, self.tally.steps)
+                replans += 1
+                if replans == PLANS:
+                    raise files_kept_changing(self.table, self.tally.steps)
                 continue
-            anew = 0
+            replans = 0
             self._count(step, done)
             if not step.more:
                 break
-        if self.looked.missing and not self.tally.steps:
+        if self.searched.missing and not self.tally.steps:
             raise InputError("DataFileMissing", self.message)
         return True
 
     @property
     def message(self) -> str:
         """What the user must know about a successful run; empty: nothing."""
-        missing = sorted(self.looked.missing & self.live.found.keys())
+        missing = sorted(self.searched.missing & self.live.found.keys())
         if not missing:
             return ""
         return (
-            f"{self.table.full_name}: {len(missing)} data files of the table are not in its storage, the first is {missing[0]}. "
-            "Their rows are lost, and who reads all of the table fails; tombstones that may have rows in them stay. Bring the "
-            "files back, or take them out of the table. What else there was to purge was purged."
+            f"{self.table.full_name}: {len(missing)} data files of the table are missing in its storage, the "
+            f"first is {missing[0]}. Their rows are lost, and reads of the whole table fail. Tombstones that "
+            "may have rows in these files remain. Restore the files, or remove them from the table. All "
+            "other rows were purged."
         )
 
     # --- SCAN and PURGE DATA --------------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ class Purging:
         """Read the head, choose the files of a step, and write their remaining rows to new files."""
         self.context.reporter.phase(Phase.SCAN, f"step {self.tally.steps + 1}")
         base = observe_base(self.context, self.table)
-        active = self._look_at(base)
+        active = self._observe(base)
         assert base.facts.head_id is not None
         must = tuple(s.bounds for s in self.live.found.values() if s.must and self._is_open(s))
         dirty, emptied, rest = self._dirty(base)
@@ -149,7 +150,7 @@ class Purging:
         target = self.spec.target_file_size_bytes
         return purge_step.write(self.context, self.table, base, Step(plan, merged, more), target)
 
-    def _look_at(self, base: Base) -> tuple[Tombstone, ...]:
+    def _observe(self, base: Base) -> tuple[Tombstone, ...]:
         """Update the known files to the head. Returns: the run's tombstones that are still active, as this ledger has them."""
         head = base.head()
         assert head is not None
@@ -175,23 +176,23 @@ class Purging:
         might = [s.bounds for s in self.live.found.values() if not s.must and self._is_open(s)]
         waiting = self.survey.in_order(might)
         dirty, emptied, rest = list[FileBounds](), list[FileBounds](), list[FileBounds]()
-        taken = looks = 0
+        taken = searches = 0
         for at, f in enumerate(waiting):
             if dirty and taken + f.size > self.spec.step_bytes:
                 return dirty, emptied, rest + waiting[at:]
             if not self._fits(f, taken):
                 rest.append(f)
                 continue
-            if f.path not in self.looked:
-                if looks and self.time_is_up():
+            if f.path not in self.searched:
+                if searches and self.time_is_up():
                     return dirty, emptied, rest + waiting[at:]
-                looks += 1
+                searches += 1
                 ahead = first_step([g for g in waiting[at:] if self._fits(g, taken)], self.spec.step_bytes)
-                self.looked.look(self.context, base, [self.live.found[g.path] for g in ahead])
-            if f.path in self.looked.missing:
+                self.searched.search(self.context, base, [self.live.found[g.path] for g in ahead])
+            if f.path in self.searched.missing:
                 continue
             held = self._held(f)
-            if held and self.looked.count(f.path, held) == f.records:
+            if held and self.searched.count(f.path, held) == f.records:
                 emptied.append(f)
             elif held or (f.deletes and self.live.erasing):
                 dirty.append(f)
@@ -202,11 +203,11 @@ class Purging:
 
     def _held(self, file: FileBounds) -> set[str]:
         """The ids of the tombstones of which a searched file holds rows."""
-        return self.looked.held(file.path, self.live.suspects.within(file))
+        return self.searched.held(file.path, self.live.suspects.within(file))
 
     def _is_open(self, file: Suspect) -> bool:
         path = file.bounds.path
-        known = path in self.cleared or path in self.looked.missing
+        known = path in self.cleared or path in self.searched.missing
         return not known and (self.approved is None or path in self.approved)
 
     def _not_approved(self) -> tuple[FileBounds, ...]:
@@ -240,12 +241,12 @@ class Purging:
         except ConflictError:
             discard(self.table, step.added, attempts)
             raise
-        if done.outcome.anew:
+        if done.outcome.plan_again:
             discard(self.table, step.added, attempts)
         return done
 
     def _intent(self, base: Base, step: Step) -> Intent[Outcome] | NothingToCommit[Outcome]:
-        self._look_at(base)
+        self._observe(base)
         merged = (self.live.small.get(f.path) for f in step.merged)
         there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
         return purge_step.intent(self.table, base, step, self.context.run_id, there, self.cleared)
@@ -274,16 +275,16 @@ class Purging:
 
     def _in_vain(self, plan: VacuumPlan, went: int) -> int:
         """The number of rewritten files that could not be searched, if none of them held rows to purge; otherwise 0."""
-        unsure = [f for f in plan.rewrite if f.path in self.looked.unsure]
+        unsure = [f for f in plan.rewrite if f.path in self.searched.unsure]
         ids = {t.id for t in plan.applied}
-        known = sum(n for f in plan.rewrite for i, n in self.looked.rows.get(f.path, {}).items() if i in ids)
+        known = sum(n for f in plan.rewrite for i, n in self.searched.rows.get(f.path, {}).items() if i in ids)
         known += sum(f.records for f in plan.delete)
         return len(unsure) if went <= known else 0
 
 
-def gives_way(table: SparkTable, steps: int) -> ConflictError:
+def files_kept_changing(table: SparkTable, steps: int) -> ConflictError:
     return ConflictError(
         "DataMoved",
-        f"{table.full_name}: its files kept changing under the vacuum; it is tried later. {steps} steps that it had committed "
-        "before stay.",
+        f"{table.full_name}: other writers kept replacing the files of the vacuum. A later run tries again. "
+        f"The {steps} steps that this run has committed remain.",
     )

@@ -39,7 +39,7 @@ class Step:
 class Outcome:
     """What became of a step."""
 
-    anew: str = ""  # why the step must be planned again, because the table changed; empty: it need not
+    plan_again: str = ""  # why the step must be planned again, because the table changed; empty: it need not
     tombstones: int = 0  # the number of tombstones that were removed
 
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Looked:
+class SearchResults:
     """The results of the searches. Each file is searched once, because files never change."""
 
     ids: frozenset[str]  # the batch ids to search for
@@ -40,7 +40,7 @@ class Looked:
         rows = self.rows.get(path, {})
         return sum(rows.get(i, 0) for i in ids)
 
-    def look(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
+    def search(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
         """Search the files that were not searched before. Raises: what Spark raises."""
         new = [s for s in files if s.bounds.path not in self]
         if not new:
@@ -59,11 +59,11 @@ class Looked:
                 if s.bounds.lower is not None and s.bounds.lower == s.bounds.upper
             },
         )
-        told = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new], strict=True)
-        self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in told.found.items()}
-        self.missing |= told.missing
-        for path, why in told.unsure.items():
-            log.info("a file is written anew whatever it holds: %s", why)
+        result = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new], strict=True)
+        self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in result.found.items()}
+        self.missing |= result.missing
+        for path, why in result.unsure.items():
+            log.info("a data file cannot be searched, so it is rewritten: %s", why)
             self.unsure.add(path)
 
 

@@ -140,7 +140,7 @@ def test_a_request_key_is_the_same_for_ever() -> None:
 
 
 @pytest.mark.parametrize("field", ["suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"])
-def test_what_says_only_when_and_whether_is_no_part_of_a_request_key(field: str) -> None:
+def test_fields_that_only_set_when_and_whether_are_not_part_of_a_request_key(field: str) -> None:
     """Restatements re-created by GitOps, paused on the way or given more time, are the same requests."""
     assert request_key("ns", "r", {**SPEC, field: 1}) == request_key("ns", "r", SPEC)
 
@@ -179,6 +179,6 @@ def test_a_short_name_is_kept_readable() -> None:
         (("air.flights", "runs"), ("air-flights", "runs")),  # both are valid names of Datasets
     ],
 )
-def test_two_names_that_kubernetes_tells_apart_stay_apart(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_two_different_names_in_kubernetes_stay_different(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     """Else two Datasets would share one ConfigMap and read each other's results."""
     assert kube_name(*one) != kube_name(*other)

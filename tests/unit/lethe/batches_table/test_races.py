@@ -11,7 +11,7 @@ from tests.support.tables import commit, named_files
 from tests.support.tracked import BATCHES, NAME, Overtaken, rows, states, stored_files, update, wanted
 
 
-def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalog: Catalog, table: Table) -> None:
+def test_of_two_concurrent_updates_the_one_with_the_older_ledger_reads_again(catalog: Catalog, table: Table) -> None:
     """The older must not overwrite what the newer has written, nor be added to it."""
     commit(table, a_batch("A"))
     update(catalog)
@@ -27,7 +27,9 @@ def test_of_two_updates_at_once_the_one_with_the_older_ledger_looks_again(catalo
     assert done.shown.version == 3
 
 
-def test_who_loses_twice_is_done_since_the_second_winner_shows_it(catalog: Catalog, table: Table) -> None:
+def test_an_update_that_loses_twice_is_done_because_the_second_winner_shows_its_changes(
+    catalog: Catalog, table: Table
+) -> None:
     """However many update at once, nobody tries for ever."""
     commit(table, a_batch("A"))
     update(catalog)

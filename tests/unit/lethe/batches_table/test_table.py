@@ -142,7 +142,7 @@ def test_entries_are_found_once_in_a_ledger_of_many_chunks(table: Table, monkeyp
     assert len(table.snapshots()) == 20
 
 
-def test_a_table_that_says_more_than_it_holds_is_found_out_and_made_anew(catalog: Catalog, table: Table) -> None:
+def test_a_table_with_too_high_totals_is_detected_and_rebuilt(catalog: Catalog, table: Table) -> None:
     """Whatever somebody did to it under our keys: its totals must stay those of the ledger."""
     commit(table, a_batch("A"), a_batch("B"))
     update(catalog)
@@ -158,11 +158,11 @@ def test_a_table_that_says_more_than_it_holds_is_found_out_and_made_anew(catalog
     assert rows(catalog) == wanted(table)
 
 
-def test_rows_that_somebody_else_changed_are_made_anew(catalog: Catalog, table: Table) -> None:
+def test_rows_that_another_writer_changed_are_rebuilt(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
     update(catalog)
-    stranger = catalog.load_table(BATCHES)
-    stranger.append(tracking_files.as_arrow([row_of(a_batch("X"))]))
+    foreign_handle = catalog.load_table(BATCHES)
+    foreign_handle.append(tracking_files.as_arrow([row_of(a_batch("X"))]))
 
     assert update(catalog).rebuilt
     assert states(catalog) == {"A": "promoted"}
@@ -195,7 +195,7 @@ def test_after_a_rollback_the_ledger_of_the_head_is_shown(catalog: Catalog, tabl
     assert (done.rebuilt, rows(catalog)) == (False, wanted(table))
 
 
-def test_a_table_made_anew_under_its_name_has_its_own_batches_only(catalog: Catalog, table: Table) -> None:
+def test_a_recreated_table_with_the_same_name_has_only_its_own_batches(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
     update(catalog)
     schema = table.schema()
@@ -253,7 +253,7 @@ def test_a_new_listing_takes_the_place_of_the_one_before(catalog: Catalog, table
     assert update(catalog, waiting=[waiting("C"), waiting("D")]).snapshot_id is None
 
 
-def test_what_waits_is_still_shown_when_the_rest_is_made_anew(catalog: Catalog, table: Table) -> None:
+def test_waiting_batches_are_still_shown_after_a_rebuild(catalog: Catalog, table: Table) -> None:
     commit(table, a_batch("A"))
     update(catalog, waiting=[waiting("A2"), waiting("B")])
     commit(table, a_batch("A2"))
@@ -262,7 +262,7 @@ def test_what_waits_is_still_shown_when_the_rest_is_made_anew(catalog: Catalog, 
     assert states(catalog) == {"A": "promoted", "A2": "promoted", "B": BUFFERED}
 
 
-def test_the_summary_says_how_much_there_is_of_each_state(catalog: Catalog, table: Table) -> None:
+def test_the_summary_has_the_totals_of_each_state(catalog: Catalog, table: Table) -> None:
     """So that a graph costs no scan."""
     commit(
         table,

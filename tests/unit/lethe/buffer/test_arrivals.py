@@ -27,7 +27,7 @@ def listed(*found: BufferedBatch, takes: int = 10) -> BufferDigest:
     return digest(found, lambda _: {}, takes, 0, NOW)
 
 
-def looked_at(*found: BufferedBatch) -> Folders:
+def folders_of(*found: BufferedBatch) -> Folders:
     return {b.folder.rpartition("/")[2]: b for b in found}
 
 
@@ -39,17 +39,17 @@ def test_a_batch_that_came_since_waits_like_any_other() -> None:
     """The digest is the one that a listing of all would have made."""
     before, came = (a_folder("A"), a_folder("C")), (a_folder("B", minutes=90, size=5), a_folder("D", minutes=1))
 
-    assert with_folders(listed(*before), looked_at(*came), {}, 10).oldest == listed(*before, *came).oldest
-    assert with_folders(listed(*before), looked_at(*came), {}, 10).bytes == 35
+    assert with_folders(listed(*before), folders_of(*came), {}, 10).oldest == listed(*before, *came).oldest
+    assert with_folders(listed(*before), folders_of(*came), {}, 10).bytes == 35
 
 
-def test_one_that_is_told_of_twice_is_counted_once() -> None:
+def test_a_batch_with_two_notifications_is_counted_once() -> None:
     known = listed(a_folder("A"), a_folder("B"))
 
-    again = with_folders(known, looked_at(a_folder("A", size=30)), {}, 10)
+    again = with_folders(known, folders_of(a_folder("A", size=30)), {}, 10)
 
     assert (again.batches, again.bytes, ids(again)) == (2, 40, ["A", "B"])
-    assert with_folders(again, looked_at(a_folder("A", size=30)), {}, 10) == again
+    assert with_folders(again, folders_of(a_folder("A", size=30)), {}, 10) == again
 
 
 def test_a_folder_that_emptied_or_is_no_batch_does_not_wait() -> None:
@@ -62,7 +62,7 @@ def test_a_folder_that_emptied_or_is_no_batch_does_not_wait() -> None:
 
 def test_what_the_ledger_has_settled_or_is_incomplete_does_not_wait() -> None:
     entries = {"P": a_batch("P"), "R": _refused(a_folder("R")), "N": _refused(a_folder("N", size=3))}
-    folders = looked_at(a_folder("P"), a_folder("R"), a_folder("N"), a_folder("I", complete=False))
+    folders = folders_of(a_folder("P"), a_folder("R"), a_folder("N"), a_folder("I", complete=False))
 
     assert ids(with_folders(listed(), folders, entries, 10)) == ["N"]  # refused with other objects than these
 
@@ -74,22 +74,22 @@ def _refused(folder: BufferedBatch) -> BatchEntry:
 def test_two_folders_of_one_id_are_no_batch() -> None:
     known = listed(a_folder("a b", name="batch_id=a b"), a_folder("C"))
 
-    twins = with_folders(known, looked_at(a_folder("a b", name="batch_id=a%20b")), {}, 10)
+    twins = with_folders(known, folders_of(a_folder("a b", name="batch_id=a%20b")), {}, 10)
 
     assert ids(twins) == ["C"]
 
 
 def test_only_what_a_run_takes_is_known_and_then_nothing_changes_until_the_next_listing() -> None:
     """Who is not known cannot be told from who is new."""
-    full = with_folders(listed(a_folder("A"), a_folder("B")), looked_at(a_folder("C", minutes=90)), {}, 2)
+    full = with_folders(listed(a_folder("A"), a_folder("B")), folders_of(a_folder("C", minutes=90)), {}, 2)
 
     assert (full.batches, ids(full), full.is_cut) == (3, ["C", "A"], True)
-    assert with_folders(full, looked_at(a_folder("B")), {}, 2) == full
+    assert with_folders(full, folders_of(a_folder("B")), {}, 2) == full
 
 
 def test_other_counts_stay_those_of_the_listing() -> None:
     known = replace(listed(a_folder("A")), incomplete=4, promoted=5, objects=99)
 
-    after = with_folders(known, looked_at(a_folder("B")), {}, 10)
+    after = with_folders(known, folders_of(a_folder("B")), {}, 10)
 
     assert (after.incomplete, after.promoted, after.objects) == (4, 5, 99)

@@ -61,7 +61,7 @@ def test_loose_objects_are_named_since_a_folder_that_holds_them_may_be_no_buffer
 
     assert found.batches == ()
     assert sorted(found.invalid) == ["batch_id=A", "loose.parquet"]
-    assert "is no batch: with spec.buffer.layout Directory, each folder is one" in found.invalid["loose.parquet"]
+    assert "is not a batch: with spec.buffer.layout Directory, each folder is a batch" in found.invalid["loose.parquet"]
 
 
 def test_a_writers_unfinished_files_are_no_data() -> None:
@@ -101,7 +101,7 @@ def test_files_that_are_no_batch_are_named_with_the_reason_and_the_others_go_on(
     assert found.invalid == {
         "%FF.csv": "the file '%FF.csv' is not percent-encoded UTF-8",
         f"{too_long}.csv": f"the file {too_long[:80]!r} names a batch id of 257 characters, expected 1 to 256",
-        "batch_id=B/": "the folder 'batch_id=B/' is no batch: with spec.buffer.layout File, each file is one",
+        "batch_id=B/": "the folder 'batch_id=B/' is not a batch: with spec.buffer.layout File, each file is a batch",
     }
 
 

@@ -22,7 +22,7 @@ def test_a_refusal_without_a_reason_is_a_message() -> None:
     assert (row.refusal_reason, row.refusal_message) == (None, "nobody knows why")
 
 
-def test_a_row_says_who_set_the_state_and_since_when() -> None:
+def test_a_row_names_the_run_that_set_the_state_and_the_time() -> None:
     row = row_of(
         a_batch("A", BatchState.REPLACED, time=ago(days=1), restatement="ns/r/1", replaced_by="B", evict_by=NOW)
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lethe.buffer import digest as module
 from lethe.buffer.batch import BufferedBatch, ListedObject, NoBatch
-from lethe.buffer.digest import BufferDigest, Standing, digest, standing
+from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of
 from lethe.buffer.layout import Directories, Files, Layout, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
@@ -47,23 +47,27 @@ TAKEN_BACK = [BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED]
 @pytest.mark.parametrize(
     ("batch", "entry", "expected"),
     [
-        (buffered(), None, Standing.WAITING),
-        (buffered(complete=False), None, Standing.INCOMPLETE),
-        (replace(buffered(), objects=buffered().objects[:1]), None, Standing.INCOMPLETE),  # a marker alone
-        (buffered(), a_batch(), Standing.PROMOTED),
-        (buffered(complete=False), a_batch(), Standing.PROMOTED),  # its marker went first
-        *((buffered(), a_batch("A", s), Standing.PROMOTED) for s in TAKEN_BACK),
-        *((buffered(), a_batch("A", s, rows=None), Standing.WITHHELD) for s in TAKEN_BACK),
-        (buffered(complete=False), a_batch("A", BatchState.REVERTED, rows=None), Standing.INCOMPLETE),
-        (REFUSED, a_batch("F", BatchState.REFUSED, objects=REFUSED.data_objects), Standing.REFUSED),
-        (buffered("F", etag="new"), a_batch("F", BatchState.REFUSED, objects=REFUSED.data_objects), Standing.WAITING),
-        (REFUSED, a_batch("F", BatchState.REFUSED, objects=()), Standing.REFUSED),
-        (buffered("F", complete=False), a_batch("F", BatchState.REFUSED), Standing.INCOMPLETE),
+        (buffered(), None, BufferState.WAITING),
+        (buffered(complete=False), None, BufferState.INCOMPLETE),
+        (replace(buffered(), objects=buffered().objects[:1]), None, BufferState.INCOMPLETE),  # a marker alone
+        (buffered(), a_batch(), BufferState.PROMOTED),
+        (buffered(complete=False), a_batch(), BufferState.PROMOTED),  # its marker went first
+        *((buffered(), a_batch("A", s), BufferState.PROMOTED) for s in TAKEN_BACK),
+        *((buffered(), a_batch("A", s, rows=None), BufferState.WITHHELD) for s in TAKEN_BACK),
+        (buffered(complete=False), a_batch("A", BatchState.REVERTED, rows=None), BufferState.INCOMPLETE),
+        (REFUSED, a_batch("F", BatchState.REFUSED, objects=REFUSED.data_objects), BufferState.REFUSED),
+        (
+            buffered("F", etag="new"),
+            a_batch("F", BatchState.REFUSED, objects=REFUSED.data_objects),
+            BufferState.WAITING,
+        ),
+        (REFUSED, a_batch("F", BatchState.REFUSED, objects=()), BufferState.REFUSED),
+        (buffered("F", complete=False), a_batch("F", BatchState.REFUSED), BufferState.INCOMPLETE),
     ],
 )
-def test_what_becomes_of_a_batch(batch: BufferedBatch, entry: BatchEntry | None, expected: Standing) -> None:
+def test_what_becomes_of_a_batch(batch: BufferedBatch, entry: BatchEntry | None, expected: BufferState) -> None:
     """Promoted, reverted, replaced: never again. Refused: only when its objects changed."""
-    assert expected is standing(batch, entry)
+    assert expected is state_of(batch, entry)
 
 
 def test_every_batch_is_counted_once_and_the_first_are_named() -> None:
@@ -118,7 +122,7 @@ def test_the_ledger_is_asked_once_for_each_piece_of_the_listing() -> None:
     assert asked == [500, 500, 300]  # of two objects each
 
 
-def test_two_folders_of_one_id_do_not_wait_wherever_they_lie() -> None:
+def test_two_folders_of_one_id_do_not_wait_wherever_they_are() -> None:
     """Which of them is the batch is nobody's to guess, and promoting both would double it."""
     twin = replace(buffered("a b"), folder=f"{ROOT}/batch_id=a%20b")
 
@@ -126,8 +130,8 @@ def test_two_folders_of_one_id_do_not_wait_wherever_they_lie() -> None:
 
     assert "a b" not in ids(made)
     assert (made.batches, made.invalid) == (2001, 2)
-    told = "several names in the buffer stand for the batch 'a b'"
-    assert dict(made.invalid_folders) == {"batch_id=a b": told, "batch_id=a%20b": told}
+    reported = "several names in the buffer belong to the batch 'a b'"
+    assert dict(made.invalid_folders) == {"batch_id=a b": reported, "batch_id=a%20b": reported}
 
 
 def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:

@@ -28,8 +28,8 @@ FOLDER = f"{BUFFER}/batch_id=A"
 PART = f"{FOLDER}/p.parquet"
 
 
-def a_record(key: str, name: str = "ObjectCreated:Put", bucket: str = "lake", **told: Any) -> dict[str, Any]:
-    return {"eventName": name, "s3": {"bucket": {"name": bucket}, "object": {"key": key, **told}}}
+def a_record(key: str, name: str = "ObjectCreated:Put", bucket: str = "lake", **reported: Any) -> dict[str, Any]:
+    return {"eventName": name, "s3": {"bucket": {"name": bucket}, "object": {"key": key, **reported}}}
 
 
 def s3(*records: Any) -> str:
@@ -44,7 +44,7 @@ def a_write(key: str = PART, etag: str = "e", sequencer: str = "05", batch_id: s
     return Written(batch_id, f"batch_id={batch_id}", key, etag, sequencer)
 
 
-def test_what_s3_tells_of_an_object_of_a_batch() -> None:
+def test_a_notification_of_s3_about_an_object_of_a_batch() -> None:
     notice = from_s3("buffer/flights/batch_id%3DA/p.parquet", eTag="e", sequencer="05", size=10)
 
     assert notice == Notice((a_write(),))
@@ -126,9 +126,9 @@ def test_a_message_that_is_no_notification_is_unreadable(body: str) -> None:
 def test_notifications_may_come_by_sns_and_eventbridge() -> None:
     direct = s3(a_record("buffer/flights/batch_id=A/p.parquet", eTag="e", sequencer="05"))
     by_sns = json.dumps({"Type": "Notification", "Message": direct})
-    told = {"key": "buffer/flights/batch_id=A/p.parquet", "etag": "e", "sequencer": "05"}
+    reported = {"key": "buffer/flights/batch_id=A/p.parquet", "etag": "e", "sequencer": "05"}
     by_eventbridge = {"source": "aws.s3", "detail-type": "Object Created"}
-    detail = {"bucket": {"name": "lake"}, "object": told}
+    detail = {"bucket": {"name": "lake"}, "object": reported}
 
     found = [read(b, BUFFER, LAYOUT) for b in (direct, by_sns, json.dumps({**by_eventbridge, "detail": detail}))]
     gone = read(json.dumps({**by_eventbridge, "detail-type": "Object Deleted", "detail": detail}), BUFFER, LAYOUT)
@@ -160,14 +160,14 @@ def judged(state: BatchState, sequencer: str | None = None, etag: str = "e") -> 
         (a_batch("A", BatchState.REPLACED), a_write(), True),
         (judged(BatchState.REFUSED, "05"), a_write(), True),
         (judged(BatchState.REFUSED, "06", "other"), a_write(), True),  # doubled or late: an older write of the key
-        (judged(BatchState.REFUSED, "04"), a_write(), False),  # written anew, to be looked at again
+        (judged(BatchState.REFUSED, "04"), a_write(), False),  # written again, to be looked at again
         (judged(BatchState.REFUSED), a_write(), True),
         (judged(BatchState.REFUSED, etag="other"), a_write(), False),
         (judged(BatchState.REFUSED), a_write(etag="", sequencer=""), False),
         (judged(BatchState.REFUSED, "05"), a_write(f"{FOLDER}/_SUCCESS"), False),
     ],
 )
-def test_the_ledger_alone_says_whether_a_write_is_settled(
+def test_the_ledger_alone_decides_whether_a_write_is_settled(
     entry: BatchEntry | None, write: Written, settled: bool
 ) -> None:
     assert is_settled(write, entry) is settled
@@ -194,13 +194,13 @@ HELD = BufferedObject(PART, 10, "e")
         (a_folder(HELD), judged(BatchState.PROMOTED), True),
     ],
 )
-def test_the_listing_says_whether_anything_will_come_of_a_write(
+def test_the_listing_decides_whether_a_write_can_become_a_batch(
     folder: BufferedBatch | None, entry: BatchEntry | None, over: bool
 ) -> None:
     assert is_over(a_write(), folder, entry) is over
 
 
-def test_only_folders_that_may_be_complete_are_looked_at() -> None:
+def test_only_folders_that_may_be_complete_are_listed() -> None:
     """A batch of a thousand files is listed once, not a thousand times; one whose marker came first is listed again."""
     marker = Written("B", "batch_id=B", f"{BUFFER}/batch_id=B/_SUCCESS")
     window = [(a_write(), True), (marker, True), (marker, True), (a_write(batch_id="C"), False)]

@@ -4,7 +4,7 @@ from lethe.buffer.promotion import (
     JudgedBatch,
     Promotion,
     Publish,
-    WriteAnew,
+    WriteAgain,
     WrittenBatch,
     WrittenFiles,
     plan_promotion,
@@ -32,7 +32,7 @@ def written(*ids: str, in_table: bool = False) -> WrittenFiles:
     return WrittenFiles({i: WrittenBatch(i, 3, 30, (an_object(i),)) for i in ids}, in_table=in_table)
 
 
-def test_what_was_taken_back_before_it_came_is_withheld_and_said_so() -> None:
+def test_a_batch_deleted_before_it_arrived_is_withheld_and_reported() -> None:
     """A is replaced while it still waits in the buffer; promoting it afterwards would double its rows."""
     wanted = ["new", "promoted", "reverted", "replaced", "erased", "refused", "new"]
 
@@ -54,25 +54,25 @@ def test_a_publication_records_each_object_so_that_retention_deletes_nothing_els
     assert entries["X"].objects == (an_object("X"),)
 
 
-def test_files_shared_with_a_batch_that_another_writer_promoted_are_written_anew() -> None:
+def test_files_shared_with_a_batch_that_another_writer_promoted_are_written_again() -> None:
     """Run 1 stages {A, B} in one file and dies, another writer promotes A. Publishing the file doubles A, dropping it
     loses B, and hiding A would hide the good copy too."""
     ledger = a_ledger(batches=[a_batch("A", run="other")])
 
-    assert WriteAnew(("B",)) == plan_publication(ledger, written("A", "B"), {}, RUN, NOW)
+    assert WriteAgain(("B",)) == plan_publication(ledger, written("A", "B"), {}, RUN, NOW)
 
 
-def test_files_shared_with_a_batch_that_was_taken_back_are_written_anew() -> None:
+def test_files_shared_with_a_deleted_batch_are_written_again() -> None:
     for state in (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED):
         ledger = a_ledger(batches=[a_batch("A", state)])
 
-        assert WriteAnew(("B",)) == plan_publication(ledger, written("A", "B"), {}, RUN, NOW)
+        assert WriteAgain(("B",)) == plan_publication(ledger, written("A", "B"), {}, RUN, NOW)
 
 
 def test_files_of_batches_that_are_all_promoted_leave_nothing_to_write() -> None:
     ledger: Ledger = a_ledger(batches=[a_batch("A"), a_batch("B")])
 
-    assert WriteAnew(()) == plan_publication(ledger, written("A", "B"), {}, RUN, NOW)
+    assert WriteAgain(()) == plan_publication(ledger, written("A", "B"), {}, RUN, NOW)
 
 
 def test_a_refusal_does_not_overwrite_what_became_of_the_batch_meanwhile() -> None:
@@ -101,7 +101,7 @@ def test_nothing_written_and_nothing_refused_is_no_commit() -> None:
     assert planned.delta.is_empty
 
 
-def test_a_refusal_told_again_is_no_news() -> None:
+def test_a_repeated_refusal_changes_nothing() -> None:
     """A run that died after its commit would otherwise commit the same refusal each time it is repeated."""
     ledger = a_ledger(batches=[a_batch("X", BatchState.REFUSED, refusal="bad", objects=(an_object("X"),))])
 

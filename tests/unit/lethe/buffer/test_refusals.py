@@ -38,7 +38,7 @@ def test_a_refused_batch_goes_to_a_folder_of_its_own_with_its_reason_marker_firs
     assert removal.reason_uri == reason_uri(BUFFER, refused()) == f"{target}/_REFUSED.json"
 
 
-def test_the_reason_file_says_what_was_refused_why_and_by_which_run() -> None:
+def test_the_reason_file_names_the_batch_the_reason_and_the_run() -> None:
     removal = plan_removal(BUFFER, refused(), [ONE, TWO])
 
     assert removal is not None
@@ -98,7 +98,7 @@ def buffered(*objects: ListedObject) -> BufferedBatch:
     return BufferedBatch("a b", FOLDER, plain(*objects), True, 30, min(o.modified for o in objects))
 
 
-def test_a_batch_is_left_when_objects_lie_there_since_before_the_refusal() -> None:
+def test_a_batch_is_left_if_some_objects_are_older_than_the_refusal() -> None:
     later = listed(f"{FOLDER}/p3", modified=NOW)
 
     assert is_left(buffered(ONE, TWO), refused())
@@ -109,8 +109,8 @@ def test_a_batch_is_left_when_objects_lie_there_since_before_the_refusal() -> No
     assert not is_left(buffered(ONE, TWO), refused(time=ago(hours=3)))
 
 
-def test_a_batch_is_mixed_when_new_objects_lie_beside_those() -> None:
-    """Written anew as a whole it is not, though some of its files be the same to the byte."""
+def test_a_batch_is_mixed_if_it_has_refused_and_new_objects() -> None:
+    """Written again as a whole it is not, though some of its files be the same to the byte."""
     new, again = listed(f"{FOLDER}/p3", modified=NOW), listed(ONE.key, ONE.size, ONE.etag, NOW)
 
     assert is_mixed(buffered(ONE, new), refused())
@@ -141,7 +141,7 @@ def test_a_refused_file_goes_to_a_folder_of_its_own_under_its_name() -> None:
         [listed(FILE.key, 10, "e1", NOW)],  # the same bytes, written since: they are to be looked at again
     ],
 )
-def test_a_file_that_is_gone_or_was_written_anew_is_left_alone(there: list[ListedObject]) -> None:
+def test_a_file_that_was_deleted_or_written_again_is_left_alone(there: list[ListedObject]) -> None:
     assert plan_removal(BUFFER, refused(objects=plain(FILE)), there, until=ago(minutes=1)) is None
 
 

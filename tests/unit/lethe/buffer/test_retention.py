@@ -70,7 +70,7 @@ def test_a_refused_batch_stays_for_its_producer_to_mend() -> None:
     assert sweep(PART, MARKER, state=BatchState.REFUSED) == Sweep()
 
 
-def test_a_batch_that_nobody_promoted_stays_for_ever() -> None:
+def test_a_batch_that_was_not_promoted_is_never_deleted() -> None:
     other = buffered(PART, MARKER, id="B")
     unknown_and_reverted = a_ledger(batches=[a_batch("B", BatchState.REVERTED, time=ago(days=99))])
 

@@ -47,7 +47,7 @@ def test_a_batch_under_two_names_is_not_taken_from_either() -> None:
     assert gone_through([buffered("C"), buffered("C", name="%43")]).waiting_but() == ()
 
 
-def test_what_the_ledger_knows_of_the_found_ones_is_told_too() -> None:
+def test_the_ledger_entries_of_the_found_batches_are_returned_too() -> None:
     known = {"A": a_batch("A", BatchState.REFUSED), "B": a_batch("B")}
 
     found = gone_through([buffered("A"), buffered("B"), buffered("C")], "A", "C", known=known)

@@ -63,7 +63,7 @@ def test_a_table_that_never_had_a_ledger_has_no_bare_head() -> None:
     assert "BareHead" not in codes(never)
 
 
-def test_a_missing_ledger_file_is_an_error_and_an_old_stranger_an_orphan() -> None:
+def test_a_missing_ledger_file_is_an_error_and_an_old_unneeded_one_an_orphan() -> None:
     seen = replace(
         SOUND,
         listed=(
@@ -146,7 +146,7 @@ def test_a_location_that_ends_in_a_slash_puts_the_ledger_in_danger() -> None:
     assert "SET LOCATION" in found.do
 
 
-def test_a_table_of_batches_that_counts_others_than_its_ledger_is_to_be_made_anew() -> None:
+def test_a_table_of_batches_with_other_counts_than_its_ledger_needs_a_rebuild() -> None:
     wrong = replace(SOUND, batches=ExaminedBatches("lite.air.flights_batches", current=True, version=2, agrees=False))
 
     assert "`lethe track lite.air.flights --rebuild`" in the("BatchesTableWrong", wrong).do

@@ -63,7 +63,7 @@ def test_a_table_as_others_make_them_is_not_prepared(catalog: Catalog, lethe: Le
     assert found.keys() >= {"NotSorted", "MetricsTruncated", "BoundsTruncated", "NoLedger"}
 
 
-def test_a_ledger_file_that_is_gone_and_one_that_nobody_needs_are_named(flights: Kept, lethe: Lethe) -> None:
+def test_a_missing_and_an_unneeded_ledger_file_are_named(flights: Kept, lethe: Lethe) -> None:
     prepare(flights)
     flights.commit("A")
     stray = flights.folder / "00000009-lost-race-tombstones.avro"
@@ -83,7 +83,7 @@ def test_a_ledger_file_that_is_gone_and_one_that_nobody_needs_are_named(flights:
     assert young.name in findings(lethe, "--grace-hours", "0")[1]["LedgerFileOrphaned"]
 
 
-def test_a_root_that_is_damaged_is_told_and_hides_no_other_finding(flights: Kept, lethe: Lethe) -> None:
+def test_a_damaged_root_is_reported_and_hides_no_other_finding(flights: Kept, lethe: Lethe) -> None:
     prepare(flights)
     flights.commit("A")
     flights.ledger_file("*-root.json").write_text("{}")
@@ -121,7 +121,7 @@ def test_a_batch_column_that_was_dropped_is_an_error_also_when_another_has_its_n
     assert (code, "BatchColumnDropped" in found) == (1, True)
 
 
-def test_people_are_told_what_to_do(flights: Kept, lethe: Lethe) -> None:
+def test_the_output_names_the_remedy(flights: Kept, lethe: Lethe) -> None:
     flights.append("A")
 
     result = lethe("doctor", NAME)

@@ -72,8 +72,8 @@ def close(kept: Kept, key: str, batch: str, files: list[Path], signer: Signer | 
     if signer is not None:
         Path(f"{path}.sig").write_bytes(signer.file(Statement(uuid, key, made.sha256, NOW)))
     outcome = ErasureOutcome(restatement=key, verified_time=NOW, record=f"file://{path}", record_sha256=made.sha256)
-    told = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
-    note(kept, set_requests=(replace(asked, result={**asked.result, "erasure": told}),))
+    reported = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
+    note(kept, set_requests=(replace(asked, result={**asked.result, "erasure": reported}),))
     return path
 
 
@@ -121,13 +121,13 @@ def test_erasures_are_listed_open_ones_first_and_shown(erased: Erased, lethe: Co
     assert json.loads(whole.output) == json.loads(erased.path.read_bytes())
 
 
-def test_what_nobody_has_changed_verifies(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
+def test_an_unchanged_record_verifies(erased: Erased, lethe: Command, tmp_path: Path) -> None:  # noqa: ARG001
     found = lethe("erasures", "verify", NAME, "--public-key", tmp_path / "key.pub", "--storage")
 
     assert (found.exit_code, found.output.endswith("1 erasures: no problems\n")) == (0, True), found.output
 
 
-def test_what_was_not_looked_at_is_said(erased: Erased, lethe: Command) -> None:  # noqa: ARG001
+def test_unverified_parts_are_reported(erased: Erased, lethe: Command) -> None:  # noqa: ARG001
     found = lethe("erasures", "verify", NAME)
 
     assert found.exit_code == 0
@@ -183,8 +183,8 @@ def test_the_record_of_another_erasure_is_found(erased: Erased, lethe: Command, 
     close(erased.kept, LATER, "C", [], Signer(KEY))
     of_other = dict(open_table(NAME).ledger().requests[LATER].result["erasure"])
     entry = a_request_entry(ERASE, operation="Erase", batch_ids=("A",))
-    told = {**entry.result, "erasure": {**of_other, "restatement": ERASE}}
-    note(erased.kept, set_requests=(replace(entry, result=told),))
+    reported = {**entry.result, "erasure": {**of_other, "restatement": ERASE}}
+    note(erased.kept, set_requests=(replace(entry, result=reported),))
 
     found = lethe("erasures", "verify", NAME, "ns/erase", "--public-key", tmp_path / "key.pub", "--json")
 

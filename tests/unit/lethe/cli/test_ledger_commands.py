@@ -27,7 +27,7 @@ def test_show_counts_what_the_ledger_of_the_head_holds(flights: Kept, lethe: Let
     assert [c["records"] for c in shown["chunks"]["tombstones"]] == [1]
 
 
-def test_show_tells_people_the_same(flights: Kept, lethe: Lethe) -> None:
+def test_show_prints_the_same_as_text(flights: Kept, lethe: Lethe) -> None:
     flights.commit("A", batches=[a_batch("A", BatchState.REVERTED)])
 
     result = lethe("ledger", "show", NAME)
@@ -37,7 +37,7 @@ def test_show_tells_people_the_same(flights: Kept, lethe: Lethe) -> None:
         assert line in result.output
 
 
-def test_show_of_a_table_without_a_ledger_says_so(flights: Kept, lethe: Lethe) -> None:
+def test_show_reports_that_a_table_has_no_ledger(flights: Kept, lethe: Lethe) -> None:
     flights.append("A")
 
     assert "none: Lethe has deleted no rows" in lethe("ledger", "show", NAME).output
@@ -69,7 +69,7 @@ def test_log_is_as_long_as_asked_for(flights: Kept, lethe: Lethe) -> None:
     assert len(json.loads(lethe("ledger", "log", NAME, "--all", "--json").output)) == 3
 
 
-def test_verify_of_a_sound_table_says_how_much_it_read(flights: Kept, lethe: Lethe) -> None:
+def test_verify_of_a_correct_table_reports_how_much_it_read(flights: Kept, lethe: Lethe) -> None:
     flights.append("A", "B")
     flights.commit("A", "B", batches=[a_batch("A", BatchState.REVERTED)])
     flights.commit(removed=["A"], vacuumed=[a_tombstone("A")], kind="Vacuum")
@@ -107,7 +107,7 @@ def test_verify_finds_a_file_that_is_damaged(flights: Kept, lethe: Lethe, conten
     assert "-batches.avro is not readable as batches" in result.output
 
 
-def test_verify_finds_a_file_that_holds_less_than_its_root_says(flights: Kept, lethe: Lethe) -> None:
+def test_verify_finds_a_file_that_holds_less_than_its_root_records(flights: Kept, lethe: Lethe) -> None:
     """The snapshot's own count disagrees, too, and each says so."""
     head = flights.commit("A", "B")
     file = flights.ledger_file("*-tombstones.avro")
@@ -119,7 +119,7 @@ def test_verify_finds_a_file_that_holds_less_than_its_root_says(flights: Kept, l
     assert f"snapshot {head}: tombstone.metrics.total.count is 2, and the files hold 1" in result
 
 
-def test_verify_finds_a_root_that_says_other_bounds_than_the_file_has(flights: Kept, lethe: Lethe) -> None:
+def test_verify_finds_a_root_whose_bounds_differ_from_those_of_the_file(flights: Kept, lethe: Lethe) -> None:
     """A look-up leaves files out by them: what they miss would be read as not deleted."""
     flights.commit("A", "B")
     root = flights.ledger_file("*-root.json")
@@ -160,7 +160,7 @@ def test_batches_are_listed_by_their_last_change_and_chosen_by_state_or_id(fligh
     assert "SchemaMismatch: no column v" in result
 
 
-def test_a_batch_that_the_ledger_never_heard_of_is_said_to_be_unknown(flights: Kept, lethe: Lethe) -> None:
+def test_a_batch_that_is_not_in_the_ledger_is_reported_as_unknown(flights: Kept, lethe: Lethe) -> None:
     flights.commit(batches=[a_batch("A")])
 
     result = lethe("batches", NAME, "--id", "Z")

@@ -69,9 +69,7 @@ def test_text_goes_into_a_file_too(flights: Kept, lethe: Lethe, tmp_path: Path) 
     assert file.read_text() == '{"v": 0, "batch_id": "A"}\n'
 
 
-def test_a_table_for_people_says_when_it_shows_only_a_part(
-    flights: Kept, lethe: Lethe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_printed_table_says_if_it_is_incomplete(flights: Kept, lethe: Lethe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_module, "DEFAULT_LIMIT", 2)
     flights.append("A", "[bold]B", "C")
 
@@ -126,7 +124,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("options", "code", "says"), WRONG.values(), ids=WRONG)
-def test_wrong_input_is_one_line_that_says_what_to_do(
+def test_wrong_input_gives_one_line_with_the_remedy(
     flights: Kept, lethe: Lethe, options: list[str], code: int, says: str
 ) -> None:
     flights.append("A")
@@ -139,7 +137,7 @@ def test_wrong_input_is_one_line_that_says_what_to_do(
     assert code == 2 or len(result.output.splitlines()) == 1
 
 
-def test_a_name_that_leads_nowhere_says_which_part_of_it(catalog: Catalog, lethe: Lethe) -> None:
+def test_the_error_for_an_unknown_name_says_which_part_is_unknown(catalog: Catalog, lethe: Lethe) -> None:
     assert catalog.name == "lite"
 
     for name, says in {

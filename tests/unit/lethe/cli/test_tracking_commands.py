@@ -41,7 +41,7 @@ def findings(lethe: Lethe) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("tracked")
-def test_track_makes_the_table_and_says_what_is_in_it(lethe: Lethe, catalog: Catalog) -> None:
+def test_track_creates_the_table_and_prints_its_content(lethe: Lethe, catalog: Catalog) -> None:
     result = lethe("track", NAME, "--rebuild")
 
     assert result.exit_code == 0

@@ -44,7 +44,7 @@ def test_a_run_document_comes_back_as_it_was(run: object) -> None:
     assert not is_pointer(json.loads(text))
 
 
-def test_a_document_says_which_field_is_wrong_and_takes_no_unknown_one() -> None:
+def test_an_error_names_the_wrong_field_and_unknown_fields_are_refused() -> None:
     """An operator newer than the image must not have half of what it says carried out."""
     document = json.loads(RUNS[0].to_json())
 
@@ -54,7 +54,7 @@ def test_a_document_says_which_field_is_wrong_and_takes_no_unknown_one() -> None
         parse_run(json.dumps({k: v for k, v in document.items() if k != "runId"}))
 
 
-def test_a_pointer_is_told_from_a_run() -> None:
+def test_a_pointer_is_distinguished_from_a_run() -> None:
     assert is_pointer(json.loads(RunPointer(catalog="main", uri="s3://lake/t/_runs/1.json", sha256="0").to_json()))
 
 
@@ -127,7 +127,7 @@ def test_a_result_of_an_earlier_version_is_read_as_its_kind(kind: RunKind) -> No
             assert_never(read)
 
 
-def test_a_small_result_is_told_whole() -> None:
+def test_a_small_result_is_reported_completely() -> None:
     result = a_result(refused=(RefusedBatch(batch_id="A", reason="CorruptFile", message="x.parquet"),))
 
     assert parse_result(result.compact(), RunKind.CONSOLIDATION) == result

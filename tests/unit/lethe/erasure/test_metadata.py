@@ -58,7 +58,7 @@ def a_file(bounds: str = "A", at: int | None = 1, content: str = DATA, **changes
         (a_claim("A", purged=None), a_file("A"), False),
     ],
 )
-def test_a_manifest_tells_of_removed_files_that_may_have_held_rows(
+def test_a_manifest_mentions_removed_files_that_may_have_held_rows(
     claim: OpenErasure, file: HeldFile, tells: bool
 ) -> None:
     """Not of those that came when the rows had left, nor of batches that by their bounds they cannot have held."""
@@ -70,18 +70,18 @@ def test_a_manifest_tells_of_removed_files_that_may_have_held_rows(
 
 def test_a_summary_that_names_partitions_holds_its_snapshot_if_it_was_made_before_the_rows_left() -> None:
     history = a_story()
-    told = {
+    reported = {
         i: replace(s, summary={**s.summary, "partitions.name=x": "added-records=1"})
         for i, s in history.snapshots.items()
     }
-    history = replace(history, snapshots=told)
+    history = replace(history, snapshots=reported)
 
     assert named_in_summaries([a_claim("A")], history).keys() == {1, 2, 3}
     assert holders(history, {}, [a_claim("A")]).keys() == {1, 2, 3}
     assert (named_in_summaries([a_claim("A", purged=None)], history), clean_from(a_claim("A"), history)) == ({}, 4)
 
 
-def test_a_state_of_the_table_tells_only_by_partitions_of_snapshots_before_the_rows_left() -> None:
+def test_table_metadata_reveals_values_only_by_partitions_of_snapshots_before_the_purge() -> None:
     def state(at: int, **summary: str) -> dict[str, Any]:
         return {"snapshots": [{"sequence-number": at, "summary": summary}]}
 

@@ -90,7 +90,7 @@ def test_records_are_in_the_head_as_long_as_an_older_file_has_native_deletes() -
     assert (still.erasures, [e.is_purged for e in left.erasures]) == ((), [True])
 
 
-def test_when_nobody_knows_when_records_were_erased_every_file_with_deletes_may_hold_them() -> None:
+def test_if_the_time_of_an_erase_is_unknown_every_file_with_deletes_may_hold_its_records() -> None:
     claim = a_claim(records=True)
 
     found = mark([claim], a_story([a_held("f", at=9, deletes=True)], {9: ["f"]}, 9), {}, NOW)
@@ -291,9 +291,7 @@ def test_a_tagged_snapshot_without_a_ledger_must_not_lose_its_carrier() -> None:
     assert not losing_ledger(history, {1}, ())
 
 
-def test_an_erasure_is_looked_at_again_when_the_first_blocker_lets_go_or_after_a_while_where_only_a_look_can_tell() -> (
-    None
-):
+def test_an_erasure_is_checked_again_when_the_first_blocker_ends_or_after_an_interval() -> None:
     """That a tag is gone is seen without one."""
     erasure = Erasure(ERASE, FIELD, None, 2, 2, NOW)
     lock = ErasureBlocker(BlockerKind.OBJECT_LOCK, "s3://b/f", NOW + timedelta(days=3))
@@ -324,7 +322,7 @@ def a_ledger_of(*erasures: Erasure, **hours_ago: float) -> Ledger:
     return a_ledger(requests=entries, erasures=erasures)
 
 
-def test_of_verified_erasures_by_records_the_newest_stays_to_tell_when_that_was() -> None:
+def test_of_verified_erasures_by_records_the_newest_is_kept_for_its_time() -> None:
     """An Undo of a Revert from before it must not let in a batch that nobody has searched."""
     old, new = Erasure("ns/old/0", NAME, None), Erasure("ns/new/0", NAME, NOW)
     batches = Erasure("ns/batches/0", FIELD, None)
@@ -367,7 +365,7 @@ def test_closing_forgets_the_files_that_no_other_erasure_is_of() -> None:
     assert (found.set_files, found.forget_files) == ((PurgedFile("g", 1, DATA, ("ns/b/0",)),), {"f", "i"})
 
 
-def test_an_erasure_of_which_another_run_has_noted_a_file_since_the_look_stays_open() -> None:
+def test_an_erasure_stays_open_if_another_run_has_noted_a_file_since_the_check() -> None:
     """Nobody has looked for it."""
     seen, now = noted(f="a", g="b"), noted(f="a", g="ab")
 
@@ -386,7 +384,7 @@ def test_what_another_run_has_closed_meanwhile_is_not_closed_twice() -> None:
 # --- what came since the look ---------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_that_came_since_the_look_is_unseen_unless_a_ledger_of_the_heads_line_vouches_for_it() -> None:
+def test_a_snapshot_added_since_the_check_is_unseen_unless_an_ancestor_of_the_head_has_its_ledger() -> None:
     seen = a_story([], {1: [], 2: []}, 2)
     ours, bare, branch = a_snapshot(3, 2, ledger="L3"), a_snapshot(3, 2), a_snapshot(4, 1, ledger="L4")
 

@@ -29,17 +29,20 @@ def of(*files: PurgedFile, claim: OpenErasure = CLAIM) -> Record:
     return record(claim, TABLE, files, SEEN, (7, 8))
 
 
-def test_it_says_what_when_which_files_and_how() -> None:
+def test_it_records_what_was_erased_when_which_files_and_how() -> None:
     made = of(a_file("s3://lake/t/data/r/f", 10), a_file("s3://lake/t/data/r/g", 5))
 
-    told = json.loads(made.content)
-    assert (told["restatement"]["key"], told["restatement"]["named-by"]) == ("ns/erase/0", "records")
-    assert (told["restatement"]["rows-erased"], told["restatement"]["due-time"]) == (3, NOW.isoformat())
-    assert (told["purge"], told["expired-snapshots"]) == ({"snapshot-id": 5, "seen-time": NOW.isoformat()}, [7, 8])
-    assert told["files"][1] == {"path": "s3://lake/t/data/r/g", "bytes": 5, "content": "data"}
-    assert (told["files-count"], told["files-bytes"]) == (2, 15)
-    assert told["verified"]["storage-calls"] == {"HeadObject": 2}
-    assert told["verified"]["tags-and-branches"] == ["a", "b"]
+    reported = json.loads(made.content)
+    assert (reported["restatement"]["key"], reported["restatement"]["named-by"]) == ("ns/erase/0", "records")
+    assert (reported["restatement"]["rows-erased"], reported["restatement"]["due-time"]) == (3, NOW.isoformat())
+    assert (reported["purge"], reported["expired-snapshots"]) == (
+        {"snapshot-id": 5, "seen-time": NOW.isoformat()},
+        [7, 8],
+    )
+    assert reported["files"][1] == {"path": "s3://lake/t/data/r/g", "bytes": 5, "content": "data"}
+    assert (reported["files-count"], reported["files-bytes"]) == (2, 15)
+    assert reported["verified"]["storage-calls"] == {"HeadObject": 2}
+    assert reported["verified"]["tags-and-branches"] == ["a", "b"]
 
 
 def test_its_digest_and_that_of_its_files_are_those_of_the_bytes() -> None:
@@ -69,11 +72,11 @@ def test_folders_that_are_named_after_a_value_lose_it() -> None:
 def test_of_very_many_files_the_first_are_listed_and_all_are_counted() -> None:
     made = of(*(a_file(f"f{n:06}") for n in range(FILES_AT_MOST + 1)))
 
-    told = json.loads(made.content)
-    assert (len(told["files"]), told["files-count"]) == (FILES_AT_MOST, FILES_AT_MOST + 1)
+    reported = json.loads(made.content)
+    assert (len(reported["files"]), reported["files-count"]) == (FILES_AT_MOST, FILES_AT_MOST + 1)
 
 
-def test_it_says_who_asked_and_why_as_far_as_the_object_did() -> None:
+def test_it_records_the_requester_and_the_reason_if_the_object_has_them() -> None:
     asked = Provenance(
         reason="right to erasure",
         ticket="GDPR-17",
@@ -84,9 +87,9 @@ def test_it_says_who_asked_and_why_as_far_as_the_object_did() -> None:
     )
     result = RESULT.model_copy(update={"provenance": asked, "values_digest": "k:1"})
 
-    told = json.loads(of(claim=replace(CLAIM, result=result)).content)["request"]
+    reported = json.loads(of(claim=replace(CLAIM, result=result)).content)["request"]
 
-    assert told == {
+    assert reported == {
         "name": "ns/erase",
         "uid": "u-1",
         "created-time": NOW.isoformat(),
@@ -99,18 +102,18 @@ def test_it_says_who_asked_and_why_as_far_as_the_object_did() -> None:
     }
 
 
-def test_batches_are_told_by_a_keyed_digest_of_them() -> None:
+def test_batches_are_recorded_as_a_keyed_digest() -> None:
     """Their ids may name people, and are in the ledger."""
-    told = json.loads(record(CLAIM, TABLE, (), SEEN, (), "k:2").content)["request"]
+    reported = json.loads(record(CLAIM, TABLE, (), SEEN, (), "k:2").content)["request"]
 
-    assert (told["batch-ids-digest"], told["ticket"], told["managers"]) == ("k:2", None, [])
+    assert (reported["batch-ids-digest"], reported["ticket"], reported["managers"]) == ("k:2", None, [])
 
 
 def test_it_has_one_form_for_one_content() -> None:
     """So that nobody can write the same thing with another hash, nor another thing that readers take for it."""
     made = of(a_file("s3://lake/t/data/r/f"))
 
-    told = json.loads(made.content)
-    assert canonical(dict(reversed(told.items()))) == made.content
+    reported = json.loads(made.content)
+    assert canonical(dict(reversed(reported.items()))) == made.content
     assert (made.content.count(b"\n"), made.content.endswith(b"}\n"), made.content.isascii()) == (1, True, True)
-    assert list(told) == sorted(told)
+    assert list(reported) == sorted(reported)

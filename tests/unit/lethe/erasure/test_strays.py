@@ -80,7 +80,7 @@ def test_another_tables_files_and_batches_within_are_none() -> None:
     assert found(*paths, f"{TABLE}/data/mine.parquet") == {f"{TABLE}/data/mine.parquet": ""}
 
 
-def test_in_a_folder_that_tables_share_only_the_folders_of_known_runs_are_looked_at() -> None:
+def test_in_a_folder_that_tables_share_only_the_folders_of_known_runs_are_checked() -> None:
     ours, others = f"s3://lake/shared/{RUN}/f.parquet", f"s3://lake/shared/{OTHER_RUN}/f.parquet"
 
     assert found(ours, others) == {}
@@ -104,7 +104,7 @@ def test_what_is_listed_once_is_below_no_other() -> None:
         (UNKNOWN, True),
     ],
 )
-def test_of_batches_the_footer_tells_whenever_the_file_was_written(content: StrayContent, holds: bool) -> None:
+def test_for_batches_the_footer_decides_whenever_the_file_was_written(content: StrayContent, holds: bool) -> None:
     """A run that had read before the purge may write after it."""
     for hours in (-1, 0, 30):
         assert may_hold(Stray("f.parquet", ago(hours=-hours)), content, a_claim("B"), ()) is (
@@ -163,16 +163,16 @@ def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_thi
 def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted() -> None:
     claim = a_claim("B", purged_hours_ago=10)
 
-    def told(hours: float, is_run: bool) -> object:
+    def assessed(hours: float, is_run: bool) -> object:
         blocker = assess_upload(Upload("s3://b/f", "id", ago(hours=hours)), claim, is_run, NOW)
         return blocker.until if isinstance(blocker, ErasureBlocker) else blocker
 
-    assert [told(2, True), told(25, True)] == [NOW + timedelta(hours=22), True]
-    assert [told(25, False), told(73, False)] == [NOW + timedelta(hours=47), True]
+    assert [assessed(2, True), assessed(25, True)] == [NOW + timedelta(hours=22), True]
+    assert [assessed(25, False), assessed(73, False)] == [NOW + timedelta(hours=47), True]
     assert assess_upload(Upload("s3://b/f", "id", NOW), a_claim("B", purged_hours_ago=25), True, NOW) is False
 
 
-def test_an_upload_is_of_a_run_if_its_key_lies_in_the_folder_of_one() -> None:
+def test_an_upload_belongs_to_a_run_if_its_key_is_in_the_folder_of_one() -> None:
     assert is_of_run(f"{TABLE}/data/{RUN}/f.parquet", LOCATIONS, ())
     assert not is_of_run(f"{TABLE}/data/f.parquet", LOCATIONS, ())
     assert is_of_run("s3://lake/shared/x/f.parquet", LOCATIONS, [a_writer(folder="s3://lake/shared/x")])
@@ -202,7 +202,7 @@ def test_a_run_that_may_write_keeps_the_erasure_open_for_a_day_after_it_noted_it
     assert found == [ErasureBlocker(BlockerKind.RUN, RUN, NOW + timedelta(hours=21), "it may write such rows")]
 
 
-def test_a_note_reads_as_it_was_written_and_one_that_nobody_can_read_is_of_a_run_that_may_do_anything() -> None:
+def test_a_note_round_trips_and_an_unreadable_one_is_of_a_run_that_may_do_anything() -> None:
     for writer in (a_writer("B", "A", folder="s3://b/d"), a_writer()):
         assert Writer.of_json(writer.to_json(), "x") == writer
     for content in (b"", b"{}", b"[1]", b'{"run": 1, "folder": "", "sequence-number": null, "batch-ids": []}'):

@@ -30,7 +30,7 @@ def test_other_files_of_the_folder_are_no_versions() -> None:
     assert newest(others, FOLDER) is None
 
 
-def test_a_spelling_that_is_not_known_counts_all_the_same() -> None:
+def test_an_unknown_spelling_counts_too() -> None:
     """Passing it over would mean to commit beside it."""
     assert newest(["v3.metadata.json", "v4.zst.metadata.json"], FOLDER) == "v4.zst.metadata.json"
     assert newest(["v3.metadata.json", "v4.gz.metadata.json"], FOLDER) == "v4.gz.metadata.json"

@@ -35,7 +35,7 @@ def test_each_snapshot_counts_as_what_it_did() -> None:
     assert plan_range(history, 7, 7).appends == ()
 
 
-def test_files_of_the_beginning_are_looked_at_only_when_something_may_have_been_seen_again() -> None:
+def test_files_of_the_start_are_read_only_if_rows_may_have_become_visible_again() -> None:
     quiet = a_history(
         ours(1, None), ours(2, 1, tombstone__metrics__deleted__count="0"), a_snapshot(3, 2, operation="append")
     )
@@ -61,7 +61,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("ends", "reason"), REFUSED.values(), ids=REFUSED)
-def test_a_range_that_cannot_be_told_is_refused(ends: tuple[int, int], reason: str) -> None:
+def test_an_increment_that_cannot_be_computed_is_refused(ends: tuple[int, int], reason: str) -> None:
     root = a_snapshot(1, None, operation="append")
     history = a_history(
         root,
@@ -257,12 +257,12 @@ STORIES = {
     "purged in part, then whole": ["append AB", "append AB", "revert A", "vacuum-one A", "vacuum A"],
     "undone": ["append AB", "revert A", "undo A"],
     "undone and reverted again": ["append AB", "revert A", "undo A", "revert A"],
-    "late rows of a tombstoned batch": ["append AB", "revert A", "stranger A", "vacuum A"],
+    "late rows of a tombstoned batch": ["append AB", "revert A", "foreign A", "vacuum A"],
     "late rows after the purge, armed again": [
         "append AB",
         "revert A",
         "vacuum A",
-        "stranger A",
+        "foreign A",
         "revert A",
         "vacuum A",
     ],
@@ -275,15 +275,15 @@ STORIES = {
     "masked, undone, and reverted in the ledger alone": ["append AB", "mask A", "undo A", "revert A"],
     "reverted, then masked, then undone": ["append AB", "revert A", "mask A", "undo A"],
     "masked before and purged": ["append AB", "mask A", "vacuum A"],
-    "masked, and late rows masked again": ["append AB", "mask A", "stranger A", "mask A", "vacuum A"],
+    "masked, and late rows masked again": ["append AB", "mask A", "foreign A", "mask A", "vacuum A"],
     "masked before it came, masked again, undone": ["mask A", "append A", "mask A", "undo A", "append B"],
     "masked beside another that is undone": ["append AB", "mask A", "mask B", "undo A", "vacuum B"],
     "masked, then compacted by another": ["append AB", "mask A", "compact", "undo A"],
     "deleted, then compacted by another": ["append AB", "delete A", "compact", "append C"],
-    "deleted, late rows, then compacted by another": ["append AB", "delete A", "stranger A", "compact", "vacuum A"],
+    "deleted, late rows, then compacted by another": ["append AB", "delete A", "foreign A", "compact", "vacuum A"],
     "deleted and undone, compacted by another": ["append AB", "delete A", "undo A", "compact", "delete A", "compact"],
     "replaced": ["append AB", "replay A", "mask C", "undo C"],
-    "compacted, then undone": ["append AB", "stranger A", "revert A", "compact", "undo A", "compact"],
+    "compacted, then undone": ["append AB", "foreign A", "revert A", "compact", "undo A", "compact"],
 }
 
 
@@ -293,7 +293,7 @@ def play(story: list[str]) -> Memory:
     for act in story:
         verb, _, batches = act.partition(" ")
         match verb:
-            case "append" | "stranger":
+            case "append" | "foreign":
                 memory.append(batches, ledger=verb == "append")
             case "revert":
                 memory.revert(batches)
@@ -325,7 +325,7 @@ def test_the_increment_makes_up_the_difference_in_every_range_of(story: list[str
 
 some = st.text("ABC", min_size=1, max_size=3)
 verbs = st.sampled_from(
-    ["append", "stranger", "revert", "undo", "vacuum", "vacuum-one", "compact", "mask", "mask-drop", "replay", "delete"]
+    ["append", "foreign", "revert", "undo", "vacuum", "vacuum-one", "compact", "mask", "mask-drop", "replay", "delete"]
 )
 
 

@@ -144,14 +144,14 @@ def test_an_undo_of_other_rows_than_were_masked_is_refused(rows: dict[str, int])
     assert refused.value.reason == "AlreadyPurged"
 
 
-def test_an_undo_that_cannot_look_into_a_file_is_refused() -> None:
+def test_an_undo_that_cannot_search_a_file_is_refused() -> None:
     with pytest.raises(InputError, match="no field ids") as refused:
         check_lifted("ns/undo", {"A": masked("A")}, {"A": 3}, {"A": "s3://f: it has no field ids"})
 
     assert refused.value.reason == "FileNotSearchable"
 
 
-def test_who_cannot_lift_masks_refuses_to_undo_a_masked_batch_and_no_other() -> None:
+def test_a_run_that_cannot_lift_masks_refuses_to_undo_a_masked_batch_and_no_other() -> None:
     ledger = a_ledger(masked("A"), "B")
 
     def undoing(batch_id: str) -> None:

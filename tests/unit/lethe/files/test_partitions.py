@@ -58,7 +58,7 @@ def in_partition(lower: str | None, upper: str | None, partition: str | None) ->
     return replace(a_file(lower, upper, path=f"{lower}-{upper}-{partition}"), partition=partition)
 
 
-def test_a_batch_is_remembered_in_the_partitions_of_every_file_it_may_lie_in() -> None:
+def test_a_batch_is_recorded_in_the_partitions_of_every_file_that_may_hold_it() -> None:
     files = [in_partition("A", "C", "0/[1]"), in_partition("B", "D", "0/[2]"), in_partition("E", "E", "0/[3]")]
 
     assert partitions_of_batches(files, ["A", "B", "D", "E"]) == {

@@ -54,7 +54,7 @@ def test_what_a_read_does_with_a_file(file: FileBounds, tombstones: list[Tombsto
     assert {wanted} == {k for k in ("plain", "filtered", "skipped") if getattr(plan, k)}
 
 
-def test_only_ids_within_the_filtered_files_are_looked_for() -> None:
+def test_only_ids_within_the_filtered_files_are_searched() -> None:
     files = [a_file("A", "C"), a_file("X", "Z"), a_file("K", "K")]
 
     plan = plan_read(files, [of("B"), of("D"), of("K"), of("W")])

@@ -179,7 +179,7 @@ def test_a_compaction_into_another_partition_spec_moves_rows() -> None:
     assert after.batches["B"].partitions == ("0/[1]", "1/[1,7]", "1/[1,8]")
 
 
-def test_where_files_can_be_looked_into_only_batches_come_back_that_they_hold() -> None:
+def test_if_files_can_be_searched_only_batches_that_they_hold_are_deleted_again() -> None:
     """Bounds choose whom to look for: a file of many batches has bounds that allow every batch of years."""
     asked: list[list[str]] = []
 

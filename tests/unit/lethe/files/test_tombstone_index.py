@@ -44,7 +44,7 @@ def might(tombstone: Tombstone, file: FileBounds) -> bool:
 
 
 @given(tombstones=tombstones, files=files)
-def test_the_layers_say_of_each_file_what_each_tombstone_says(
+def test_the_layers_decide_about_each_file_as_each_tombstone_does(
     tombstones: list[Tombstone], files: list[FileBounds]
 ) -> None:
     suspects = Suspects(tombstones)

@@ -73,7 +73,7 @@ def test_whatever_else_is_refused(text: str) -> None:
     assert "spec.table.create.partitionBy" in refused.value.message
 
 
-def test_the_crd_says_the_same() -> None:
+def test_the_crd_has_the_same_pattern() -> None:
     document = yaml.safe_load((Path(__file__).parents[4] / "crds/dataset.yaml").read_text())
     spec = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     items = spec["table"]["properties"]["create"]["properties"]["partitionBy"]["items"]

@@ -122,7 +122,7 @@ TYPED = [
 
 @pytest.mark.parametrize(("type_", "values"), TYPED, ids=[str(t) for t, _ in TYPED])
 @given(data=st.data())
-def test_bounds_rule_a_file_out_only_if_no_value_lies_within_them(
+def test_bounds_exclude_a_file_only_if_no_value_is_within_them(
     type_: StringType, values: st.SearchStrategy[object], data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(values, min_size=1, max_size=4, unique=True))
@@ -131,9 +131,9 @@ def test_bounds_rule_a_file_out_only_if_no_value_lies_within_them(
     assert kind is not None
     asked = Values(kind, tuple(sorted(wanted)))  # type: ignore[type-var]
 
-    said = asked.might_be_in(to_bytes(type_, lower), to_bytes(type_, upper))
+    possible = asked.might_be_in(to_bytes(type_, lower), to_bytes(type_, upper))
 
-    assert said == any(lower <= v <= upper for v in wanted)  # type: ignore[operator]
+    assert possible == any(lower <= v <= upper for v in wanted)  # type: ignore[operator]
     assert asked.might_be_in(None, None)
 
 

@@ -153,7 +153,7 @@ def test_native_deletes_are_an_operation_of_their_own() -> None:
     assert (found.boundary, found.value) == ("operations", "NativeDeletes")
 
 
-def test_a_vacuum_is_an_operation_and_a_look_at_erasures_is_none() -> None:
+def test_a_boundary_limits_a_vacuum_but_not_a_check_of_erasures() -> None:
     spec = a_spec(but(AllowedOperation.VACUUM), kind=RunKind.VACUUM)
 
     found = outside_run(spec)
@@ -175,7 +175,7 @@ def test_a_vacuum_is_an_operation_and_a_look_at_erasures_is_none() -> None:
         ("s3://lake/team-a/orders", {"write.object-storage.path": "s3://lake/x"}, "s3://lake/x"),
     ],
 )
-def test_a_table_lies_inside_with_all_its_files(location: str, properties: dict[str, str], value: str | None) -> None:
+def test_a_table_is_inside_with_all_its_files(location: str, properties: dict[str, str], value: str | None) -> None:
     found = outside_table(RunBoundary(uris=(TEAM,)), location, properties)
 
     assert (found.value if found is not None else None) == value

@@ -36,7 +36,7 @@ def test_where_the_cluster_is_not_known_nothing_is_taken_over() -> None:
     assert Holder.OTHERS is holder_of(Claim(unknown), replace(unknown, uid="uid-2"))
 
 
-def test_a_claim_says_whose_it_is_and_what_lay_there_before() -> None:
+def test_a_claim_names_its_owner_and_the_adopted_objects() -> None:
     content = document(OWNER, "File", tuple(f"n{i}" for i in range(2000)), 2000, NOW)
 
     said = json.loads(content)

@@ -41,7 +41,7 @@ def spark(**given: str) -> dict[str, str]:
         ("postgresql://[::1]:5432/ice", {"uri": "jdbc:postgresql://[::1]:5432/ice"}),
     ],
 )
-def test_a_sql_catalog_is_jdbcs_with_its_credentials_beside_the_uri(uri: str, jdbc: dict[str, str]) -> None:
+def test_a_sql_catalog_is_a_jdbc_catalog_with_its_credentials_outside_the_uri(uri: str, jdbc: dict[str, str]) -> None:
     """A password in a URI ends up in logs and error messages."""
     assert spark(type="sql", uri=uri, warehouse="s3://lake/wh") == {
         "type": "jdbc",
@@ -141,13 +141,13 @@ def test_a_catalog_of_type_hadoop_is_a_folder(tmp_path: Path) -> None:
 
     with pytest.raises(NoSuchTableError, match=f"no table in file://{tmp_path}/wh/air/flights"):
         load("lake", path).load_table("air.flights")
-    with pytest.raises(InputError, match="catalog 'none' is of type hadoop and has no warehouse") as refused:
+    with pytest.raises(InputError, match="catalog 'none' is of type hadoop and has no property warehouse") as refused:
         load("none", path)
 
     assert refused.value.reason == "UnsupportedCatalog"
 
 
-def test_what_needs_a_service_refuses_a_folder_and_says_what_to_do() -> None:
+def test_a_dataset_on_a_folder_catalog_is_refused_with_the_remedy() -> None:
     with pytest.raises(InputError, match=r"catalog lake is of type hadoop.*Use a catalog of type sql, rest") as refused:
         require_service("lake", {"type": "hadoop", "warehouse": "s3://lake/wh"})
     require_service("main", {"type": "sql"})

@@ -19,7 +19,7 @@ ERASE = "ns/erase/0"
 WEEK = 7 * 86_400
 
 
-def look(table: Table, manifests: Manifests | None = None) -> History:
+def history_of(table: Table, manifests: Manifests | None = None) -> History:
     facts = observe(table, "batch_id")
     assert facts.batch_field_id is not None
     return (manifests or Manifests()).history(table, facts, facts.batch_field_id)
@@ -36,7 +36,7 @@ def owing(table: Table, *ids: str) -> Ledger:
 
 def marked(table: Table, *ids: str) -> tuple[bool, dict[str, list[str | None]]]:
     """Whether no row is left in the head, and the files that are noted with the batches in them."""
-    facts, history = observe(table, "batch_id"), look(table)
+    facts, history = observe(table, "batch_id"), history_of(table)
     assert facts.batch_field_id is not None
     found = mark(open_erasures_of(owing(table, *ids), facts.snapshots, facts.batch_field_id), history, {}, NOW)
     return bool(found.erasures), {f.path: batches_in(f.path) for f in found.files}
@@ -47,7 +47,7 @@ def test_every_file_of_every_snapshot_is_known_with_its_bounds_and_when_it_came(
     table.append(rows("D"))
     table.delete("batch_id = 'D'")
 
-    history = look(table)
+    history = history_of(table)
 
     assert set(history.files) == named_files(table)
     found = {(f.lower, f.upper, f.sequence_number) for f in history.files.values()}
@@ -59,11 +59,11 @@ def test_every_file_of_every_snapshot_is_known_with_its_bounds_and_when_it_came(
 def test_a_manifest_that_was_read_is_not_read_again(table: Table, opened: list[str]) -> None:
     table.append(rows("A"))
     manifests = Manifests()
-    look(table, manifests)
+    history_of(table, manifests)
     table.append(rows("B"))
     opened.clear()
 
-    look(table, manifests)
+    history_of(table, manifests)
 
     assert len([p for p in opened if p.endswith("-m0.avro")]) == 1
 
@@ -98,7 +98,7 @@ def test_a_tag_and_a_branch_hold_what_their_snapshots_name_and_say_until_when(ta
     table.manage_snapshots().create_tag(old, "audit", max_ref_age_ms=WEEK * 1000).create_branch(old, "dev").commit()
     table.append(rows("B"))
     table.delete("batch_id = 'A'")
-    facts, history = observe(table, "batch_id"), look(table)
+    facts, history = observe(table, "batch_id"), history_of(table)
     assert facts.batch_field_id is not None
 
     refs = {r.name: r for r in refs_of(table, facts)}
@@ -119,6 +119,6 @@ def test_a_tag_and_a_branch_hold_what_their_snapshots_name_and_say_until_when(ta
 def test_a_table_without_snapshots_has_no_history(catalog: object) -> None:
     table = new_table(catalog, "air.empty")  # type: ignore[arg-type]
 
-    history = look(table)
+    history = history_of(table)
 
     assert (history.files, history.live, history.lineage(), history.head_sequence_number) == ({}, frozenset(), [], 0)

@@ -149,9 +149,9 @@ def test_a_truncated_part_is_an_error_and_never_fewer_entries(
 
 def test_the_sequencer_of_an_object_comes_back() -> None:
     """It is no part of what makes two objects the same, so that it has to be looked at by itself."""
-    told, untold = BufferedObject("k1", 1, "e", "0A"), BufferedObject("k2", 1, "e")
+    with_sequencer, without_sequencer = BufferedObject("k1", 1, "e", "0A"), BufferedObject("k2", 1, "e")
 
-    (found,) = avro.BATCHES.decode(avro.BATCHES.encode([a_batch(objects=(told, untold))]).content)
+    (found,) = avro.BATCHES.decode(avro.BATCHES.encode([a_batch(objects=(with_sequencer, without_sequencer))]).content)
 
     assert [o.sequencer for o in found.objects] == ["0A", None]
 

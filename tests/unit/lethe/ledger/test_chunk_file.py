@@ -44,10 +44,10 @@ def test_a_key_is_found_in_the_blocks_that_the_index_names(at: int) -> None:
 
 
 def test_keys_that_are_not_there_cost_no_decoding() -> None:
-    strangers = [f"{i}x" for i in IDS]
+    missing = [f"{i}x" for i in IDS]
 
-    assert INDEX.maybe_there(strangers) == []
-    assert INDEX.maybe_there([*strangers[:3], IDS[5]]) == [IDS[5]]
+    assert INDEX.maybe_there(missing) == []
+    assert INDEX.maybe_there([*missing[:3], IDS[5]]) == [IDS[5]]
 
 
 def test_an_id_under_several_columns_is_found_in_each_block_it_reaches_into() -> None:

@@ -138,12 +138,12 @@ class Interleavings(RuleBasedStateMachine):
             case "append":
                 self.somebody_else_appends(data.draw(ids), 1)
             case "vacuum":
-                self._commit_vacuum(*self._planned_anew(budget))
+                self._commit_vacuum(*self._planned_again(budget))
             case _:
                 pass
         self._commit_vacuum(plan, survivors)
 
-    def _planned_anew(self, budget: int | None) -> tuple[VacuumPlan, list[Rows]]:
+    def _planned_again(self, budget: int | None) -> tuple[VacuumPlan, list[Rows]]:
         plan = plan_vacuum(self.table.ledger, 1, self.table.bounds(), FIELD, budget, NOW)
         return plan, self._survivors(plan)
 

@@ -94,7 +94,7 @@ def test_tombstones_are_counted_as_active_before_and_after(
     assert (made.added, made.deleted, made.statistics.tombstones) == counts
 
 
-def test_the_statistics_follow_a_delta_as_if_they_were_counted_anew() -> None:
+def test_the_statistics_after_a_delta_equal_a_new_count() -> None:
     before = a_ledger(
         a_tombstone("A", added_on=ago(days=3), evict_by=NOW),
         a_tombstone("B", added_on=ago(days=2), evict_by=NOW + timedelta(days=1)),
@@ -157,7 +157,7 @@ def test_a_tombstone_that_is_set_once_more_hides_no_more_rows() -> None:
     assert hidden(after) == 3
 
 
-def test_only_the_entries_that_a_change_names_are_looked_at() -> None:
+def test_only_the_entries_that_a_change_names_are_read() -> None:
     ledger = on_files(a_ledger("A", batches=[a_batch("A", rows=3), a_batch("B", rows=5), a_batch("C")]))
 
     made = resolve_delta(ledger, Delta(RUN, (a_tombstone("B", added_on=NOW),)))
@@ -165,7 +165,7 @@ def test_only_the_entries_that_a_change_names_are_looked_at() -> None:
     assert made.statistics.tombstoned_rows == 8
 
 
-def test_a_ledger_whose_writer_did_not_count_them_is_counted_anew() -> None:
+def test_a_ledger_without_counts_is_counted_again() -> None:
     """Such as one of before they were counted, or of another writer."""
     ledger = a_ledger("A", batches=[a_batch("A", rows=3), a_batch("B", rows=5)])
     uncounted = replace(ledger, recorded=replace(counted(ledger), tombstoned_rows=None))

@@ -277,7 +277,7 @@ def test_only_an_undo_after_a_head_shows_again_what_was_hidden_from_it(after: di
     assert shown_again_since(history, 4, None)
 
 
-def test_of_a_head_that_is_no_ancestor_nobody_can_tell_what_was_shown_again_since() -> None:
+def test_for_a_head_that_is_not_an_ancestor_it_is_unknown_what_became_visible_since() -> None:
     assert shown_again_since(HISTORY, 6, 7)
     assert shown_again_since(HISTORY, None, 2)
     assert not shown_again_since({}, None, None)

@@ -23,7 +23,7 @@ def test_intervals_that_touch_become_one(intervals: list[Interval], united: tupl
 
 
 @given(st.lists(st.tuples(ends, ends), max_size=4), st.sampled_from(["", "a", "b", "bb", "c", "d", "e", "f", "g"]))
-def test_a_key_lies_in_the_ranges_if_it_lies_in_one_interval(intervals: list[Interval], key: str) -> None:
+def test_a_key_is_in_the_ranges_if_it_is_in_one_interval(intervals: list[Interval], key: str) -> None:
     within = [(lo, hi) for lo, hi in intervals if lo is None or hi is None or lo <= hi]
 
     expected = any((lo is None or lo <= key) and (hi is None or key <= hi) for lo, hi in within)
@@ -31,5 +31,5 @@ def test_a_key_lies_in_the_ranges_if_it_lies_in_one_interval(intervals: list[Int
     assert (key in Ranges(within)) == expected
 
 
-def test_many_keys_are_looked_up_in_a_plain_mapping_too() -> None:
+def test_many_keys_can_be_read_from_a_plain_mapping_too() -> None:
     assert get_many({"a": 1, "b": 2}, ["b", "c"]) == {"b": 2}

@@ -31,7 +31,7 @@ def test_a_vacuum_also_names_what_it_applied_which_may_be_more_than_what_it_ende
     assert keys["tombstone.metrics.deleted.count"] == "1"
 
 
-def test_a_vacuum_that_applied_nothing_says_so_with_an_empty_file() -> None:
+def test_a_vacuum_that_applied_nothing_has_an_empty_file() -> None:
     assert (
         summary(WrittenLedger("root.json", "t.avro", 0, 0, 0, "v.avro", 0), "r", "Vacuum")[
             "tombstone.metrics.vacuum.count"

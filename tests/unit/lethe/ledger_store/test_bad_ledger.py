@@ -233,7 +233,7 @@ def test_a_batch_column_that_is_no_string_is_refused(catalog: Catalog) -> None:
         lethe.scan(table)
 
 
-def test_a_ledger_whose_batch_column_nobody_knows_any_more_stops_the_read(table: Table) -> None:
+def test_a_ledger_with_an_unknown_batch_column_stops_the_read(table: Table) -> None:
     """The property that remembers it was removed, and the column has another name now."""
     table.append(rows("A", "B"))
     revert(table, "B")

@@ -138,7 +138,7 @@ def test_looking_up_a_few_keys_among_many_decodes_a_few_blocks(table: Table, mon
     ledger = table.read()
 
     known = [f"id-{(i * 7919) % 1_000_003:07d}" for i in random.Random(1).sample(range(20_000), 5)]
-    found = get_many(ledger.batches, [*known, *(f"stranger-{n}" for n in range(50))])
+    found = get_many(ledger.batches, [*known, *(f"missing-{n}" for n in range(50))])
 
     assert set(found) == set(known)
     assert counting.decoded <= 5 * ENTRIES_PER_BLOCK
@@ -195,7 +195,7 @@ def test_neighbouring_blocks_of_a_large_chunk_are_read_at_once(table: Table, mon
     assert len(spans) == 1 + 1 + 2  # its header, a run of blocks, two blocks
 
 
-def test_a_part_apart_says_the_same_and_keeps_no_answers(table: Table) -> None:
+def test_an_uncached_part_gives_the_same_answers_and_keeps_none(table: Table) -> None:
     """Another thread asks it for more keys than memory should hold."""
     table.commit(many(0, 100))
     table.commit(Delta(RUN, forget_batches=frozenset({"id-0000000"})))
@@ -211,7 +211,7 @@ def test_a_part_apart_says_the_same_and_keeps_no_answers(table: Table) -> None:
     assert not {id(c) for c in found.chunks} & {id(c) for c in part.chunks}
 
 
-def test_chunks_that_together_hold_another_number_than_their_root_says_are_refused(table: Table) -> None:
+def test_chunks_with_a_total_that_differs_from_the_root_are_refused(table: Table) -> None:
     table.commit(many(0, 10))
     folder = Path(table.facts.location.removeprefix("file://")) / "_tombstones"
     (root,) = folder.glob("*-root.json")

@@ -141,7 +141,7 @@ def test_an_emptied_set_of_tombstones_is_an_empty_file_too(table: TableFacts) ->
     assert (written.deleted, written.total) == (1, 0)
 
 
-def test_a_vacuums_second_file_lies_beside_the_first_even_when_empty(table: TableFacts) -> None:
+def test_the_second_file_of_a_vacuum_is_next_to_the_first_even_if_it_is_empty(table: TableFacts) -> None:
     written = write(IO, table, NOTHING, Delta(RUN), vacuumed=[])
 
     assert written.vacuumed is not None
@@ -239,7 +239,7 @@ def test_a_ledger_file_that_is_missing_or_damaged_stops_the_read_and_is_named(ta
     assert refused.value.reason == "LedgerMissing"
 
 
-def test_a_part_with_fewer_entries_than_its_root_says_is_refused(table: TableFacts) -> None:
+def test_a_part_with_fewer_entries_than_its_root_records_is_refused(table: TableFacts) -> None:
     table, path = damaged(table, put(table, a_full_ledger()), "tombstones.avro")
     fewer = avro.TOMBSTONES.encode([]).content
     root = next(path.parent.glob("*-root.json"))

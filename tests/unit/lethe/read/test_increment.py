@@ -42,7 +42,7 @@ def test_what_was_appended_and_what_was_reverted_after_a_snapshot(table: Table) 
     check_every_range(table)
 
 
-def test_an_increment_ends_where_it_is_told_to(table: Table) -> None:
+def test_an_increment_ends_at_the_given_snapshot(table: Table) -> None:
     table.append(rows("A"))
     first = head(table)
     table.append(rows("B", start=10))
@@ -196,7 +196,7 @@ def test_an_increment_that_means_nothing_is_refused(table: Table, how: dict[str,
     assert refused.value.reason == reason
 
 
-def test_what_another_writer_deleted_cannot_be_told(table: Table) -> None:
+def test_an_increment_across_deletes_of_another_writer_is_refused(table: Table) -> None:
     """Its rows are gone without a tombstone; up to it, and from it on, increments work."""
     table.append(rows("A", "B"))
     first = head(table)

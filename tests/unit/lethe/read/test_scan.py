@@ -203,7 +203,7 @@ def test_a_tombstone_that_knows_its_partitions_costs_the_other_partitions_nothin
     assert values(scan) == [0, 2, 10, 11]
 
 
-def test_rows_that_another_writer_adds_to_a_partition_in_which_nobody_knows_the_batch_stay_hidden(
+def test_rows_that_another_writer_adds_to_a_partition_without_a_record_of_the_batch_stay_hidden(
     catalog: Catalog,
 ) -> None:
     table = partitioned(catalog)
@@ -214,7 +214,7 @@ def test_rows_that_another_writer_adds_to_a_partition_in_which_nobody_knows_the_
     assert values(lethe.scan(table)) == [0, 2, 10, 12]
 
 
-def test_a_filter_on_the_past_speaks_of_the_columns_of_then(table: Table) -> None:
+def test_a_filter_on_an_old_snapshot_uses_its_column_names(table: Table) -> None:
     table.append(rows("A", "B"))
     before = table.current_snapshot()
     with table.update_schema() as update:

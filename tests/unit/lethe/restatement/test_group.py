@@ -70,7 +70,7 @@ def test_one_bad_request_never_fails_its_group(bad: RestatementRequest, request:
     assert planned.delta == plan(LEDGER, good).delta
 
 
-def test_what_was_carried_out_before_tells_its_first_result_and_does_not_count() -> None:
+def test_a_repeated_request_reports_its_first_result_and_does_not_count() -> None:
     before = settled(apply(LEDGER, plan(LEDGER, a_request("one")).delta), 99)
 
     planned = plan(before, a_request("one"), a_request("two", batch_ids=["B"]))
@@ -85,15 +85,15 @@ def test_a_request_named_twice_is_carried_out_once() -> None:
     assert planned.delta == plan(LEDGER, a_request("one")).delta
 
 
-def test_ids_restated_twice_are_deleted_once_and_the_second_says_so() -> None:
+def test_ids_restated_twice_are_deleted_once_and_the_second_result_reports_it() -> None:
     first, second = a_request("first", batch_ids=["A", "X"]), a_request("second", batch_ids=["A", "B", "X"])
 
     planned = plan(LEDGER, first, second)
 
-    told = [planned.results[r.key] for r in (first, second)]
-    counts = [(r.rows_deleted, r.tombstones_added, r.already_deleted_batch_ids_count) for r in told]
+    reported = [planned.results[r.key] for r in (first, second)]
+    counts = [(r.rows_deleted, r.tombstones_added, r.already_deleted_batch_ids_count) for r in reported]
     assert counts == [(6 - 3, 2, 0), (3, 1, 2)]
-    assert [r.unknown_batch_ids for r in told] == [("X",), ()]
+    assert [r.unknown_batch_ids for r in reported] == [("X",), ()]
     after = apply(LEDGER, planned.delta)
     assert after.tombstones[(FIELD, "A")].restatements == (first.key, second.key)
 
@@ -271,8 +271,8 @@ def test_a_group_comes_to_what_its_requests_come_to_one_after_the_other(
 
     wanted, results = one_by_one(before, group)
     assert without_size(apply(before, planned.delta)) == without_size(wanted)
-    told = {k: r.model_copy(update={"group_size": results[k].group_size}) for k, r in planned.results.items()}
-    assert told == results
+    reported = {k: r.model_copy(update={"group_size": results[k].group_size}) for k, r in planned.results.items()}
+    assert reported == results
     done = [r.group_size for k, r in planned.results.items() if r.succeeded and k not in before.requests]
     assert done == [len(done)] * len(done)
 

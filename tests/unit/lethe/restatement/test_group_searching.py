@@ -17,7 +17,7 @@ def an_erase(name: str = "erase", **changes: Any) -> RestatementRequest:
     return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
 
 
-def test_erases_by_records_are_part_of_the_change_and_each_tells_its_rows() -> None:
+def test_erases_by_records_are_part_of_the_change_and_each_reports_its_rows() -> None:
     first, second, revert = an_erase("first"), an_erase("second"), a_request("revert")
     found = {first.key: ErasedRows(3, 4), second.key: ErasedRows(0, 5)}
 
@@ -42,9 +42,9 @@ def test_an_erase_by_records_goes_after_the_replacements_before_it() -> None:
 
     assert (both.erases, both.adds, set(reasons(both).values())) == ((erase.key,), (younger.key,), {""})
     assert (late.erases, late.adds) == ((), (older.key, younger.key))
-    told = late.results[erase.key]
-    assert (told.succeeded, told.again, told.reason) == (False, True, "WaitingForRestatement")
-    assert "the replacement of Restatement ns/older may bring" in told.message
+    reported = late.results[erase.key]
+    assert (reported.succeeded, reported.again, reported.reason) == (False, True, "WaitingForRestatement")
+    assert "rows that may be in the replacement of Restatement ns/older, and waits" in reported.message
     refused = plan(LEDGER, older, erase, aside={older.key: set_aside(older, InputError("UnreadableFile", "damaged"))})
     assert refused.erases == (erase.key,)
 
@@ -58,9 +58,9 @@ def test_an_erase_by_records_goes_after_an_undo_that_lets_batches_in() -> None:
     goes = plan(before, an_undo("there", creation_time=at), erase)
 
     assert (waits.carried_out, waits.erases) == (("ns/undo/0",), ())
-    told = waits.results[erase.key]
-    assert (told.again, told.reason) == (True, "WaitingForRestatement")
-    assert "rows that batches that ns/undo lets in may bring" in told.message
+    reported = waits.results[erase.key]
+    assert (reported.again, reported.reason) == (True, "WaitingForRestatement")
+    assert "rows that may be in batches that Restatement ns/undo allows again" in reported.message
     assert (goes.carried_out, goes.erases) == (("ns/undo/0", erase.key), (erase.key,))
 
 

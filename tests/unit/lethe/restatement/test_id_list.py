@@ -40,12 +40,12 @@ def test_characters_that_end_lines_elsewhere_are_part_of_an_id() -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "there is no id in it"),
-        (b"\n\r\n\n", "there is no id in it"),
-        (b"a\nsecret\xff\n", "it is not UTF-8 at byte 8"),
+        (b"", "the list contains no batch id"),
+        (b"\n\r\n\n", "the list contains no batch id"),
+        (b"a\nsecret\xff\n", "the list is not UTF-8 at byte 8"),
         (b"a\n\n secret", "line 3 begins or ends with a blank"),
         (b"secret\t\n", "line 1 begins or ends with a blank"),
-        (b"a\n" + b"s" * 257, "line 2 has 257 characters, an id has at most 256"),
+        (b"a\n" + b"s" * 257, "line 2 has 257 characters, expected at most 256"),
     ],
 )
 def test_what_is_no_list_is_refused_by_its_line_and_not_quoted(content: bytes, why: str) -> None:
@@ -63,14 +63,14 @@ def test_so_many_ids_and_no_more() -> None:
     assert "it has 100001 ids, at most 100000" in refused(content + b"\none-more")
 
 
-def test_what_is_too_large_is_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(id_lists, "LIST_BYTES_AT_MOST", 3)
 
     assert parse_ids(b"a\nb", WHERE).ids == ("a", "b")
     assert "more than 3 bytes" in refused(b"a\nbc")
 
 
-def test_a_list_that_has_changed_is_told_by_both_digests() -> None:
+def test_the_error_for_a_changed_list_has_both_digests() -> None:
     error = changed("Restatement r: spec.batchIdsFrom", "a" * 64, "b" * 64)
 
     assert (error.reason, "SHA-256 bbbbbbbbbbbb…, then aaaaaaaaaaaa…" in error.message) == ("ListChanged", True)

@@ -123,7 +123,7 @@ def test_a_replacement_that_is_in_the_table_already_is_refused() -> None:
     assert refused.value.reason == "ReplacementAlreadyPromoted"
 
 
-def test_ids_that_nobody_knows_are_reported_and_block_their_later_promotion() -> None:
+def test_unknown_ids_are_reported_and_block_their_later_promotion() -> None:
     """A is replaced while it is still buffered: were it forgotten, A2 and then A would go in, and double."""
     request = a_replay(batch_ids=[f"x{i:02}" for i in range(30)])
 
@@ -231,8 +231,8 @@ def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None
     assert isinstance(planned, Restated)
     assert isinstance(owed, Restated)
     assert (planned.add_replacement, planned.erase_rows) == (True, True)
-    told = planned.result
-    assert (told.rows_added, told.rows_erased, told.rows_deleted, told.tombstones_added) == (5, 7, 0, 0)
+    reported = planned.result
+    assert (reported.rows_added, reported.rows_erased, reported.rows_deleted, reported.tombstones_added) == (5, 7, 0, 0)
     assert states(apply(ledger, planned.delta)) == {"A": "promoted", "B": "promoted", "C1": "promoted"}
     assert (planned.delta.set_erasures, owed.delta.set_erasures) == (
         (),
@@ -244,10 +244,10 @@ def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        (a_replay(batch_ids=()), "Replay needs spec.batchIds or spec.replacement.keyColumns"),
+        (a_replay(batch_ids=()), "Replay requires spec.batchIds or spec.replacement.keyColumns"),
         (a_change(replacement=_keyed("a", op="a")), "spec.replacement.opColumn a is one of"),
         (a_change(replacement=_keyed("a", "b", "a")), "spec.replacement.keyColumns names a column twice"),
-        (a_change(batch_ids=("A",), replacement=_keyed(op="op")), "opColumn is for spec.replacement.keyColumns"),
+        (a_change(batch_ids=("A",), replacement=_keyed(op="op")), "opColumn requires spec.replacement.keyColumns"),
     ],
 )
 def test_keys_that_mean_nothing_are_refused(request_: RestatementRequest, text: str) -> None:
@@ -295,12 +295,12 @@ def test_an_erase_hides_its_batches_for_good_and_leaves_an_obligation() -> None:
     )
 
 
-def test_an_erase_without_a_deadline_is_an_obligation_all_the_same() -> None:
+def test_an_erase_without_a_deadline_is_an_obligation_too() -> None:
     """Its bytes go when a policy says so."""
     assert plan(a_ledger(), an_erase("A")).delta.set_erasures == (Erasure("ns/erase/0", FIELD, None),)
 
 
-def test_a_revert_or_a_replay_obliges_to_what_its_deadline_says() -> None:
+def test_a_revert_or_a_replay_is_an_obligation_if_it_has_a_deadline() -> None:
     due = NOW + timedelta(seconds=60)
     replay = a_replay(evict_by_seconds=60)
 
@@ -373,7 +373,8 @@ NOT_AN_ERASE = {
 @pytest.mark.parametrize("request_", NOT_AN_ERASE.values(), ids=NOT_AN_ERASE)
 def test_rows_belong_to_an_erase_that_names_no_batches(request_: RestatementRequest) -> None:
     with pytest.raises(
-        InputError, match=r"Restatement ns/revert-a: spec\.(rows belongs to Erase|operation Erase needs)"
+        InputError,
+        match=r"Restatement ns/revert-a: (only spec\.operation Erase accepts spec\.rows|spec\.operation Erase requires)",
     ) as e:
         plan(a_ledger(), request_)
 
@@ -381,7 +382,7 @@ def test_rows_belong_to_an_erase_that_names_no_batches(request_: RestatementRequ
 
 
 def test_a_revert_with_a_replacement_is_refused() -> None:
-    with pytest.raises(InputError, match="belongs to Replay"):
+    with pytest.raises(InputError, match=r"Replay requires spec\.replacement"):
         check_request(a_replay().model_copy(update={"operation": Operation.REVERT}))
 
 

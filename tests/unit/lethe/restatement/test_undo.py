@@ -103,7 +103,7 @@ def test_a_batch_may_be_reverted_and_undone_and_reverted_and_undone() -> None:
     assert (states(ledger)["A"], ledger.ids(FIELD)) == ("promoted", {"C"})
 
 
-def test_the_ledger_remembers_every_id_and_the_result_tells_none() -> None:
+def test_the_ledger_stores_every_id_and_the_reported_result_none() -> None:
     ids = [f"x{n:04}" for n in range(1000)]
     planned = plan(a_ledger(), a_request(batch_ids=ids))
 
@@ -125,37 +125,37 @@ def replaced_meanwhile() -> Ledger:
 REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
     "never carried out": (LEDGER, an_undo("no-such"), "UnknownRestatement", "ns/no-such, which was never carried out"),
     "a replay": (after(LEDGER, a_replay("replay")), an_undo("replay"), "NotUndoable", "would double"),
-    "an undo": (after(REVERTED, an_undo()), an_undo("undo", "undo-undo"), "NotUndoable", "is no Revert"),
+    "an undo": (after(REVERTED, an_undo()), an_undo("undo", "undo-undo"), "NotUndoable", "is not a Revert"),
     "an erase": (
         after(LEDGER, a_request("erase", "Erase", batch_ids=["A"])),
         an_undo("erase"),
         "NotUndoable",
-        "names the Erase ns/erase, and what is erased stays erased",
+        "names the Erase ns/erase. An Erase cannot be undone",
     ),
     "a revert of what was erased since": (
         after(REVERTED, a_request("erase", "Erase", batch_ids=["A"])),
         an_undo(),
         "HeldByAnother",
-        "batch 'A' was also taken back by ns/erase",
+        "ns/erase has deleted its batch 'A' as well",
     ),
     "a revert of what had been erased": (
         after(LEDGER, a_request("erase", "Erase", batch_ids=["A"]), a_request()),
         an_undo(),
         "HeldByAnother",
-        "batch 'A' was also taken back by ns/erase",
+        "ns/erase has deleted its batch 'A' as well",
     ),
-    "undone before": (after(REVERTED, an_undo()), an_undo(name="second"), "NotUndoable", "ns/undo took back already"),
+    "undone before": (after(REVERTED, an_undo()), an_undo(name="second"), "NotUndoable", "ns/undo has already undone"),
     "held by another, the first": (
         after(REVERTED, a_request("second", batch_ids=["B"])),
         an_undo(),
         "HeldByAnother",
-        "batch 'B' was also taken back by ns/second",
+        "ns/second has deleted its batch 'B' as well",
     ),
     "held by another, the second": (
         after(REVERTED, a_request("second", batch_ids=["B"])),
         an_undo("second"),
         "HeldByAnother",
-        "batch 'B' was also taken back by ns/revert-a",
+        "ns/revert-a has deleted its batch 'B' as well",
     ),
     "replaced meanwhile": (replaced_meanwhile(), an_undo(), "AlreadyReplaced", "batch 'A' was replaced by 'A2'"),
     "purged": (vacuumed(REVERTED, a_file("A", "C")), an_undo(), "AlreadyPurged", "purged its batch 'A'"),
@@ -163,13 +163,13 @@ REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
         vacuumed(REVERTED, a_file("B", path="f1"), keep=[a_file("A", "C", path="f2")]),
         an_undo(),
         "AlreadyPurged",
-        "purged its batch 'B' since, in whole or in part",
+        "purged its batch 'B', completely or partly",
     ),
     "records were erased while its batch was yet to come": (
         after(LEDGER, a_request(batch_ids=["A", "late"]), an_erase_of_records()),
         an_undo(),
         "ErasedSince",
-        "took back batch 'late' before any run brought it in; Restatement ns/people has erased records since",
+        "reverted batch 'late' before it was promoted. Restatement ns/people has erased records since",
     ),
     "purged before it was reverted a second time": (
         after(vacuumed(REVERTED, a_file("A", "C")), a_request("second", batch_ids=["A"])),
@@ -180,20 +180,20 @@ REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("ledger", "undo", "reason", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_undone_as_a_whole_is_refused_and_says_why(
-    ledger: Ledger, undo: RestatementRequest, reason: str, said: str
+@pytest.mark.parametrize(("ledger", "undo", "reason", "expected_text"), REFUSED.values(), ids=REFUSED)
+def test_a_request_that_cannot_be_undone_completely_is_refused_with_the_reason(
+    ledger: Ledger, undo: RestatementRequest, reason: str, expected_text: str
 ) -> None:
     with pytest.raises(InputError) as refused:
         plan(ledger, undo)
 
     assert refused.value.reason == reason
-    assert said in refused.value.message
+    assert expected_text in refused.value.message
     assert refused.value.message.startswith(f"Restatement {undo.name}: spec.undoes names ")
     assert len(refused.value.message.split(". ")) > 1  # what to do instead
 
 
-def test_an_erase_of_records_stands_in_the_way_of_no_batch_that_it_has_searched() -> None:
+def test_an_erase_of_records_does_not_block_an_undo_of_a_batch_that_it_has_searched() -> None:
     """Rows in the table were searched, whether or not their batch was taken back; what comes after the Erase is not its concern,
     nor is an Erase of whole batches that of what else comes."""
     searched = after(REVERTED, an_erase_of_records())
@@ -205,7 +205,7 @@ def test_an_erase_of_records_stands_in_the_way_of_no_batch_that_it_has_searched(
     assert [states(ledger)["A"] for ledger in undone] == ["promoted"] * 3
 
 
-def test_an_erase_of_records_stands_in_the_way_though_its_bytes_are_seen_to_be_gone() -> None:
+def test_an_erase_of_records_blocks_an_undo_even_after_it_is_verified() -> None:
     """That says nothing of a batch that has not been searched."""
     reverted = after(a_ledger(), a_request(batch_ids=("to come",)))
     erased = reverted_later(reverted, an_erase_of_records())
@@ -237,7 +237,7 @@ def test_ledger_versions_and_not_clocks_decide_whether_records_were_erased_since
 
 
 def test_the_order_of_requests_from_before_versions_were_kept_is_unknown() -> None:
-    """So the Undo is refused, whatever the clocks of their runs said."""
+    """So the Undo is refused, whatever the clocks of their runs expected_text."""
     known = after(LEDGER, an_erase_of_records(), a_request(batch_ids=["A", "late"]))
     entries = [
         replace(e, result={k: v for k, v in e.result.items() if k != "ledgerVersion"}) for e in known.requests.values()
@@ -295,7 +295,7 @@ def test_the_ledger_it_was_planned_on_stays_as_it_was() -> None:
     assert before == (dict(REVERTED.tombstones), dict(REVERTED.batches), dict(REVERTED.requests))
 
 
-def test_a_refused_batch_that_was_reverted_may_be_looked_at_again_after_the_undo() -> None:
+def test_a_refused_batch_that_was_reverted_may_be_read_again_after_the_undo() -> None:
     refused = a_batch("A", BatchState.REFUSED, rows=None, refusal="CorruptFile: x")
     ledger = after(a_ledger(batches=[refused]), a_request())
 

@@ -34,7 +34,7 @@ def test_the_digest_is_of_the_set_of_lines_and_of_nothing_without_the_key() -> N
     assert [values_digest(b"a\n", key) for key in (b"", b"short")] == ["", ""]
 
 
-def test_the_same_request_again_is_told_the_result_if_it_means_the_same_values() -> None:
+def test_a_repeated_request_with_the_same_values_gets_the_result() -> None:
     found = planned(an_erase(), an_erase(b"N2\nN1", days=9))
 
     assert isinstance(found, AlreadyDone)
@@ -56,7 +56,7 @@ def test_an_attempt_that_is_made_again_for_the_same_object_is_not_compared() -> 
         (an_erase(key=b""), an_erase(key=b"", days=9), "ValuesNotComparable"),
     ],
 )
-def test_nobody_is_told_a_result_of_other_values(
+def test_a_request_with_other_values_does_not_get_the_result(
     first: RestatementRequest, second: RestatementRequest, reason: str
 ) -> None:
     with pytest.raises(InputError, match=r"Nothing was erased|nothing was erased") as refused:

@@ -75,7 +75,7 @@ def test_a_file_without_the_column_holds_none_of_them_and_one_without_ids_is_not
         found(nameless, "A")
 
 
-def test_of_a_file_without_the_batch_column_nothing_is_said_where_that_would_mean_that_it_holds_none(
+def test_a_file_without_the_batch_column_is_not_reported_as_a_file_without_rows(
     tmp_path: Path,
 ) -> None:
     """Its rows may be of the batch that its partition names."""
@@ -91,12 +91,12 @@ def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_parti
 
     for must_have in (False, True):
         io = PyArrowFileIO()
-        told = find_batches(SearchedFile(io, file), FIELD, ["A", "B"], if_absent="B", must_have=must_have)
-        assert {i: list(p) for i, p in told.items()} == {"B": [0, 1]}
+        reported = find_batches(SearchedFile(io, file), FIELD, ["A", "B"], if_absent="B", must_have=must_have)
+        assert {i: list(p) for i, p in reported.items()} == {"B": [0, 1]}
         assert find_batches(SearchedFile(io, file), FIELD, ["A"], if_absent="B", must_have=must_have) == {}
 
 
-def test_whoever_looks_for_no_batch_finds_none_and_hears_of_a_missing_file(tmp_path: Path) -> None:
+def test_a_search_for_no_batch_finds_none_and_reports_a_missing_file(tmp_path: Path) -> None:
     file = written(tmp_path / "f", ["A", "B"])
 
     assert find_batches(SearchedFile(PyArrowFileIO(), file), FIELD, []) == {}

@@ -24,7 +24,7 @@ def wanted(table: Table, *values: str) -> Wanted:
     return Wanted.of(field_id, Values(ValueKind(ValueType.STRING), tuple(sorted(values))))
 
 
-def looked_at(table: Table, **searches: AnyWanted) -> list[set[str]]:
+def searches_of_files(table: Table, **searches: AnyWanted) -> list[set[str]]:
     """By which searches each file is looked at, in the order of their appends."""
     head = table.current_snapshot()
     found = {c.path: set(c.keys) for c in candidates(table, head.snapshot_id if head else None, searches)}
@@ -35,10 +35,10 @@ def looked_at(table: Table, **searches: AnyWanted) -> list[set[str]]:
 SCHEMA = pa.schema([("v", pa.int64()), ("batch_id", pa.string()), ("name", pa.string())])
 
 
-def test_each_search_looks_at_the_files_whose_bounds_allow_one_of_its_values(catalog: Catalog) -> None:
+def test_each_search_reads_the_files_whose_bounds_allow_one_of_its_values(catalog: Catalog) -> None:
     table = named(new_table(catalog, schema=SCHEMA), ["a", "c"], ["d", None, "f"], [None, None])
 
-    found = looked_at(table, one=wanted(table, "b", "z"), two=wanted(table, "e", "a"), none=wanted(table, "x"))
+    found = searches_of_files(table, one=wanted(table, "b", "z"), two=wanted(table, "e", "a"), none=wanted(table, "x"))
 
     assert found == [{"one", "two"}, {"two"}, set()]
 
@@ -48,15 +48,15 @@ def test_bounds_that_were_cut_off_rule_out_what_they_can(catalog: Catalog) -> No
     long = "x" * 30
     table = named(new_table(catalog, schema=SCHEMA), [f"{long}b", f"{long}d"])
 
-    assert looked_at(table, it=wanted(table, f"{long}c")) == [{"it"}]
-    assert looked_at(table, it=wanted(table, f"{long}e")) == [{"it"}]
-    assert looked_at(table, it=wanted(table, "w", "y")) == [set()]
+    assert searches_of_files(table, it=wanted(table, f"{long}c")) == [{"it"}]
+    assert searches_of_files(table, it=wanted(table, f"{long}e")) == [{"it"}]
+    assert searches_of_files(table, it=wanted(table, "w", "y")) == [set()]
 
 
-def test_files_without_metrics_of_the_column_are_all_looked_at(catalog: Catalog) -> None:
+def test_files_without_metrics_of_the_column_are_all_read(catalog: Catalog) -> None:
     table = new_table(catalog, schema=SCHEMA, **{"write.metadata.metrics.column.name": "none"})
 
-    assert looked_at(named(table, ["a"], [None]), it=wanted(table, "x")) == [{"it"}, {"it"}]
+    assert searches_of_files(named(table, ["a"], [None]), it=wanted(table, "x")) == [{"it"}, {"it"}]
 
 
 def test_a_table_without_snapshots_has_no_files(catalog: Catalog) -> None:
@@ -65,7 +65,7 @@ def test_a_table_without_snapshots_has_no_files(catalog: Catalog) -> None:
     assert candidates(table, None, {"it": wanted(table, "a")}) == []
 
 
-def test_a_file_is_looked_at_for_keys_if_each_of_their_columns_allows_one(catalog: Catalog) -> None:
+def test_a_file_is_read_for_keys_if_each_of_their_columns_allows_one(catalog: Catalog) -> None:
     table = named(new_table(catalog, schema=SCHEMA), ["a", "c"], ["d", "f"], [None, None])
     batch, name = (table.schema().find_field(n).field_id for n in ("batch_id", "name"))
 
@@ -76,6 +76,8 @@ def test_a_file_is_looked_at_for_keys_if_each_of_their_columns_allows_one(catalo
             pa.table(columns, names=["0", "1"]),
         )
 
-    found = looked_at(table, one=keys(("b0", "b"), ("b9", "e")), two=keys(("b1", "a"), ("b1", "e"), ("b2", "a")))
+    found = searches_of_files(
+        table, one=keys(("b0", "b"), ("b9", "e")), two=keys(("b1", "a"), ("b1", "e"), ("b2", "a"))
+    )
 
     assert found == [{"one"}, {"two"}, set()]

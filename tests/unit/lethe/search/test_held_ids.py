@@ -86,7 +86,7 @@ def test_a_renamed_batch_column_is_found_by_its_field(table: Table) -> None:
     assert held_ids(table, head(table), field_id, ["A", "B"]) == {"A"}
 
 
-def test_only_the_files_that_are_named_are_looked_into(table: Table) -> None:
+def test_only_the_named_files_are_searched(table: Table) -> None:
     table.append(rows("A", "A"))
     table.append(rows("B", "D"))
     of_bs = [t.file.file_path for t in table.scan("batch_id = 'B'").plan_files()]

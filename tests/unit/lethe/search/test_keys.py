@@ -114,7 +114,7 @@ def test_it_finds_what_a_comparison_of_each_row_with_each_key_finds(
     ],
     ids=lambda v: v.type if isinstance(v, ValueKind) else "",
 )
-def test_keys_of_each_kind_are_found_alone_and_beside_others(
+def test_keys_of_each_kind_are_found_alone_and_together_with_others(
     tmp_path: Path, kind: ValueKind, values: pa.Array, stored: pa.Array
 ) -> None:
     file = written(tmp_path / "f", k=stored, v=pa.array([1, 1, 1]))
@@ -140,7 +140,7 @@ def test_files_of_other_formats_are_read_too(tmp_path: Path, format_name: str) -
     assert hits == [1, 2]
 
 
-def test_a_column_that_a_file_lacks_holds_what_the_table_says(tmp_path: Path) -> None:
+def test_a_column_that_a_file_lacks_has_the_default_of_the_table(tmp_path: Path) -> None:
     """By its place among the column's values in order; what is none of them, or null, is no key."""
     file = written(tmp_path / "f", name=pa.array(["a", "b", "a"]))
     wanted = keys(TEXT, LONG, rows=[("a", 5), ("b", 7)])
@@ -158,7 +158,7 @@ def test_a_file_without_any_of_the_columns_is_all_or_nothing(tmp_path: Path) -> 
     assert found(file, wanted, absent={"it": (0, 1)}) == []
 
 
-def test_what_cannot_be_told_is_not_told_and_neither_is_a_value(tmp_path: Path) -> None:
+def test_an_unsearchable_file_is_reported_without_a_value(tmp_path: Path) -> None:
     no_ids = written(tmp_path / "no-ids", ids=False, name=pa.array(["secret"]))
     other_type = written(tmp_path / "other", name=pa.array(["secret"]))
 

@@ -38,7 +38,7 @@ def a_head(table: Table, io: Any = None, foreign: Collection[int] | None = ()) -
     return Head(io or table.io, snapshot.snapshot_id, snapshot.manifests(table.io), column, unknown)
 
 
-def looked(table: Table, *tombstones: Tombstone, foreign: Collection[int] | None = ()) -> LiveSuspects:
+def observed(table: Table, *tombstones: Tombstone, foreign: Collection[int] | None = ()) -> LiveSuspects:
     live = LiveSuspects(tombstones)
     live.observe(a_head(table, foreign=foreign))
     return live
@@ -56,15 +56,17 @@ def table(catalog: Catalog) -> Table:
     return made
 
 
-def test_files_that_might_hold_a_tombstone_are_found_and_told_from_those_of_nothing_else(table: Table) -> None:
-    live = looked(table, *(tombstone(table, i) for i in "BC"))
+def test_files_that_might_hold_tombstoned_rows_are_distinguished_from_files_that_hold_only_such_rows(
+    table: Table,
+) -> None:
+    live = observed(table, *(tombstone(table, i) for i in "BC"))
 
     assert held(live) == [("A", "B", False), ("C", "C", True)]
     assert live.sort_drift == 1.0
 
 
-def test_a_second_look_reads_only_the_manifests_that_came_since(table: Table) -> None:
-    live = looked(table, tombstone(table, "B"))
+def test_a_second_observation_reads_only_the_new_manifests(table: Table) -> None:
+    live = observed(table, tombstone(table, "B"))
     table.append(rows("A", "C"))
     io = Counting(table.io)
 
@@ -78,19 +80,19 @@ def test_a_second_look_reads_only_the_manifests_that_came_since(table: Table) ->
 
 
 def test_files_that_were_rewritten_under_it_are_gone_and_those_that_stand_for_them_are_found(table: Table) -> None:
-    live = looked(table, *(tombstone(table, i) for i in "BD"))
+    live = observed(table, *(tombstone(table, i) for i in "BD"))
     before = set(live.found)
     vacuum(table, "B")
 
     live.observe(a_head(table))
 
     assert held(live) == [("D", "E", False)]
-    assert held(live) == held(looked(table, *(tombstone(table, i) for i in "BD")))
+    assert held(live) == held(observed(table, *(tombstone(table, i) for i in "BD")))
     assert set(live.found) < before
 
 
 def test_a_tombstone_that_was_taken_back_no_longer_has_files_dropped_for_it(table: Table) -> None:
-    live = looked(table, *(tombstone(table, i) for i in "BC"))
+    live = observed(table, *(tombstone(table, i) for i in "BC"))
 
     live.use([tombstone(table, "B")])
 
@@ -114,20 +116,20 @@ def of_days(live: LiveSuspects) -> list[str | None]:
 
 
 def test_files_of_partitions_in_which_a_batch_has_no_rows_are_none_of_its_business(days: Table) -> None:
-    assert of_days(looked(days, in_partition(days, "1/[1]"))) == ["1/[1]"]
+    assert of_days(observed(days, in_partition(days, "1/[1]"))) == ["1/[1]"]
 
 
 def test_files_that_no_ledger_has_taken_note_of_prove_nothing_by_their_partition(days: Table) -> None:
     """Another writer may have put rows of an old batch anywhere."""
-    live = looked(days, in_partition(days, "1/[1]"), foreign={head(days)})
+    live = observed(days, in_partition(days, "1/[1]"), foreign={head(days)})
 
     assert of_days(live) == ["", "1/[1]"]
-    assert of_days(looked(days, in_partition(days, "1/[1]"), foreign=None)) == ["", ""]
+    assert of_days(observed(days, in_partition(days, "1/[1]"), foreign=None)) == ["", ""]
 
 
-def test_when_a_batch_is_remembered_in_more_partitions_all_files_are_looked_at_anew(days: Table) -> None:
+def test_if_a_batch_is_recorded_in_more_partitions_all_files_are_observed_again(days: Table) -> None:
     """Else a file that was passed over before could keep rows of which the last tombstone ends."""
-    live = looked(days, in_partition(days, "1/[1]"))
+    live = observed(days, in_partition(days, "1/[1]"))
 
     live.use([in_partition(days, "1/[1]", "1/[2]")])
     live.observe(a_head(days))

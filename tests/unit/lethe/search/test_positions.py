@@ -39,7 +39,7 @@ def found(uri: str, names: Mapping[str, int] | None = None, **wanted: Wanted) ->
     return {key: list(p) for key, p in find(SearchedFile(PyArrowFileIO(), uri, names=names), wanted).items()}
 
 
-def test_the_positions_of_each_search_are_told_apart_and_nulls_match_nothing(tmp_path: Path) -> None:
+def test_each_search_has_its_own_positions_and_nulls_match_nothing(tmp_path: Path) -> None:
     file = written(tmp_path / "f", (a_field("name", pa.string()), ["a", None, "b", "a", "", None, "c"]))
 
     assert found(file, one=texts("a", "c"), two=texts("b", "a"), empty=texts(""), none=texts("x")) == {
@@ -212,7 +212,7 @@ def unsure(folder: Path) -> Iterable[tuple[str, str, str]]:
     yield "an unknown format", f"file://{folder}/f", "PUFFIN"
 
 
-def test_of_a_file_that_cannot_be_told_it_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_searched_is_reported(tmp_path: Path) -> None:
     """To take it for a file without such rows would leave them there."""
     for case, file, format_name in unsure(tmp_path):
         with pytest.raises(Unsure, match=str(tmp_path)):
@@ -221,7 +221,7 @@ def test_of_a_file_that_cannot_be_told_it_is_said(tmp_path: Path) -> None:
             )
 
 
-def test_what_arrow_says_of_a_value_is_not_handed_on(tmp_path: Path) -> None:
+def test_an_error_text_of_arrow_with_a_value_is_not_passed_on(tmp_path: Path) -> None:
     """A column that is not what the table says it is, such as a text where numbers are looked for."""
     file = written(tmp_path / "f", (a_field("c", pa.string()), ["a-secret-value"]))
 

@@ -76,7 +76,7 @@ def test_a_buffer_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     assert batches_in(f"file://{tmp_path}/nothing") == []
 
 
-def test_folders_that_are_no_batch_are_told_beside_the_batches(tmp_path: Path) -> None:
+def test_folders_that_are_not_batches_are_reported_together_with_the_batches(tmp_path: Path) -> None:
     put(tmp_path, "A", "_SUCCESS")
     (tmp_path / "stray").mkdir()
     (tmp_path / "stray" / "x").write_text("x")
@@ -133,7 +133,7 @@ def test_hidden_folders_are_listed_when_they_are_asked_for(tmp_path: Path) -> No
     assert keys(hidden=False) == ["batch_id=A/p"]
 
 
-def test_a_scheme_that_nobody_knows_is_refused_by_name() -> None:
+def test_an_unknown_scheme_is_refused_by_name() -> None:
     with pytest.raises(
         InputError, match=re.escape("hdfs://lake/x: expected an s3://, gs://, abfss:// or file:// URI")
     ) as refused:
@@ -142,7 +142,7 @@ def test_a_scheme_that_nobody_knows_is_refused_by_name() -> None:
     assert refused.value.reason == "UnsupportedScheme"
 
 
-def test_one_folder_is_looked_at_alone(tmp_path: Path) -> None:
+def test_one_folder_can_be_listed_alone(tmp_path: Path) -> None:
     """Not its neighbour, whose name begins alike."""
     for name in ("batch_id=A/p", "batch_id=A/x/_SUCCESS", "batch_id=AB/_SUCCESS", "other/p"):
         file = tmp_path / name

@@ -33,7 +33,7 @@ def test_files_of_a_folder_are_found_listed_deleted_and_gone(tmp_path: Path, sch
     assert (storage.lists_folders, storage.tells_versions) == (True, False)
 
 
-def test_a_storage_that_nobody_can_list_says_so() -> None:
+def test_a_storage_that_cannot_be_listed_is_reported() -> None:
     storage = open_storage("gs://lake/t", IO, {})
 
     assert (list(storage.under("gs://lake/t/data")), storage.lists_folders) == ([], False)

@@ -31,7 +31,7 @@ def test_of_two_that_find_no_claim_one_gets_it(tmp_path: Path, monkeypatch: pyte
     assert first == read_claim(f"file://{tmp_path}", {})
 
 
-def test_a_dataset_created_again_takes_its_claim_over_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_dataset_created_again_takes_over_its_claim_and_no_other(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}"
     again = Owner(A.namespace, A.name, "uid-later", A.table_uuid, A.cluster)
     take_claim(uri, {}, A, "Directory", Adopted(1, ("notes.txt",)))

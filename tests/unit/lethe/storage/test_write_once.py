@@ -62,7 +62,7 @@ class Elsewhere:
         return f"{self._folder}/{uri.rpartition('/')[2]}"
 
 
-def test_on_other_storage_it_is_looked_for_first(tmp_path: Path) -> None:
+def test_on_other_storage_existence_is_checked_first(tmp_path: Path) -> None:
     io: Any = Elsewhere(tmp_path)
     write_once("oss://lake/r.json", b"1", io, {})
     write_once("oss://lake/r.json", b"1", io, {})

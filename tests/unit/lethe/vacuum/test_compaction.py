@@ -1,4 +1,4 @@
-"""Small neighbours are merged, nothing that a purge has to write anew is touched, and no byte is rewritten for little."""
+"""Small neighbours are merged, nothing that a purge has to write again is touched, and no byte is rewritten for little."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_files_with_a_large_one_between_them_are_not_merged_around_it() -> None:
     assert plan(files) == [["1/A", "1/B"], ["1/D", "1/E"]]
 
 
-def test_what_the_purge_has_to_write_anew_is_left_to_it() -> None:
+def test_files_that_the_purge_must_rewrite_are_left_to_it() -> None:
     """Merged first, the survivors would be written twice, and live rows beside them for nothing."""
     files = [small("A"), small("B"), small("C", "D"), small("E", deletes=["dv"]), small("F"), small("G")]
 
@@ -72,7 +72,7 @@ def test_merged_files_are_of_about_the_target_size() -> None:
     assert [len(one) for one in plan(files)] == [3, 3, 3]
 
 
-def test_a_file_that_has_grown_is_not_written_anew_for_each_small_one() -> None:
+def test_a_merged_file_is_not_rewritten_for_each_small_one() -> None:
     """Else a byte would be rewritten at every vacuum until its file is large."""
     assert plan([small("A", size=400), small("B", size=10)]) == []
     assert plan([small("A"), small("B"), small("C", size=400), small("D", size=10)]) == [["1/A", "1/B"]]

@@ -100,7 +100,7 @@ def test_files_staged_by_a_run_under_way_are_not_expired_under_it_whatever_the_l
     assert plan_expiry(SnapshotTree(history, 2, {"main": 2}), limits(days=0), NOW) == (1,)
 
 
-def test_what_a_dead_run_staged_and_nobody_published_goes_when_it_is_old() -> None:
+def test_an_unpublished_staged_snapshot_of_a_dead_run_expires_when_it_is_old() -> None:
     history = a_history(*a_line(9, 1), staged(3, 1, "r", days=8))
 
     assert plan_expiry(SnapshotTree(history, 2, {"main": 2}), limits(), NOW) == (1, 3)

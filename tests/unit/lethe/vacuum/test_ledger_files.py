@@ -23,7 +23,7 @@ def name(o: ListedObject) -> str:
     return o.key.rpartition("/")[2]
 
 
-def test_old_files_that_nobody_needs_go_and_roots_go_first() -> None:
+def test_old_unneeded_files_are_removed_and_roots_first() -> None:
     root, part, needed = a_ledger_file(1), a_ledger_file(1, "batches.avro"), a_ledger_file(2, "tombstones.avro")
 
     assert plan_cleanup([part, root, needed], {name(needed)}, NOW) == Cleanup((root.key,), (part.key,))
@@ -43,15 +43,18 @@ def test_names_that_lethe_does_not_give_are_none_of_its_business(key: str) -> No
     assert plan_cleanup([listed(key, modified=OLD)], (), NOW) == Cleanup()
 
 
-def test_lists_of_staged_batches_go_with_their_snapshot_and_what_runs_were_told_after_a_week() -> None:
+def test_stage_documents_are_removed_with_their_snapshot_and_run_files_after_a_week() -> None:
     runs = "s3://lake/t/_runs"
     staged, dead = f"{runs}/r1-stage-0a1b2c3d.json", f"{runs}/r2-stage-0a1b2c3d.json"
-    told, told_long_ago = f"{runs}/r3.json", f"{runs}/r4.json"
-    files = [*(listed(k, modified=OLD) for k in (staged, dead, told)), listed(told_long_ago, modified=ago(days=8))]
+    recent_run_file, old_run_file = f"{runs}/r3.json", f"{runs}/r4.json"
+    files = [
+        *(listed(k, modified=OLD) for k in (staged, dead, recent_run_file)),
+        listed(old_run_file, modified=ago(days=8)),
+    ]
 
     plan = plan_cleanup(files, named_files([a_snapshot(1, lethe__stage=staged)]), NOW)
 
-    assert plan == Cleanup((), (dead, told_long_ago))
+    assert plan == Cleanup((), (dead, old_run_file))
 
 
 def test_every_file_that_a_retained_snapshot_names_is_needed() -> None:
@@ -68,7 +71,7 @@ def test_every_ledger_that_a_retained_snapshot_leads_to_is_needed() -> None:
     history = a_history(
         a_snapshot(3, 2, at=ago(days=9)),  # bare, tagged; its carrier 2 is gone
         a_snapshot(6, 5, ledger="L6"),
-        a_snapshot(7, 6),  # staged by a run under way, or a stranger's
+        a_snapshot(7, 6),  # staged by a run under way, or a foreign writer's
         a_snapshot(8, 6, ledger="L8"),
     )
 
@@ -97,7 +100,7 @@ def test_a_root_that_was_succeeded_a_moment_ago_may_still_be_read() -> None:
     assert just_superseded([first, second, third], NOW) == (second.key, third.key)
 
 
-def test_an_attempt_that_failed_long_ago_has_succeeded_nobody() -> None:
+def test_an_old_failed_attempt_supersedes_no_root() -> None:
     """Version 2 was tried in vain two days ago and made a minute ago: until then, version 1 was read."""
     first, failed = a_ledger_file(1, modified=ago(days=3)), a_ledger_file(2, nonce="ffffffff")
     second = a_ledger_file(2, modified=ago(minutes=1))

@@ -1,4 +1,4 @@
-"""Manifests are written anew where readers open fewer of them afterwards, and then not again."""
+"""Manifests are written again where readers open fewer of them afterwards, and then not again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_manifests_in_good_order_are_left_alone() -> None:
     assert plan_manifests(manifests, TARGET).is_empty
 
 
-def test_manifests_that_mix_all_days_are_written_anew_though_they_are_large() -> None:
+def test_manifests_that_mix_all_days_are_rewritten_although_they_are_large() -> None:
     manifests = [a_manifest(f"m{n}", *(of_day(d, f"{n:03}") for d in range(70))) for n in range(20)]
 
     plan = plan_manifests(manifests, TARGET)
@@ -69,7 +69,7 @@ def test_manifests_that_mix_all_days_are_written_anew_though_they_are_large() ->
     assert max(len({f.partition for f in m.files}) for m in after(plan, manifests)) <= 6
 
 
-def test_what_was_written_anew_once_is_not_written_again() -> None:
+def test_rewritten_manifests_are_not_rewritten_again() -> None:
     manifests = [a_manifest(f"m{n}", *(of_day(d, f"{n:03}") for d in range(30))) for n in range(40)]
     first = plan_manifests(manifests, TARGET)
     assert not first.is_empty
@@ -77,7 +77,7 @@ def test_what_was_written_anew_once_is_not_written_again() -> None:
     assert plan_manifests(after(first, manifests), TARGET).is_empty
 
 
-def test_small_manifests_beside_large_ones_are_merged_without_these() -> None:
+def test_small_manifests_are_merged_without_the_large_ones() -> None:
     large = [a_manifest(f"large{n}", *(of_day(n, f"{b:03}") for b in range(79))) for n in range(60)]
     small = [a_manifest(f"small{n}", of_day(100 + n)) for n in range(20)]
 

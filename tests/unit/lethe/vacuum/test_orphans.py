@@ -43,7 +43,7 @@ def orphans(
         "metadata/a.stats",
     ],
 )
-def test_old_files_of_writers_that_nobody_needs_go(path: str) -> None:
+def test_old_unneeded_files_of_writers_are_orphans(path: str) -> None:
     assert orphans(old(path)) == {path}
     assert orphans(old(path), needed=(f"{TABLE}/{path}",)) == set()
     assert orphans(old(path, ago(days=2))) == set()
@@ -97,7 +97,7 @@ def test_a_young_file_in_a_partition_keeps_nothing_else_there() -> None:
     assert orphans(old("data/day=1/a.parquet"), old("data/day=1/b.parquet", NOW)) == {"data/day=1/a.parquet"}
 
 
-def test_batches_and_replacements_stay_wherever_they_lie() -> None:
+def test_batches_and_replacements_are_never_orphans() -> None:
     batch = [
         old("data/restated/A2/_SUCCESS"),
         old("data/restated/A2/part-0.parquet"),

@@ -1,4 +1,4 @@
-"""A vacuum purges what it planned to purge, on whatever head it commits, or plans anew."""
+"""A vacuum purges what it planned to purge, on whatever head it commits, or plans again."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -126,7 +126,7 @@ def test_files_written_on_what_is_no_longer_so_are_not_committed(
     assert why in result.why
 
 
-def test_a_message_never_says_whose_rows_they_were() -> None:
+def test_a_message_never_contains_a_batch_id() -> None:
     """It goes to a log; a value may be one that somebody wants forgotten."""
     result = plan_purge(planned(), a_ledger("B"), [WHOLE, MIXED, CLEAN], RUN)
 
@@ -156,7 +156,7 @@ def owing(*tombstones: str, field_id: int = FIELD + 1, evict_by: datetime | None
     return a_ledger(*tombstones, erasures=(Erasure("ns/erase/1", field_id, evict_by),))
 
 
-def test_files_with_native_deletes_are_written_anew_while_an_erase_by_records_is_open() -> None:
+def test_files_with_native_deletes_are_rewritten_while_an_erase_by_records_is_open() -> None:
     """A deletion vector hides the rows of somebody who is to be forgotten; the file still holds them."""
     plan = planned(owing(), HIDDEN, BARE)
 
@@ -164,7 +164,7 @@ def test_files_with_native_deletes_are_written_anew_while_an_erase_by_records_is
     assert purge(plan, owing(), HIDDEN, BARE) == Purge(Delta(RUN), ())
 
 
-def test_without_such_an_obligation_native_deletes_are_no_reason_to_write_a_file_anew() -> None:
+def test_without_an_open_erase_by_records_native_deletes_are_no_reason_to_rewrite_a_file() -> None:
     assert planned(a_ledger(), HIDDEN).rewrite == ()
     assert planned(owing(field_id=FIELD), HIDDEN).rewrite == ()  # of an Erase by batch ids, whose rows have tombstones
 
@@ -284,10 +284,10 @@ def test_an_undo_of_rows_that_the_partial_vacuum_does_not_touch_does_not_disturb
     assert (gone(result), {t.id for t in result.vacuumed}) == ({"A"}, {"A"})
 
 
-def test_a_tombstone_set_anew_for_an_id_that_no_file_holds_is_not_ended_by_a_plan_that_knew_another() -> None:
-    anew = a_tombstone("Z", added_on=ago(seconds=-5))
+def test_a_plan_does_not_remove_a_tombstone_that_was_set_again_after_it() -> None:
+    set_again = a_tombstone("Z", added_on=ago(seconds=-5))
 
-    result = purge(plan_vacuum(a_ledger("A", "Z"), 1, [MIXED], FIELD), a_ledger("A", anew), MIXED)
+    result = purge(plan_vacuum(a_ledger("A", "Z"), 1, [MIXED], FIELD), a_ledger("A", set_again), MIXED)
 
     assert gone(result) == {"A"}
 
@@ -331,7 +331,7 @@ def masked(id: str) -> Tombstone:
     return a_tombstone(id).masked(Mask(NativeDeletes.DELETION_VECTORS, 3))
 
 
-def test_masked_rows_that_a_run_is_not_about_go_along_with_the_files_that_it_writes_anew() -> None:
+def test_masked_rows_of_other_batches_in_rewritten_files_are_purged_too() -> None:
     """It reads them without those rows. Rows of B that nothing masks are written like any others."""
     ledger = a_ledger("A", "B", masked("C"), masked("Z"))
     about = tuple(t for t in ledger.tombstones.values() if t.id == "A")
@@ -343,7 +343,7 @@ def test_masked_rows_that_a_run_is_not_about_go_along_with_the_files_that_it_wri
     assert also_purged(ledger, FIELD, about, []) == ()
 
 
-def test_an_undo_of_what_goes_along_makes_the_vacuum_plan_anew_and_its_tombstone_does_not_end() -> None:
+def test_an_undo_of_such_a_batch_makes_the_vacuum_plan_again_and_its_tombstone_stays() -> None:
     ledger = a_ledger("A", masked("C"))
     plan = plan_vacuum(a_ledger("A"), 1, [MIXED], FIELD)
     plan = replace(plan, applied=(*plan.applied, masked("C")))
@@ -354,7 +354,7 @@ def test_an_undo_of_what_goes_along_makes_the_vacuum_plan_anew_and_its_tombstone
     assert isinstance(plan_purge(plan, a_ledger("A"), [MIXED], RUN), PlanAgain)
 
 
-def test_a_file_that_was_looked_into_keeps_no_tombstone_alive() -> None:
+def test_a_searched_file_keeps_no_tombstone() -> None:
     other = a_file("A", "Z", path="other", size=10_000)
     plan = plan_vacuum(LEDGER, 1, [MIXED, other], FIELD, max_bytes=100)
     assert plan.rewrite == (MIXED,)

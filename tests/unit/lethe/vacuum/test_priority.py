@@ -1,4 +1,4 @@
-"""What a vacuum takes first, what it expects to find, and what it writes anew beside it."""
+"""What a vacuum takes first, what it expects to find, and what it writes again beside it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -73,7 +73,7 @@ DRIFT = {
 
 
 @pytest.mark.parametrize(("bounds", "wanted"), DRIFT.values(), ids=DRIFT)
-def test_drift_is_how_many_files_lie_over_one_another(bounds: list[tuple[str, str]], wanted: float) -> None:
+def test_drift_is_the_number_of_overlapping_files(bounds: list[tuple[str, str]], wanted: float) -> None:
     assert drift(*(a_file(lower, upper, path=str(n)) for n, (lower, upper) in enumerate(bounds))) == wanted
 
 
@@ -139,7 +139,7 @@ def test_a_step_has_as_many_files_as_its_bytes_and_one_at_least() -> None:
 # --- merged beside --------------------------------------------------------------------------------------------------
 
 
-def test_small_files_next_to_one_that_is_written_anew_go_into_it_while_that_costs_little() -> None:
+def test_small_neighbours_of_a_rewritten_file_are_merged_into_it_if_that_costs_little() -> None:
     rewritten = [file_in("1", "F", "K", size=1000)]
     beside = [file_in("1", "C", "D", size=4), file_in("1", "M", "N", size=6)]
     others = [file_in("1", "A", "B", size=1), file_in("2", "F", "G", size=1), file_in("1", "G", "H", size=100)]

@@ -20,7 +20,9 @@ from tests.support.builders import NOW, ago
         ({"max_seconds": 60, "stop_by": NOW}, "WindowClosed"),
     ],
 )
-def test_the_end_of_the_window_and_of_the_time_allowed_are_told_apart(limits: dict[str, object], why: str) -> None:
+def test_the_end_of_the_window_and_the_end_of_the_time_budget_have_different_reasons(
+    limits: dict[str, object], why: str
+) -> None:
     spec = VacuumSpec.model_validate({"policy": "air/nightly", **limits})
 
     assert out_of_time(spec, timedelta(seconds=60), NOW) == why

@@ -31,7 +31,7 @@ def test_a_run_is_read_from_its_file(run_file: Path) -> None:
     assert arguments.load_run(run_file) == a_run(RunKind.VACUUM)
 
 
-def test_a_long_run_is_fetched_from_where_its_pointer_says_and_checked(
+def test_a_long_run_is_fetched_from_its_pointer_and_checked(
     run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
@@ -101,13 +101,13 @@ def test_each_member_of_a_shared_driver_reports_into_its_own_dataset() -> None:
     given = arguments.parse([], {**environ, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
 
     assert files(given) == ["/r/a", "/r/b"]
-    maps = [StatusConfigMap.from_environment(told.environ) for told in given.runs]
+    maps = [StatusConfigMap.from_environment(reported.environ) for reported in given.runs]
     assert [(m.api.namespace, m.name, m.prefix) for m in maps if m] == [("ns", "a-runs", "pa"), ("ns", "b-runs", "pb")]
-    assert {told.environ["LETHE_TERMINATION_LOG"] for told in given.runs} == {"/dev/null"}
+    assert {reported.environ["LETHE_TERMINATION_LOG"] for reported in given.runs} == {"/dev/null"}
 
 
 def files(given: arguments.Arguments) -> list[str]:
-    return [str(told.run_file) for told in given.runs]
+    return [str(reported.run_file) for reported in given.runs]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_result_is_cut_until_it_fits(run_file: Path) -> None:
     assert len(result.bounded(long).encode()) <= result.LARGEST
 
 
-@pytest.mark.parametrize(("bad", "told"), [(3, 3), (3000, 93)])
-def test_of_a_long_group_the_requests_are_told_that_were_not_carried_out(run_file: Path, bad: int, told: int) -> None:
+@pytest.mark.parametrize(("bad", "reported"), [(3, 3), (3000, 93)])
+def test_a_long_group_reports_the_requests_that_were_not_carried_out(run_file: Path, bad: int, reported: int) -> None:
     """The others are in the table's ledger; of these nobody else tells."""
     _ = run_file
     requests = [
@@ -167,11 +167,11 @@ def test_of_a_long_group_the_requests_are_told_that_were_not_carried_out(run_fil
     small = read_result(result.bounded(long))
 
     assert isinstance(small, RestatementGroupResult)
-    assert small.requests == tuple(requests[:told])
+    assert small.requests == tuple(requests[:reported])
     assert len(result.bounded(long).encode()) <= result.LARGEST
 
 
-def test_a_large_result_lies_beside_the_table_with_the_answer_to_each_request(
+def test_a_large_result_with_the_result_of_each_request_is_written_to_the_tables_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those who were refused would not learn it otherwise: the ledger knows only those who were not."""
@@ -189,11 +189,17 @@ def test_a_large_result_lies_beside_the_table_with_the_answer_to_each_request(
     run = a_run(RunKind.RESTATEMENT)
     large = a_run_result(run.kind, "Failed", requests=tuple(answers))
 
-    told = ResultPointer.model_validate_json(result.for_config_map(large, TableRef(catalog="lite", name="air.flights")))
+    reported = ResultPointer.model_validate_json(
+        result.for_config_map(large, TableRef(catalog="lite", name="air.flights"))
+    )
     cut = read_result(result.for_config_map(large, TableRef(catalog="lite", name="air.gone")))
 
-    assert (told.uri, told.run_id, told.attempt) == (f"{location}/_runs/{run.run_id}-result-1.json", run.run_id, 1)
-    assert read_result((run_documents.read(told) or b"").decode()) == large
+    assert (reported.uri, reported.run_id, reported.attempt) == (
+        f"{location}/_runs/{run.run_id}-result-1.json",
+        run.run_id,
+        1,
+    )
+    assert read_result((run_documents.read(reported) or b"").decode()) == large
     assert isinstance(cut, RestatementGroupResult)
     kept = len(cut.requests)
     twice = large.model_copy(update={"requests": tuple(answers[: 2 * kept + 1])})

@@ -54,7 +54,7 @@ def test_a_list_that_is_not_there_is_waited_for_and_one_that_is_none_is_refused(
     assert found["ns/good"].batch_ids == ("a",)
 
 
-def test_a_list_that_is_another_than_when_it_was_first_looked_at_is_refused(tmp_path: Path) -> None:
+def test_a_list_that_has_changed_since_it_was_first_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ids").write_bytes(b"a")
     first = parse_ids(b"a", "").sha256
 
@@ -68,11 +68,11 @@ def test_a_list_that_is_another_than_when_it_was_first_looked_at_is_refused(tmp_
 
 
 @pytest.mark.parametrize("uri", ["file:///proc/self/environ", "file:/etc/passwd", "FILE:///etc/passwd", "/etc/passwd"])
-def test_the_files_of_the_driver_are_not_read_for_a_table_that_lies_elsewhere(uri: str) -> None:
+def test_local_files_are_not_read_for_a_table_on_another_storage(uri: str) -> None:
     """Credentials lie among them, and unknown ids are told in a status."""
     _, aside = read(a_request("r", batch_ids=(), batch_ids_uri=uri), location="s3://lake/t")
 
-    assert "a local file belongs to the driver" in aside["ns/r"].message
+    assert "local files are not supported" in aside["ns/r"].message
 
 
 def test_what_no_file_io_can_open_is_refused() -> None:

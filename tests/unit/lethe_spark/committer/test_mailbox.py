@@ -72,7 +72,7 @@ def test_of_one_dataset_the_next_waits_for_the_one_before() -> None:
     assert take(mailbox) == "undo"
 
 
-def test_what_could_not_be_told_holds_back_what_is_behind_it_and_nothing_else() -> None:
+def test_an_unreported_result_delays_the_later_runs_of_its_dataset_and_nothing_else() -> None:
     mailbox = a_mailbox(first=an_entry("a", 1), second=an_entry("a", 2))
     first = mailbox.take(10)
     assert isinstance(first, Post)
@@ -122,7 +122,7 @@ def test_another_entry_under_a_key_that_was_taken_out_is_another_run() -> None:
     assert take(mailbox) == "one"
 
 
-def test_keys_that_nobody_can_read_are_named_with_the_fields_and_not_their_values() -> None:
+def test_unreadable_keys_are_named_with_the_fields_and_without_their_values() -> None:
     mailbox = a_mailbox()
 
     bad = mailbox.put(

@@ -46,10 +46,10 @@ def test_what_changes_metadata_alone_is_carried_out(spec: RunSpec) -> None:
 )
 def test_what_writes_data_is_left_to_a_job(spec: RunSpec, why: str) -> None:
     """Not for good: it exits as what may be tried again."""
-    with pytest.raises(NeedsSpark, match=why) as told:
+    with pytest.raises(NeedsSpark, match=why) as refused:
         require_fit(spec)
 
-    assert (told.value.reason, told.value.exit_code) == ("NeedsSpark", 20)
+    assert (refused.value.reason, refused.value.exit_code) == ("NeedsSpark", 20)
 
 
 def test_a_catalog_that_does_not_answer_is_not_waited_for_for_ever() -> None:

@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[ApiServer]:
         yield running
 
 
-def test_a_process_is_counted_on_while_its_watch_and_its_jvm_are_heard_of() -> None:
+def test_a_process_is_healthy_while_its_watch_and_its_jvm_respond() -> None:
     assert CommitterHealth().trouble(0) != ""
     assert CommitterHealth(mailbox_time=0, jvm_time=0).trouble(JVM_LIMIT_SECONDS) == ""
     assert (

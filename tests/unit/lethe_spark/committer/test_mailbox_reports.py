@@ -27,26 +27,26 @@ def place(server: ApiServer) -> StatusConfigMap:
     return StatusConfigMap(server.api, NAME, PREFIX)
 
 
-def told(server: ApiServer) -> list[tuple[str, int]]:
+def reported(server: ApiServer) -> list[tuple[str, int]]:
     """Phases, each with how often the run was begun."""
     with server.news:
         documents = [c.object["data"][f"{PREFIX}.progress.json"] for c in server.changes if "data" in c.object]
     return [(p.phase, p.begun) for p in map(Progress.model_validate_json, documents)]
 
 
-def test_a_short_run_is_told_of_once_until_it_is_over(server: ApiServer) -> None:
+def test_a_short_run_is_reported_once_until_it_ends(server: ApiServer) -> None:
     """Each patch makes the operator look at the whole Dataset."""
     with Reporting().of_run(a_run(), place(server), begun=2) as run:
         run.phase(Phase.COMMITTING)
         run.send()
 
-        assert told(server) == [("Planning", 2)]
+        assert reported(server) == [("Planning", 2)]
         last = run.ended(Phase.SUCCEEDED, "done")
 
     assert (last.phase, last.message, last.begun) == ("Succeeded", "done", 2)
 
 
-def test_a_long_run_tells_its_phases_and_nothing_once_it_has_ended(
+def test_a_long_run_reports_its_phases_and_nothing_after_its_end(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came after the result would be taken for another beginning."""
@@ -55,32 +55,32 @@ def test_a_long_run_tells_its_phases_and_nothing_once_it_has_ended(
         run.phase(Phase.COMMITTING)
         run.send()
         run.send()
-        assert told(server) == [("Planning", 1), ("Committing", 1)]
+        assert reported(server) == [("Planning", 1), ("Committing", 1)]
 
         run.ended(Phase.FAILED)
         run.send()
 
-    assert told(server) == [("Planning", 1), ("Committing", 1)]
+    assert reported(server) == [("Planning", 1), ("Committing", 1)]
 
 
-def test_phases_are_told_by_a_thread_beside(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phases_are_reported_by_another_thread(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "INTERVAL_SECONDS", 0.0)
     reporting = Reporting()
     reporting.start()
 
     with reporting.of_run(a_run(), place(server), begun=1) as run:
         run.phase(Phase.COMMITTING)
-        server.wait_for(lambda: told(server)[-1:] == [("Committing", 1)], 20)
+        server.wait_for(lambda: reported(server)[-1:] == [("Committing", 1)], 20)
 
 
-def test_a_run_is_not_begun_if_nobody_can_be_told(server: ApiServer) -> None:
+def test_a_run_does_not_start_if_its_start_cannot_be_reported(server: ApiServer) -> None:
     server.refusals += [("PATCH", NAME, 404)]
 
     with pytest.raises(ApiError, match="HTTP 404"), Reporting().of_run(a_run(), place(server), begun=1):
         pytest.fail("begun")
 
 
-def test_progress_that_cannot_be_told_later_does_no_harm(
+def test_a_later_failure_to_report_progress_is_ignored(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reports, "INTERVAL_SECONDS", 0.0)

@@ -33,10 +33,10 @@ class Reader:
 
     server: ApiServer
     seen: list[dict[str, str]] = field(default_factory=list)
-    heard: int = 0
+    received: int = 0
 
     def __enter__(self) -> "Reader":
-        self.watching = Watching(self.server.api, BOX, self._put, self._heard, watch_seconds=30)
+        self.watching = Watching(self.server.api, BOX, self._put, self._received, watch_seconds=30)
         self.thread = threading.Thread(target=self.watching.follow)
         self.thread.start()
         return self
@@ -54,8 +54,8 @@ class Reader:
             self.seen.append(dict(data))
             self.server.news.notify_all()
 
-    def _heard(self) -> None:
-        self.heard += 1
+    def _received(self) -> None:
+        self.received += 1
 
     def wait_for(self, **data: str) -> None:
         """Until this is what was told last."""
@@ -65,7 +65,7 @@ class Reader:
         self.server.wait_for(lambda: self.server.watches >= number, 20, f"{number} watches")
 
 
-def test_what_lies_there_and_what_comes_is_told_in_order(server: ApiServer) -> None:
+def test_existing_entries_and_changes_are_delivered_in_order(server: ApiServer) -> None:
     server.create(BOX, data={"a": "1"})
     with Reader(server) as reader:
         reader.wait_for(a="1")
@@ -90,7 +90,7 @@ def test_a_mailbox_that_is_not_there_yet_is_empty_and_one_that_goes_is_empty_aga
         reader.wait_for(b="2")
 
 
-def test_what_came_while_the_connection_was_cut_is_told_all_the_same(server: ApiServer) -> None:
+def test_changes_during_a_lost_connection_are_delivered(server: ApiServer) -> None:
     server.create(BOX)
     with Reader(server) as reader:
         reader.wait_for_watches(1)
@@ -111,7 +111,7 @@ def test_a_watch_that_ends_as_it_should_goes_on_from_there_without_a_list(server
         reader.wait_for(a="2")
 
     assert reader.seen == [{"a": "1"}, {"a": "2"}]
-    assert reader.heard >= 4
+    assert reader.received >= 4
 
 
 @pytest.mark.parametrize("as_event", [True, False])
@@ -130,7 +130,7 @@ def test_a_version_that_is_forgotten_is_made_up_for_by_a_list(server: ApiServer,
         reader.wait_for(a="3")
 
 
-def test_an_account_without_rights_is_told_of_in_the_log_and_asked_again(
+def test_missing_rights_are_logged_and_the_request_is_repeated(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.create(BOX, data={"a": "1"})

@@ -12,7 +12,7 @@ from lethe_spark.ingest.buffer_store import BadFile, FileTask
 from lethe_spark.ingest.change_rows import Keyed, decoded, encoded
 from lethe_spark.ingest.fitting import Fitting
 
-from tests.support.buffer_formats import FORMATS, SCHEMA, Heard, some_rows, written
+from tests.support.buffer_formats import FORMATS, SCHEMA, CollectedOutcomes, some_rows, written
 
 TABLE = pa.schema([("v", pa.int64()), ("name", pa.string()), ("batch_id", pa.string())])
 FITTING = Fitting("batch_id", frozenset({"name"}), False, TABLE)
@@ -29,7 +29,7 @@ def keys(*v: int, **more: list[Any]) -> bytes:
 
 
 @pytest.mark.parametrize("op", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
-def test_rows_to_delete_are_not_added_and_the_keys_of_all_are_told(op: pa.DataType) -> None:
+def test_rows_to_delete_are_not_added_and_the_keys_of_all_rows_are_returned(op: pa.DataType) -> None:
     """What is only deleted need not hold what the table requires."""
     changes = rows((1, "a", "U"), (2, None, "D"), (3, "c", "I"), (4, "d", None), (5, "e", ""), op=op)
 
@@ -48,7 +48,7 @@ def test_without_such_a_column_all_rows_are_added() -> None:
     assert (added, found.to_pylist()) == (changes, [{"name": "a", "v": 1}])
 
 
-def test_a_column_of_nothing_says_nothing() -> None:
+def test_an_operation_column_of_nulls_adds_all_rows() -> None:
     """As a producer writes it that has no deletes today."""
     changes = rows((1, "a", None), op=pa.null())
 
@@ -56,7 +56,7 @@ def test_a_column_of_nothing_says_nothing() -> None:
     assert BY_V.parted(changes, FITTING)[0].num_rows == 1
 
 
-def test_keys_are_told_in_the_types_of_the_table() -> None:
+def test_keys_are_returned_in_the_types_of_the_table() -> None:
     changes = pa.table({"v": pa.array([1], pa.int16()), "name": ["a"], "op": ["D"]})
 
     assert BY_V.parted(changes, FITTING)[1].schema.field("v").type == pa.int64()
@@ -66,7 +66,7 @@ def test_keys_are_told_in_the_types_of_the_table() -> None:
     ("changes", "reason", "text"),
     [
         (rows((None, "hush", "D")), "NullInKey", "column v, one of spec.replacement.keyColumns, holds nulls"),
-        (rows((1, "hush", "hush")), "UnknownOperation", "column op holds something else than U, I, D and nothing"),
+        (rows((1, "hush", "hush")), "UnknownOperation", "column op holds values other than U, I, D and null"),
         (rows((1, "hush", "u")), "UnknownOperation", "column op holds"),
         (
             pa.table({"v": ["hush"], "name": ["a"], "op": ["U"]}),
@@ -75,7 +75,9 @@ def test_keys_are_told_in_the_types_of_the_table() -> None:
         ),
     ],
 )
-def test_rows_that_nobody_can_place_are_refused_by_the_column(changes: pa.Table, reason: str, text: str) -> None:
+def test_rows_with_unusable_keys_or_operations_are_refused_by_the_column(
+    changes: pa.Table, reason: str, text: str
+) -> None:
     with pytest.raises(BadFile) as refused:
         BY_V.parted(changes, FITTING)
 
@@ -91,7 +93,7 @@ def test_rows_that_nobody_can_place_are_refused_by_the_column(changes: pa.Table,
             pa.schema([("name", pa.string()), ("op", pa.string())]),
             "column v, one of spec.replacement.keyColumns, is missing",
         ),
-        (pa.schema([("v", pa.int64())]), "column op, spec.replacement.opColumn, has to be there once"),
+        (pa.schema([("v", pa.int64())]), "column op, spec.replacement.opColumn, must be in the file exactly once"),
         (
             pa.schema([("v", pa.int64()), ("op", pa.int8())]),
             "column op, spec.replacement.opColumn, is int8, expected string",
@@ -105,7 +107,7 @@ def test_files_without_the_columns_are_refused(file: pa.Schema, text: str) -> No
     assert (refused.value.reason, refused.value.message) == ("SchemaMismatch", text)
 
 
-def test_text_formats_are_told_that_it_is_a_text() -> None:
+def test_text_formats_read_the_operation_column_as_a_string() -> None:
     assert BY_V.to_read(TABLE).field("op").type == pa.string()
     assert Keyed(("v",)).to_read(TABLE) == TABLE
 
@@ -137,7 +139,7 @@ def test_more_keys_than_a_worker_can_hold_are_refused(monkeypatch: pytest.Monkey
     refused = BY_V.judged({"a": [keys(1, 2, 3)]})
 
     assert isinstance(refused, tuple)
-    assert (refused[1].reason, "3 rows or more" in refused[1].message) == ("TooManyKeys", True)
+    assert (refused[1].reason, "at least 3 rows" in refused[1].message) == ("TooManyKeys", True)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -151,9 +153,9 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
         file = tmp_path / batch_id
         file.write_bytes(written(format_name, rows))
         tasks.append(FileTask(batch_id, f"file://{file}", file.stat().st_size))
-    heard, keyed = Heard(), dict.fromkeys("BC", Keyed(("v",), "op"))
+    collector, keyed = CollectedOutcomes(), dict.fromkeys("BC", Keyed(("v",), "op"))
 
-    reader = Reader(SCHEMA, ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed), heard)
+    reader = Reader(SCHEMA, ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed), collector)
     found = [r for b in reader.read([pa.record_batch({"files": [FileTask.encode(tasks)]})]) for r in b.to_pylist()]
 
     v = some_rows(4).column("v").to_pylist()
@@ -161,10 +163,10 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
         *(("A", i) for i in v[:2]),
         *(("B", i) for i in (v[0], v[2], v[3])),
     ]
-    told = {batch: t for (batch, _), t in heard.told.items()}
-    assert [told[b].rows for b in "ABC"] == [2, 3, 0]
-    assert [k for t in told["B"].keys for k in decoded(t).column("v").to_pylist()] == v
-    assert told["A"].keys == ()
-    error = told["C"].error
+    outcomes = {batch: t for (batch, _), t in collector.outcomes.items()}
+    assert [outcomes[b].rows for b in "ABC"] == [2, 3, 0]
+    assert [k for t in outcomes["B"].keys for k in decoded(t).column("v").to_pylist()] == v
+    assert outcomes["A"].keys == ()
+    error = outcomes["C"].error
     assert error is not None
     assert error.reason == "NullInKey"

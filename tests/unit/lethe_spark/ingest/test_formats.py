@@ -197,7 +197,7 @@ def test_dates_outside_the_calendar_are_refused_and_its_ends_are_not(tmp_path: P
         ({"type": "map", "values": "int"}, "column x is a map, expected int64"),
         (
             {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
-            "column x is of an Avro type that holds itself",
+            "column x has a recursive Avro type",
         ),
     ],
 )

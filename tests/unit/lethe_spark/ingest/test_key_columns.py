@@ -26,7 +26,7 @@ def a_change_by(*columns: str, op: str = "op") -> RestatementRequest:
     return a_change(replacement=Replacement(batch_id="C1", uri="s3://l/C1/", key_columns=columns, op_column=op))
 
 
-def test_keys_are_told_by_field_ids_in_the_order_in_which_they_are_named() -> None:
+def test_keys_are_identified_by_field_ids_in_the_given_order() -> None:
     found = key_columns(a_change_by("fare", "tailnum", "day"), SCHEMA, 1, "air.flights")
 
     assert found == [

@@ -129,8 +129,8 @@ def test_a_column_that_iceberg_reads_as_it_is_fits(wanted: IcebergType, file: pa
         (UUIDType(), pa.binary(16), "files with columns of that type cannot be registered"),
         (LIST, pa.list_(pa.string()), "column c.list.element is BYTE_ARRAY STRING"),
         (LIST, pa.int64(), "column c is not a list<long>"),
-        (STRUCT, pa.struct([("x", pa.int64()), ("y", pa.int64())]), "1 parts of it are in the file only"),
-        (STRUCT, pa.struct([("y", pa.int64())]), "c.x is in the table only"),
+        (STRUCT, pa.struct([("x", pa.int64()), ("y", pa.int64())]), "1 parts of it are only in the file"),
+        (STRUCT, pa.struct([("y", pa.int64())]), "c.x is only in the table"),
     ],
 )
 def test_a_column_that_iceberg_cannot_read_as_it_is_is_named(wanted: IcebergType, file: pa.DataType, said: str) -> None:
@@ -161,7 +161,7 @@ def test_columns_are_those_of_the_table() -> None:
     required = refused(a_target(LongType(), required=True, may_lack=True), {"batch_id": ["A"]})
 
     assert extra[1].startswith("the file has a column that the table does not have (number 2 of 3,")
-    assert lacking[1] == "column c (long) is missing; spec.schemaEvolution: AddColumns would read it as null"
+    assert lacking[1] == "column c (long) is missing; with spec.schemaEvolution: AddColumns, Lethe reads it as null"
     assert required[1] == "column c (long) is missing; the table requires it"
     assert judged(a_target(LongType(), may_lack=True), {"batch_id": ["A"]}).records == 1
 
@@ -170,7 +170,7 @@ def test_nulls_are_refused_where_the_table_has_none() -> None:
     target = a_target(LongType(), required=True)
 
     assert judged(target, column([1], pa.int64())).records == 1
-    assert refused(target, column([1, None], pa.int64()))[1] == "column c holds nulls; the table requires values"
+    assert refused(target, column([1, None], pa.int64()))[1] == "column c holds nulls, but the table requires values"
     assert "does not count them" in refused(target, column([1], pa.int64()), write_statistics=["batch_id"])[1]
 
 
@@ -190,8 +190,8 @@ def test_field_ids_are_those_of_the_table_or_none_at_all() -> None:
     target = a_target(LongType())
 
     assert judged(target, with_ids(1, 2)).records == 1
-    assert refused(target, with_ids(1, 7))[1].startswith("column c has the field id 7, in the table it has 2")
-    assert refused(target, with_ids(1, None))[1].startswith("column c has no field id and others have")
+    assert refused(target, with_ids(1, 7))[1].startswith("column c has the field id 7, but 2 in the table")
+    assert refused(target, with_ids(1, None))[1].startswith("column c has no field id, but other columns have")
 
 
 @pytest.mark.parametrize(
@@ -261,12 +261,12 @@ def test_the_partition_follows_from_the_bounds(
     ("wanted", "file", "values", "transform", "said"),
     [
         (IntegerType(), pa.int32(), [1, 2], "identity", "are not of one partition; write one file for each"),
-        (IntegerType(), pa.int32(), [1, None], "identity", "some rows are null, and others are not"),
-        (DateType(), pa.date32(), [DAY, date(2020, 3, 1)], "month", "month of c: its least and its greatest"),
-        (TimestampType(), US, [NOON, NOON.replace(day=4)], "day", "day of c: its least and its greatest"),
-        (IntegerType(), pa.int32(), [34, 35], "bucket[1]", "only one value for all rows proves one bucket"),
+        (IntegerType(), pa.int32(), [1, None], "identity", "some values are null, and others are not"),
+        (DateType(), pa.date32(), [DAY, date(2020, 3, 1)], "month", "month of c: its lowest and its highest"),
+        (TimestampType(), US, [NOON, NOON.replace(day=4)], "day", "day of c: its lowest and its highest"),
+        (IntegerType(), pa.int32(), [34, 35], "bucket[1]", "only a single value for all rows proves one bucket"),
         (StringType(), pa.string(), ["ab", "b"], "truncate[1]", "truncate[1] of c"),
-        (StringType(), pa.string(), ["a" * 99, "b" * 99], "identity", "by c: its least"),
+        (StringType(), pa.string(), ["a" * 99, "b" * 99], "identity", "by c: its lowest"),
     ],
 )
 def test_a_file_of_several_partitions_is_refused(
@@ -293,7 +293,7 @@ def test_a_column_that_a_file_lacks_is_null_in_its_partition() -> None:
     assert json.loads(found.document)["partition"] == [None]
 
 
-def test_what_a_manifest_says_of_a_file_is_what_its_footer_says() -> None:
+def test_the_manifest_entry_of_a_file_equals_its_footer() -> None:
     rows = pa.table({"c": [5, None, 3, 4], "batch_id": ["A"] * 4})
 
     found = json.loads(judged(a_target(LongType()), rows, row_group_size=2).document)

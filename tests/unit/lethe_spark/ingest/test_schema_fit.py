@@ -36,15 +36,19 @@ def test_the_same_columns_fit_with_or_without_the_batch_column_in_any_order(rule
     [
         (
             [V],
-            "column day (int32) is missing; the file has 1 columns; spec.schemaEvolution: AddColumns would read it as null",
+            "column day (int32) is missing; the file has 1 columns; with spec.schemaEvolution: AddColumns, "
+            "Lethe would read it as null",
         ),
         ([DAY], "column v (int64) is missing; the file has 1 columns; the table requires it"),
         (
             [V, DAY, ("x", pa.int8())],
             "a column that the table does not have (number 3 of 3); the table has v, day, batch_id; ",
         ),
-        ([V, DAY, ("x", pa.int8())], "spec.schemaEvolution: AddColumns would add it (int8)"),
-        ([V, ("day", pa.int64())], "column day is int64, expected int32; spec.schemaEvolution: AddColumns would widen"),
+        ([V, DAY, ("x", pa.int8())], "with spec.schemaEvolution: AddColumns, Lethe would add it (int8)"),
+        (
+            [V, ("day", pa.int64())],
+            "column day is int64, expected int32; with spec.schemaEvolution: AddColumns, Lethe would widen",
+        ),
         (
             [V, ("day", pa.string())],
             "column day is string, expected int32, which spec.schemaEvolution: AddColumns cannot",
@@ -52,7 +56,7 @@ def test_the_same_columns_fit_with_or_without_the_batch_column_in_any_order(rule
         ([V, V, DAY], "column v is there 2 times"),
     ],
 )
-def test_without_leave_to_change_the_table_a_difference_is_refused_and_says_what_would_help(
+def test_without_schema_evolution_a_difference_is_refused_with_the_remedy(
     file: list[tuple[str, pa.DataType]], said: str
 ) -> None:
     found = compare(pa.schema(file), TABLE, REFUSE)
@@ -90,12 +94,12 @@ def test_with_leave_columns_and_wider_types_are_wanted_and_optional_ones_may_be_
         ([V, ("day", pa.float64())], "column day is double, expected int32"),
         ([("v", pa.uint64()), DAY], "column v is uint64, expected int64"),
         ([V, DAY, ("x", pa.uint64())], "spec.schemaEvolution: AddColumns cannot add a column of type uint64"),
-        ([V, DAY, ("Day", pa.int32())], "it cannot be added beside day, from which it differs only in case"),
+        ([V, DAY, ("Day", pa.int32())], "it cannot be added, because its name differs from day only in case"),
         (
             [V, DAY, ("x", pa.int8()), ("x", pa.int8())],
             "a column that the table does not have (number 3 of 4) is there 2 times",
         ),
-        *(([V, DAY, (n, pa.int8())], "its name is empty, has a dot") for n in ("_POS", "_lethe_error", "a.b", "")),
+        *(([V, DAY, (n, pa.int8())], "its name is empty, contains a dot") for n in ("_POS", "_lethe_error", "a.b", "")),
         ([V, DAY, ("batch_id", pa.int64())], "column batch_id is int64, expected string"),
     ],
 )
@@ -183,7 +187,7 @@ def test_a_new_column_is_optional_and_a_widened_one_as_required_as_it_was() -> N
 
 
 @pytest.mark.parametrize("format_name", ["parquet", "orc", "avro"])
-def test_a_file_that_wants_columns_tells_them_instead_of_rows(tmp_path: Path, format_name: str) -> None:
+def test_a_file_that_needs_columns_returns_them_instead_of_rows(tmp_path: Path, format_name: str) -> None:
     """It is not read any further."""
     rows, [(reason, text)] = read(tmp_path, format_name, written(format_name, some_rows(extra=1)), add_columns=True)
 

@@ -46,17 +46,17 @@ def test_a_key_that_json_lacks_is_null_unless_the_table_requires_it(tmp_path: Pa
         {"v": 2, "day": 3, "batch_id": "A"},
     ]
     _, refused = read(tmp_path, "json", b'{"day":1}\n', schema=required)
-    assert refused == [("SchemaMismatch", "column v holds nulls, the table requires values")]
+    assert refused == [("SchemaMismatch", "column v holds nulls, but the table requires values")]
 
 
 @pytest.mark.parametrize(
     ("format_name", "content", "said"),
     [
         ("json", b'{"v":"secret","day":1}', "column v holds a string, expected a number throughout"),
-        ("json", b'{"v":1,"day":1}\n{"v":1.5,"day":1}', "column v holds a value that is no int64"),
-        ("json", b'{"v":1,"day":3000000000}', "column day holds a value that is no int32"),
-        ("csv", b"v,day\n1,1\nsecret,1\n", "row 3: column v holds a value that is no int64"),
-        ("csv", b"v,day\n1,3000000000\n", "row 2: column day holds a value that is no int32"),
+        ("json", b'{"v":1,"day":1}\n{"v":1.5,"day":1}', "column v holds a value that is not of type int64"),
+        ("json", b'{"v":1,"day":3000000000}', "column day holds a value that is not of type int32"),
+        ("csv", b"v,day\n1,1\nsecret,1\n", "row 3: column v holds a value that is not of type int64"),
+        ("csv", b"v,day\n1,3000000000\n", "row 2: column day holds a value that is not of type int32"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_by_its_column_and_not_repeated(
@@ -71,13 +71,13 @@ def test_a_value_that_does_not_fit_is_named_by_its_column_and_not_repeated(
 @pytest.mark.parametrize(
     ("type_", "text", "said"),
     [
-        ("timestamp", "2013-01-01T10:00:00", "an instant: expected a zone offset, such as Z"),
-        ("timestamp_ntz", "2013-01-01T10:00:00Z", "a wall clock's time: expected no zone offset"),
-        ("timestamp", "yesterday", "column at holds a value that is no timestamp[us, tz=UTC]"),
-        ("timestamp", "10000-01-01T00:00:00Z", "column at holds a value that is no timestamp[us, tz=UTC]"),
+        ("timestamp", "2013-01-01T10:00:00", "expected an instant, with a zone offset such as Z"),
+        ("timestamp_ntz", "2013-01-01T10:00:00Z", "expected a local time, without a zone offset"),
+        ("timestamp", "yesterday", "column at holds a value that is not of type timestamp[us, tz=UTC]"),
+        ("timestamp", "10000-01-01T00:00:00Z", "column at holds a value that is not of type timestamp[us, tz=UTC]"),
         ("timestamp", "0000-01-01T00:00:00Z", "outside the years 1 to 9999"),
-        ("timestamp_ntz", "2013-01-01T10:00:00.123456789", "column at holds a value that is no timestamp[us]"),
-        ("date", "01/02/2013", "column at holds a value that is no date32[day]"),
+        ("timestamp_ntz", "2013-01-01T10:00:00.123456789", "column at holds a value that is not of type timestamp[us]"),
+        ("date", "01/02/2013", "column at holds a value that is not of type date32[day]"),
     ],
 )
 def test_a_time_in_text_must_be_iso_8601_with_a_zone_where_it_is_an_instant(
@@ -137,7 +137,7 @@ def test_csv_may_begin_with_a_byte_order_mark_and_put_its_columns_in_any_order(t
         (b"v,v,day\n1,1,1\n", "column v is there 2 times"),
         (b"v;day\n1;1\n", "column v (int64) is missing"),
         (b"1,1\n2,2\n", "column v (int64) is missing"),
-        (b"v,day\n1,\xff\n", "row 2: column day holds a value that is no int32"),
+        (b"v,day\n1,\xff\n", "row 2: column day holds a value that is not of type int32"),
     ],
 )
 def test_csv_that_is_none_is_refused_with_the_row(tmp_path: Path, content: bytes, said: str) -> None:

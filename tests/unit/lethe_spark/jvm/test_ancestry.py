@@ -46,7 +46,9 @@ def test_a_history_that_was_planned_on_lets_the_commit_pass(expected: Expectatio
         (Expectation("L1", frozenset({1})), [ROOT], "no snapshot of the current history carries a ledger"),
     ],
 )
-def test_any_other_history_stops_it_and_says_why(expected: Expectation, history: list[Ancestor], problem: str) -> None:
+def test_any_other_history_stops_it_with_the_reason(
+    expected: Expectation, history: list[Ancestor], problem: str
+) -> None:
     assert problem in (objection(expected, history) or "")
 
 

@@ -37,34 +37,34 @@ def test_one_key_of_the_config_map_is_patched_and_no_other_touched(api: ApiServe
     assert api.data(NAME) == {"other": "kept", "0123456789ab.progress.json": "{}"}
 
 
-def test_phases_are_told_in_order_and_the_end_is_the_last_word(api: ApiServer) -> None:
+def test_phases_are_reported_in_order_and_the_end_is_last(api: ApiServer) -> None:
     reporter = Reporter(a_run(), lambda p: config_map(api).put("progress.json", p.to_json()))
     for phase in (Phase.PLANNING, Phase.WRITING):
         reporter.phase(phase, "m")
-        api.wait_for(lambda p=phase: told(api)[-1:] == [p], 10)  # type: ignore[misc]
+        api.wait_for(lambda p=phase: reported(api)[-1:] == [p], 10)  # type: ignore[misc]
     reporter.close(Phase.SUCCEEDED)
 
-    phases = told(api)
+    phases = reported(api)
     assert phases == sorted(set(phases), key=phases.index)
     assert phases[-3:] == ["Planning", "Writing", "Succeeded"]
 
 
-def told(api: ApiServer) -> list[str]:
+def reported(api: ApiServer) -> list[str]:
     """The phases that the ConfigMap has shown."""
     with api.news:
         documents = [c.object["data"].get("0123456789ab.progress.json") for c in api.changes if "data" in c.object]
     return [Progress.model_validate_json(d).phase for d in documents if d]
 
 
-def test_nothing_is_told_twice_within_the_interval() -> None:
-    told: list[Progress] = []
-    reporter = Reporter(a_run(), told.append, interval=3600)
+def test_nothing_is_reported_twice_within_the_interval() -> None:
+    reported: list[Progress] = []
+    reporter = Reporter(a_run(), reported.append, interval=3600)
     for n in range(1000):
         reporter.rows(n)
     reporter.close(Phase.SUCCEEDED)
 
-    assert len(told) <= 2
-    assert told[-1].rows == 999
+    assert len(reported) <= 2
+    assert reported[-1].rows == 999
 
 
 def test_an_api_server_that_is_away_does_not_stop_a_run(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_from_a_shell_the_result_goes_to_stdout_and_progress_to_a_file(
     reporter.close(Phase.FAILED, "why")
 
     assert a_result() == read_result(capsys.readouterr().out)
-    told = Progress.model_validate_json((tmp_path / "progress.json").read_text())
-    assert (told.phase, told.message) == ("Failed", "why")
+    reported = Progress.model_validate_json((tmp_path / "progress.json").read_text())
+    assert (reported.phase, reported.message) == ("Failed", "why")
     assert [p.name for p in tmp_path.iterdir()] == ["progress.json"]
 
 

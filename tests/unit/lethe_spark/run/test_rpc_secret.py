@@ -29,7 +29,7 @@ def environment(server: ApiServer) -> dict[str, str]:
     return {**server.environment, "LETHE_RPC_SECRET": NAME, "POD_NAME": "driver", "POD_UID": "uid-1"}
 
 
-def test_the_driver_draws_a_secret_that_goes_with_its_pod_and_that_nobody_else_may_read(server: ApiServer) -> None:
+def test_the_driver_creates_a_secret_that_its_pod_owns_and_no_other_user_may_read(server: ApiServer) -> None:
     confs = provide(environment(server))
 
     made = server.objects[f"{SECRETS}/{NAME}"]

@@ -109,7 +109,7 @@ def test_a_table_is_made_written_and_read_by_its_folder_alone(server: FolderServ
     ]
 
 
-def test_a_table_that_is_not_there_or_there_already_is_said_so(server: FolderServer) -> None:
+def test_a_missing_or_existing_table_gets_the_matching_error(server: FolderServer) -> None:
     with pytest.raises(NoSuchTableError):
         client(server).load_table(NAME)
     client(server).create_table(NAME, SCHEMA)
@@ -118,7 +118,7 @@ def test_a_table_that_is_not_there_or_there_already_is_said_so(server: FolderSer
         client(server).create_table(NAME, SCHEMA)
 
 
-def test_a_stale_handle_is_told_of_the_conflict(server: FolderServer) -> None:
+def test_a_stale_handle_gets_a_conflict(server: FolderServer) -> None:
     made = client(server).create_table(NAME, SCHEMA, properties={"commit.retry.num-retries": "0"})
     stale = client(server).load_table(NAME)
     made.append(rows(1))
@@ -205,7 +205,7 @@ def test_a_version_that_cannot_be_read_is_no_reason_to_go_on_from_the_one_before
 @pytest.mark.parametrize(
     "change", [{"location": "file:///elsewhere"}, {"properties": {"write.metadata.path": "file:///elsewhere"}}]
 )
-def test_a_table_found_by_its_folder_cannot_lie_elsewhere(server: FolderServer, change: dict[str, object]) -> None:
+def test_a_table_found_by_its_folder_cannot_be_elsewhere(server: FolderServer, change: dict[str, object]) -> None:
     with pytest.raises(BadRequestError, match="NotSupported"):
         client(server).create_table(NAME, SCHEMA, **change)  # type: ignore[arg-type]
 
@@ -221,7 +221,7 @@ def test_a_table_made_of_a_query_is_refused(server: FolderServer) -> None:
 
 @pytest.mark.parametrize("name", [("..", "flights"), ("air", ".."), ("air", "a/b"), ("", "flights")])
 def test_a_name_that_leads_out_of_the_warehouse_is_refused(catalog: FolderCatalog, name: tuple[str, str]) -> None:
-    with pytest.raises(InputError, match="is the name of a folder"):
+    with pytest.raises(InputError, match="must be the name of a folder"):
         catalog.load_table(name)
 
 
