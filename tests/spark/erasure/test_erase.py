@@ -13,6 +13,7 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import RestatementRequest
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import VERSION_2, VERSION_3
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches, results_by_name, some_rows
@@ -45,6 +46,7 @@ def group(story: Story, *requests: RestatementRequest) -> RunResult:
 # --- by batch ids ---------------------------------------------------------------------------------------------------
 
 
+@VERSION_3
 def test_an_erase_of_batches_hides_them_writes_no_data_and_is_not_undone(story: Names) -> None:
     files = story.files()
 
@@ -102,8 +104,19 @@ def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(ma
     assert {Path(p).parent.parent.name for p in set(second.files()) - files[0]} == {runs[0]}
 
 
-@pytest.mark.parametrize("partition_by", [("day",), (), ("bucket(4, name)",)], ids=["by day", "whole", "by bucket"])
-@pytest.mark.parametrize("format_version", [2, 3])
+# By day are the tables of all tests here.
+QUICK = ("by bucket", 2), ("whole", 3)
+SPECS: dict[str, tuple[str, ...]] = {"by day": ("day",), "whole": (), "by bucket": ("bucket(4, name)",)}
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "format_version"),
+    [
+        pytest.param(by, version, marks=() if (name, version) in QUICK else pytest.mark.long, id=f"{version}-{name}")
+        for name, by in SPECS.items()
+        for version in (2, 3)
+    ],
+)
 def test_partitioned_or_not_several_erases_leave_every_other_row(
     make: Make, partition_by: tuple[str, ...], format_version: int
 ) -> None:
@@ -125,6 +138,7 @@ def test_all_rows_of_a_file_may_go(story: Names) -> None:
     story.check_reads(but(*everybody))
 
 
+@VERSION_3
 def test_the_same_erase_again_finds_nothing_and_succeeds(story: Names) -> None:
     """Under another name; under the same it tells its first result."""
     first = story.erase(row("B", 1))
@@ -137,6 +151,7 @@ def test_the_same_erase_again_finds_nothing_and_succeeds(story: Names) -> None:
     story.check_reads(but(row("B", 1)))
 
 
+@VERSION_3
 def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) -> None:
     """Rows that two ask for count for the older; what a younger Replay brings is none of their business."""
     at = [ago(hours=h) for h in (3, 2, 1)]
@@ -161,6 +176,7 @@ def test_several_erases_and_others_are_one_group_and_one_snapshot(story: Names) 
     story.check_reads(Counter({row("B", 3): 1}) + of_batches("D2", rows=3))
 
 
+@VERSION_2
 def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(story: Names) -> None:
     v = some_rows("A2", 1)[0]["v"]
     replay = story.a_replay("A", by="A2", creation_time=ago(hours=1))
@@ -174,6 +190,7 @@ def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter({row("A2", 0): 1}))
 
 
+@VERSION_3
 def test_an_undo_brings_back_what_was_not_erased_meanwhile(story: Names) -> None:
     """A is reverted, a row of it is erased while nobody sees the batch, and the Undo must not bring that row."""
     story.revert("A")
@@ -186,6 +203,7 @@ def test_an_undo_brings_back_what_was_not_erased_meanwhile(story: Names) -> None
     assert story.physical() == but(row("A", 1))
 
 
+@VERSION_2
 def test_nulls_match_no_value(story: Names) -> None:
     story.append_by_spark(row("x", 0))
     story.sql("INSERT INTO {t} VALUES (1, 1, NULL, 'x'), (2, 1, '', 'x')")
@@ -195,6 +213,7 @@ def test_nulls_match_no_value(story: Names) -> None:
     story.check_reads(of_batches("A", "B", "D") + Counter({("x", 1, 1): 1, ("x", 2, 1): 1}))
 
 
+@VERSION_2
 def test_a_column_is_meant_by_its_name_of_today(story: Names) -> None:
     """Files of before the renaming have another name for it; and a column that came later is null in them."""
     story.sql("ALTER TABLE {t} RENAME COLUMN name TO passenger")
@@ -225,8 +244,15 @@ def test_a_default_of_a_column_that_a_file_lacks_counts(make: Make) -> None:
     assert story.physical() == Counter({("y", 5, 1): 1})
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
-@pytest.mark.parametrize("format_name", ["orc", "avro"])
+@pytest.mark.parametrize(
+    ("format_name", "format_version"),
+    [
+        ("orc", 2),
+        ("avro", 3),
+        pytest.param("orc", 3, marks=pytest.mark.long),
+        pytest.param("avro", 2, marks=pytest.mark.long),
+    ],
+)
 def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: str, format_version: int) -> None:
     """Those that another engine wrote, beside Lethe's own."""
     story = make(format_version)
@@ -287,6 +313,7 @@ def values_in(path: str) -> list[int]:
     return found
 
 
+@VERSION_3
 def test_increments_can_be_read_before_and_after_an_erase_but_not_across_it(story: Names) -> None:
     first = story.head().snapshot_id
     story.erase(row("B", 1))
@@ -305,6 +332,7 @@ def test_increments_can_be_read_before_and_after_an_erase_but_not_across_it(stor
 # --- what is wrong with it ------------------------------------------------------------------------------------------
 
 
+@VERSION_2
 def test_a_repeated_request_with_other_values_is_refused_and_with_the_same_values_gets_its_result(
     story: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +362,7 @@ def test_a_repeated_request_with_other_values_is_refused_and_with_the_same_value
     assert files_with(table_folder(story) / "_tombstones", name_of(row("B", 1)[1])) == []
 
 
+@VERSION_3
 def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Names) -> None:
     erase, other = (
         story.an_erase(name_of(row("B", 1)[1]), name="waits"),

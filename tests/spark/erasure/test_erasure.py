@@ -12,6 +12,7 @@ from lethe.contract.run import Provenance, SnapshotLimits
 from lethe.restatement.values_digest import values_digest
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row
 from tests.spark.support.erasures import (
@@ -102,7 +103,7 @@ def sorted_ids(_: Story, erasure: object) -> list[str]:
     return [b.name for b in erasure.blockers]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("seconds", [DUE, None], ids=["due", "whenever"])
+@pytest.mark.parametrize("seconds", some([DUE, None], None), ids=["due", "whenever"])
 def test_one_that_no_snapshot_holds_any_more_is_verified_whether_or_not_it_is_due(
     story: Story, seconds: int | None
 ) -> None:
@@ -267,17 +268,17 @@ def test_a_restatement_that_commits_while_the_storage_is_asked_changes_nothing(s
     story.check_reads(of_batches("D"))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "after-commit",
-        "after-purged-noted",
-        "before-erasure-expiry",
-        "after-erasure-expiry",
-        "after-storage-asked",
-        "after-record",
-    ],
-)
+STEPS = [
+    "after-commit",
+    "after-purged-noted",
+    "before-erasure-expiry",
+    "after-erasure-expiry",
+    "after-storage-asked",
+    "after-record",
+]
+
+
+@pytest.mark.parametrize("step", some(STEPS, "after-commit", "after-erasure-expiry", "after-record"))
 def test_a_vacuum_killed_at_any_step_is_made_up_for_by_its_next_attempt(story: Story, step: str) -> None:
     before = set(story.files())
     erase(story, "A")

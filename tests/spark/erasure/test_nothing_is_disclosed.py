@@ -7,6 +7,7 @@ import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import VERSION_2, VERSION_3
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, Changing
 from tests.spark.support.driver import Driver
@@ -36,6 +37,7 @@ def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
     assert files_with(table_folder(story), secret, "somebody else") == []
 
 
+@VERSION_3
 def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
     """Not into the table's folder except its data files, compressed or not, nor into the input, the log and the output of a
     process."""
@@ -57,6 +59,7 @@ def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
     check_nobody_knows(story, secret)
 
 
+@VERSION_2
 def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names) -> None:
     """Its pages and event logs show that."""
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")

@@ -90,6 +90,7 @@ def test_files_of_a_bucket_are_asked_for_one_by_one_in_all_versions(s3: S3, make
     check_evidence(story, "ns/erase")
 
 
+@pytest.mark.long
 def test_versions_that_a_bucket_keeps_are_deleted_once_the_erasure_is_due(s3: S3, make: Callable[..., Story]) -> None:
     story = make(versions=True)
     before = data_files(story)

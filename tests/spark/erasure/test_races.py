@@ -11,6 +11,7 @@ from lethe.contract.result import RequestResult, RunResult
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import VERSION_2, VERSION_3, moments, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.story import Row, Story, of_batches
@@ -18,13 +19,9 @@ from tests.support.builders import a_request
 from tests.support.lake import Lake
 
 STEPS = ["after_search", "after_erase", "before_commit"]
-# Each way to erase meets the others at one moment here, before and after its files are written; at all of them in the long tests.
-QUICK = {(2, "before_commit"), (3, "after_search")}
-MOMENTS = [
-    pytest.param(version, step, marks=() if (version, step) in QUICK else pytest.mark.long, id=f"v{version}-{step}")
-    for version in (2, 3)
-    for step in STEPS
-]
+LATE = STEPS[1:]
+# Each way to erase meets the others at one moment, before and after its files are written.
+BOTH = (2, "before_commit"), (3, "after_search")
 GONE = row("B", 1), row("D", 2)
 
 
@@ -39,7 +36,7 @@ def left_by(story: Names, run_id: str) -> list[Path]:
     return [p for p in table_folder(story).rglob(f"data/{run_id}/**/*") if p.is_file() and p.suffix != ".crc"]
 
 
-@pytest.mark.parametrize("step", ["at_once", "after_search"])
+@moments(["at_once", "after_search"], (2, "after_search"), (3, "at_once"))
 def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: Names, step: str) -> None:
     """A batch lies in the buffer and was reverted before it came: the listing did not count it among those that the Erase waits
     for. The Undo lets it in, after the listing and before the Erase, or during its search."""
@@ -68,7 +65,7 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, *BOTH)
 def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(story: Names, step: str) -> None:
     result = story.erase(*GONE, **{step: story.compact})
 
@@ -76,7 +73,7 @@ def test_rows_that_a_compaction_moves_meanwhile_are_found_where_they_are_then(st
     story.check_reads(but(*GONE))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (2, "before_commit"))
 def test_rows_that_somebody_appends_meanwhile_are_erased_too_and_other_appends_are_kept(
     story: Names, step: str
 ) -> None:
@@ -89,7 +86,7 @@ def test_rows_that_somebody_appends_meanwhile_are_erased_too_and_other_appends_a
     story.check_reads(but(*GONE) + Counter([new[1]]))
 
 
-@pytest.mark.parametrize("step", ["after_erase", "before_commit"])
+@moments(LATE, (2, "before_commit"), (3, "after_erase"))
 def test_an_append_that_does_not_concern_it_costs_no_second_writing(
     story: Names, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +97,7 @@ def test_an_append_that_does_not_concern_it_costs_no_second_writing(
     assert result.rows_erased == 2
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (3, "after_search"))
 def test_a_vacuum_that_comes_first_takes_its_rows_and_the_erase_the_others(story: Names, step: str) -> None:
     story.revert("A")
 
@@ -111,7 +108,7 @@ def test_a_vacuum_that_comes_first_takes_its_rows_and_the_erase_the_others(story
     story.check_reads(but(*GONE, batches=("B", "D")))
 
 
-@pytest.mark.parametrize("step", ["after_write", "before_commit"])
+@moments(["after_write", "before_commit"], (3, "before_commit"))
 def test_a_vacuum_that_an_erase_overtakes_does_not_bring_the_rows_back(story: Names, step: str) -> None:
     """The files that it has written hold them."""
     story.revert("A")
@@ -123,6 +120,7 @@ def test_a_vacuum_that_an_erase_overtakes_does_not_bring_the_rows_back(story: Na
     story.check_reads(but(*GONE, batches=("B", "D")))
 
 
+@VERSION_3
 def test_a_vacuum_of_a_file_that_had_deletes_already_notices_that_it_got_more(story: Names) -> None:
     story.erase(row("B", 0), name="before")
     story.revert("A")
@@ -132,7 +130,7 @@ def test_a_vacuum_of_a_file_that_had_deletes_already_notices_that_it_got_more(st
     assert story.physical() == but(row("B", 0), *GONE, batches=("B", "D"))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (2, "before_commit"))
 def test_an_undo_concurrent_with_an_erase_restores_all_rows_except_the_erased_ones(story: Names, step: str) -> None:
     story.revert("B")
     undone: list[RequestResult] = []
@@ -143,6 +141,7 @@ def test_an_undo_concurrent_with_an_erase_restores_all_rows_except_the_erased_on
     story.check_reads(but(*GONE))
 
 
+@VERSION_3
 def test_an_erase_concurrent_with_an_undo_is_not_undone_by_it(story: Names) -> None:
     story.revert("B")
 
@@ -151,7 +150,7 @@ def test_an_erase_concurrent_with_an_undo_is_not_undone_by_it(story: Names) -> N
     story.check_reads(but(*GONE))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (3, "after_search"))
 def test_a_consolidation_concurrent_with_an_erase_loses_nothing_and_its_rows_are_searched(
     story: Names, step: str
 ) -> None:
@@ -164,6 +163,7 @@ def test_a_consolidation_concurrent_with_an_erase_loses_nothing_and_its_rows_are
     story.check_reads(but(*gone, batches=("A", "B", "D", "E")))
 
 
+@VERSION_2
 def test_an_erase_does_not_delay_a_concurrent_consolidation(story: Names) -> None:
     story.put("E")
 
@@ -172,7 +172,7 @@ def test_an_erase_does_not_delay_a_concurrent_consolidation(story: Names) -> Non
     story.check_reads(but(*GONE, batches=("A", "B", "D", "E")))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, *BOTH)
 def test_two_erases_at_one_moment_take_both_their_rows_each_counted_once(story: Names, step: str) -> None:
     """A file has one vector at the most: that of the second holds the rows of the first."""
     theirs: list[RequestResult] = []
@@ -185,7 +185,7 @@ def test_two_erases_at_one_moment_take_both_their_rows_each_counted_once(story: 
     story.check_reads(but(*GONE, other))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (2, "before_commit"))
 def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Names, step: str) -> None:
     request = story.an_erase(*(name_of(v) for _, v, _ in GONE))
     theirs: list[RunResult] = []
@@ -200,7 +200,7 @@ def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(s
     story.check_reads(but(*GONE))
 
 
-@pytest.mark.parametrize("step", ["after_erase", "before_commit"])
+@moments(LATE, (2, "before_commit"), (3, "after_erase"))
 def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(story: Names, step: str) -> None:
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     theirs = row("B", 3)
@@ -210,7 +210,7 @@ def test_another_engine_that_deletes_in_the_same_file_meanwhile_is_not_undone(st
     assert story.physical() == but(*GONE, theirs)
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (3, "after_search"))
 def test_a_replay_concurrent_with_an_erase_adds_its_rows_once_and_its_files_are_searched(
     story: Names, step: str
 ) -> None:
@@ -222,6 +222,7 @@ def test_a_replay_concurrent_with_an_erase_adds_its_rows_once_and_its_files_are_
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter(gone))
 
 
+@VERSION_2
 def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     story: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +237,7 @@ def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
     story.check_reads(of_batches("A", "B", "D"))
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", some([2, 3], 2))
 def test_survivors_written_by_another_partition_spec_are_hidden_by_tombstones_of_before(
     spark: SparkSession, lake: Lake, format_version: int
 ) -> None:
@@ -260,7 +261,7 @@ def a_group(story: Names) -> tuple[Callable[..., RunResult], Counter[Row]]:
     return lambda **at: story.run(story.restatement(*requests), **at), but(*GONE, batches=("B", "D"))
 
 
-@pytest.mark.parametrize(("story", "step"), MOMENTS, indirect=["story"])
+@moments(STEPS, (2, "before_commit"))
 def test_the_whole_group_of_an_erase_is_planned_again(story: Names, step: str) -> None:
     run, wanted = a_group(story)
 

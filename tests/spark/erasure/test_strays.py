@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.erases import Names, name_of, row
 from tests.spark.support.erasures import (
     DUE,
@@ -55,7 +56,7 @@ def age(story: Story, hours: int = 25) -> None:
         os.utime(path, (then, then))
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["below-the-table", "elsewhere"])
+@pytest.mark.parametrize("inside", some([True, False], False), ids=["below-the-table", "elsewhere"])
 def test_what_a_run_left_is_found_although_the_table_writes_to_another_folder_by_now(
     story: Story, inside: bool
 ) -> None:
@@ -126,7 +127,13 @@ def test_a_file_that_a_run_from_before_the_purge_wrote_after_it_is_found_by_its_
 
 
 @pytest.mark.parametrize(
-    ("hours", "known", "gone"), [(1, True, False), (30, True, False), (80, True, True), (80, False, False)]
+    ("hours", "known", "gone"),
+    [
+        pytest.param(1, True, False, marks=pytest.mark.long),
+        (30, True, False),
+        (80, True, True),
+        (80, False, False),
+    ],
 )
 def test_a_file_that_a_compaction_of_another_engine_left_holds_it_until_it_can_be_removed(
     story: Story, hours: int, known: bool, gone: bool

@@ -13,6 +13,7 @@ from lethe.contract.run import RestatementRequest
 from lethe_spark.ingest import change_rows
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import VERSION_2, VERSION_3, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, SOME, Change, Changing, changed, delete, upsert
 from tests.spark.support.erases import name_of, row, table_folder
@@ -77,7 +78,7 @@ def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(ma
     assert list(table_folder(second).rglob("*.puffin")) == []
 
 
-@pytest.mark.parametrize("partition_by", [(), ("bucket(4, v)",)], ids=["whole", "by bucket"])
+@pytest.mark.parametrize("partition_by", some([(), ("bucket(4, v)",)], ("bucket(4, v)",)), ids=["whole", "by bucket"])
 def test_a_key_in_several_older_batches_goes_from_all_of_them(make: Make, partition_by: tuple[str, ...]) -> None:
     """And what changes bring is older to the changes after them."""
     story = make(3, partition_by)
@@ -93,6 +94,7 @@ def test_a_key_in_several_older_batches_goes_from_all_of_them(make: Make, partit
     story.check_reads(wanted)
 
 
+@VERSION_3
 def test_what_comes_later_is_newer_whatever_its_keys(story: Changing) -> None:
     story.change(delete(row("E", 0)), upsert(row("E", 1)))
     story.put("E")
@@ -102,6 +104,7 @@ def test_what_comes_later_is_newer_whatever_its_keys(story: Changing) -> None:
     story.check_reads(of_batches("A", "B", "D", "E") + Counter([("C1", *row("E", 1)[1:])]))
 
 
+@VERSION_2
 def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> None:
     """Those in batchIds, whatever keys they have."""
     changes = (upsert(row("A", 0)), delete(row("B", 1)))
@@ -113,6 +116,7 @@ def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> 
     story.check_reads(changed(changes, "C1", ("B", "D")))
 
 
+@VERSION_3
 def test_a_key_in_a_batch_taken_back_is_not_seen_again_when_that_is_undone(story: Changing) -> None:
     story.revert("A")
     changes = (upsert(row("A", 0)), delete(row("A", 1)))
@@ -124,6 +128,7 @@ def test_a_key_in_a_batch_taken_back_is_not_seen_again_when_that_is_undone(story
     story.check_reads(changed(changes, "C1"))
 
 
+@VERSION_2
 def test_keys_of_several_columns_are_meant_together(story: Changing) -> None:
     """A row that shares only one of them stays."""
     v, day = row("A", 0)[1:]
@@ -139,6 +144,7 @@ def test_keys_of_several_columns_are_meant_together(story: Changing) -> None:
     story.check_reads(wanted - Counter([row("A", 0)]))
 
 
+@VERSION_3
 def test_without_an_op_column_every_row_is_an_upsert(story: Changing) -> None:
     changes: tuple[Change, ...] = (upsert(row("A", 0)), ("U", ("new", 7, 1)))
     rows = pa.Table.from_pylist([{"v": r[1], "day": r[2], "name": name_of(r[1])} for _, r in changes], CHANGES)
@@ -149,6 +155,7 @@ def test_without_an_op_column_every_row_is_an_upsert(story: Changing) -> None:
     story.check_reads(changed(changes, "C1"))
 
 
+@VERSION_2
 def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_across_them(story: Changing) -> None:
     before = story.head().snapshot_id
     changes = (upsert(("new", 7, 1)), delete(("nobody", 8, 1)))
@@ -161,6 +168,7 @@ def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_acro
     story.check_reads(changed(changes, "C1"))
 
 
+@VERSION_3
 def test_deletes_alone_are_changes_too(story: Changing) -> None:
     """The replacement is then a batch without rows."""
     changes = (delete(row("A", 0)), delete(row("B", 1)))
@@ -171,6 +179,7 @@ def test_deletes_alone_are_changes_too(story: Changing) -> None:
     story.check_reads(changed(changes, "C1"))
 
 
+@VERSION_2
 def test_an_increment_across_changes_is_refused(story: Changing) -> None:
     before = story.head().snapshot_id
 
@@ -180,12 +189,14 @@ def test_an_increment_across_changes_is_refused(story: Changing) -> None:
         lethe.scan(story.full_name, since=before).to_arrow()
 
 
+@VERSION_3
 def test_the_bytes_of_what_went_are_owed_if_that_is_asked_for(story: Changing) -> None:
     story.restate(story.a_change(*SOME, evict_by_seconds=60))
 
     assert story.obligations() == [("ns/change-C1/0", story.field_id("v"))]
 
 
+@VERSION_2
 def test_changes_are_not_undone(story: Changing) -> None:
     story.change(*SOME)
 
@@ -195,6 +206,7 @@ def test_changes_are_not_undone(story: Changing) -> None:
     story.check_reads(changed(SOME, "C1"))
 
 
+@VERSION_3
 def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reverted(story: Changing) -> None:
     """A new replacement of the changes brings their rows again; the old rows do not come back."""
     story.change(*SOME)
@@ -210,6 +222,7 @@ def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reve
     story.check_reads(changed(SOME, "C2", ("A", "B")) - Counter({("C2", v, d): 1 for _, (_, v, d) in SOME}))
 
 
+@VERSION_2
 def test_a_repeated_change_request_gets_its_result_and_is_not_carried_out_again(story: Changing) -> None:
     """Between the two somebody brought such a key back."""
     request = story.a_change(*SOME)
@@ -221,6 +234,7 @@ def test_a_repeated_change_request_gets_its_result_and_is_not_carried_out_again(
     story.check_reads(changed(SOME, "C1") + Counter([row("B", 1)]))
 
 
+@VERSION_3
 def test_columns_that_a_replacement_brings_are_added_but_for_what_becomes_of_rows(story: Changing) -> None:
     rows = pa.Table.from_pylist(
         [{"v": row("A", 0)[1], "day": 1, "name": "x", "op": "U", "gate": "B2"}],
@@ -237,6 +251,7 @@ def test_columns_that_a_replacement_brings_are_added_but_for_what_becomes_of_row
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
+@VERSION_2
 def test_changes_go_after_the_replays_before_them_in_a_commit_of_their_own(story: Changing) -> None:
     """Their rows have to be there to be searched. Of two changes of one key the younger wins."""
     replay = story.a_replay("A", by="A2", creation_time=ago(hours=3))
@@ -252,6 +267,7 @@ def test_changes_go_after_the_replays_before_them_in_a_commit_of_their_own(story
     story.check_reads(wanted + Counter([("C1", *row("A2", 0)[1:]), ("C2", row("B", 0)[1], 2)]))
 
 
+@VERSION_3
 def test_changes_share_a_commit_with_reverts_erases_and_the_replays_after_them(story: Changing) -> None:
     """A row that an older Erase takes is not counted again; what a younger Replay brings is newer than the changes."""
     erase = story.an_erase(name_of(row("B", 0)[1]), creation_time=ago(hours=3))
@@ -276,6 +292,7 @@ def test_changes_share_a_commit_with_reverts_erases_and_the_replays_after_them(s
     )
 
 
+@VERSION_2
 def test_bad_changes_never_fail_their_group(story: Changing) -> None:
     """Nor leave a trace: the same key twice is found only after the rows were written."""
     bad = story.a_change(upsert(row("A", 0)), upsert(row("A", 0)), by="C1", name="bad", batch_ids=("B",))
@@ -288,6 +305,7 @@ def test_bad_changes_never_fail_their_group(story: Changing) -> None:
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
+@VERSION_3
 def test_changes_of_a_replacement_that_was_taken_back_before_it_came_change_nothing(story: Changing) -> None:
     story.revert("C1")
 

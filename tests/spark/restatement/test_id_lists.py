@@ -35,9 +35,10 @@ def by_list(path: Path, name: str = "listed", **changes: object) -> RestatementR
 def test_a_listed_revert_is_carried_out_remembered_and_undone_when_the_list_is_gone(story: Story, ids: Path) -> None:
     before = story.rows_at()
     ids.write_bytes(b"A\nunknown\n\nB\nA\n")
-    request = by_list(ids)
+    request, snapshots = by_list(ids), len(story.snapshots())
 
     first = story.restate(request)
+    assert len(story.snapshots()) == snapshots + 1
     ids.unlink()
     again = story.restate(request)
     reverted = story.rows_at()
@@ -119,6 +120,7 @@ def test_a_line_of_a_list_that_is_no_id_of_the_table_is_not_reported(story: Stor
     assert "wJalrXUtnFEMI" not in result.to_json()
 
 
+@pytest.mark.long
 def test_as_many_ids_as_a_list_may_have_are_one_commit(story: Story, ids: Path) -> None:
     ids.write_text("\n".join(["A", *(f"2013-01-{n:06}.航班" for n in range(LISTED_IDS_AT_MOST - 1))]))
     before = len(story.snapshots())

@@ -3,29 +3,24 @@
 Most deaths here are an exception that no job catches, in this process; the last tests kill a real one.
 """
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import moments, some
 from tests.spark.support import changes as change_support
 from tests.spark.support import erases as erase_support
 from tests.spark.support.built_once import built_once
+from tests.spark.support.driver import Driver
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
-from tests.support.builders import a_request, read_result
-from tests.support.lake import CATALOG, ROWS, Lake
+from tests.support.builders import a_request
+from tests.support.lake import ROWS, Lake
 from tests.support.steps import Killed, die
 
-ROOT = Path(__file__).parents[3]
 CONSOLIDATION = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
 REPLAY = ["after-write", "before-commit", "after-commit"]
 GROUP = ["after-list", "after-write", "before-commit", "after-commit"]
@@ -36,9 +31,9 @@ CHANGES = ["after-list", "after-write", "after-search", "after-erase", "before-c
 
 @pytest.fixture
 @built_once
-def story(spark: SparkSession, lake: Lake) -> Story:
-    """Batches A, B and D are in the table; E and F wait in the buffer."""
-    story = Story.begin(spark, lake)
+def story(spark: SparkSession, lake: Lake, request: pytest.FixtureRequest) -> Story:
+    """Batches A, B and D are in the table, of the format version that the test gives or 2; E and F wait in the buffer."""
+    story = Story.begin(spark, lake, format_version=getattr(request, "param", 2))
     story.put("A", "B", "D", "E", "F")
     story.consolidate("A", "B", "D")
     return story
@@ -54,7 +49,7 @@ def runs_of(story: Story, spec: RunSpec) -> int:
     return sum(story.keys(s).get("lethe.run-id") == spec.run_id for s in story.snapshots())
 
 
-@pytest.mark.parametrize("step", CONSOLIDATION)
+@pytest.mark.parametrize("step", some(CONSOLIDATION, "after-write", "after-commit"))
 def test_a_consolidation_that_died_is_finished_by_its_repetition_and_every_row_is_there_once(
     story: Story, step: str
 ) -> None:
@@ -117,7 +112,7 @@ def test_a_run_that_dies_at_each_step_in_turn_still_promotes_once(story: Story) 
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
-@pytest.mark.parametrize("step", REPLAY)
+@pytest.mark.parametrize("step", some(REPLAY, "before-commit"))
 def test_a_replay_that_died_is_finished_by_its_repetition_and_adds_its_rows_once(story: Story, step: str) -> None:
     run = story.restatement(story.a_replay("A", by="A2"))
     dies(story, run, step)
@@ -140,7 +135,7 @@ def a_group(story: Story) -> tuple[RunSpec, Counter[Row]]:
     return story.restatement(*requests), of_batches("D") + of_batches("B3", rows=2)
 
 
-@pytest.mark.parametrize("step", GROUP)
+@pytest.mark.parametrize("step", some(GROUP, "before-commit", "after-commit"))
 def test_a_group_that_died_is_finished_by_its_repetition_and_each_request_is_carried_out_once(
     story: Story, step: str
 ) -> None:
@@ -182,13 +177,11 @@ def an_erasure(story: Story) -> tuple[RunSpec, Counter[Row]]:
     return story.restatement(records, batches), of_batches("B", "D") - Counter(gone)
 
 
-@pytest.mark.parametrize("step", ERASE)
-@pytest.mark.parametrize("format_version", [2, 3])
+@moments(ERASE, (2, "before-commit"), (3, "after-erase"), (2, "after-commit"))
 def test_an_erase_that_died_is_finished_by_its_repetition_and_its_rows_are_counted_once(
-    story: Story, step: str, format_version: int
+    story: Story, step: str
 ) -> None:
     """Until then nothing of it is seen, and afterwards nobody asks again who was meant."""
-    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '{format_version}')")
     run, wanted = an_erasure(story)
     dies(story, run, step)
     story.check_reads(wanted if step == "after-commit" else of_batches("A", "B", "D"))
@@ -217,13 +210,9 @@ def changes_by_keys(story: Story) -> tuple[RunSpec, Counter[Row]]:
     return story.restatement(request), change_support.changed(change_support.SOME, "C1", ("A", "B"))
 
 
-@pytest.mark.parametrize("step", CHANGES)
-@pytest.mark.parametrize("format_version", [2, 3])
-def test_changes_that_died_are_finished_by_their_repetition_and_made_once(
-    story: Story, step: str, format_version: int
-) -> None:
+@moments(CHANGES, (2, "before-commit"), (3, "after-erase"), (3, "after-commit"))
+def test_changes_that_died_are_finished_by_their_repetition_and_made_once(story: Story, step: str) -> None:
     """Repeated after their commit, they do not take their own rows for older ones."""
-    story.spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '{format_version}')")
     run, wanted = changes_by_keys(story)
     dies(story, run, step)
     story.check_reads(wanted if step == "after-commit" else of_batches("A", "B", "D"))
@@ -236,7 +225,7 @@ def test_changes_that_died_are_finished_by_their_repetition_and_made_once(
     story.check_reads(wanted)
 
 
-@pytest.mark.parametrize("step", VACUUM)
+@pytest.mark.parametrize("step", some(VACUUM, "before-commit", "after-commit"))
 def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: str) -> None:
     story.revert("A")
     run = story.vacuuming(ALL_GONE)
@@ -254,68 +243,32 @@ def test_a_vacuum_that_died_is_finished_by_its_repetition(story: Story, step: st
 # --- real processes -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run_file(tmp_path: Path) -> Path:
-    return tmp_path / "run.json"
-
-
-def application(story: Story, spec: RunSpec, run_file: Path, crash_at: str = "") -> tuple[int, RunResult | None]:
-    """Run the application as a process of its own: its exit code and the result it printed."""
-    run_file.write_text(spec.to_json())
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "lethe_spark.apps.app", "--run", str(run_file)),
-            *("--conf", "spark.master=local[1]", "--conf", "spark.sql.shuffle.partitions=1"),
-            *("--conf", "spark.driver.memory=512m"),
-        ],
-        env={
-            **os.environ,
-            **story.lake.environment,
-            "PYTHONPATH": str(ROOT / "spark_apps"),
-            "LETHE_CRASH_AT": crash_at,
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return done.returncode, read_result(lines[-1]) if lines else None
+def killed(driver: Driver, spec: RunSpec, step: str) -> None:
+    """Carry a run out in a process of its own, which is killed at a step, so that it prints no result."""
+    ended = driver.run(spec, crash_at=step, within_seconds=300)
+    assert (ended.code, ended.result) == (137, None), ended.log
 
 
 def test_a_process_killed_before_its_commit_leaves_nothing_in_sight_and_its_successor_finishes(
-    story: Story, run_file: Path
+    story: Story, driver: Driver
 ) -> None:
     run = story.consolidation("E", "F")
 
-    assert application(story, run, run_file, crash_at="after-stage") == (137, None)
-    story.check_reads(of_batches("A", "B", "D"))
-    code, result = application(story, run, run_file)
+    killed(driver, run, "after-stage")
 
-    assert code == 0
-    assert result is not None
+    assert story.rows_at() == of_batches("A", "B", "D")
+    result = story.run(run)
     assert (result.outcome, result.batches_promoted) == ("Committed", 2)
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
-def test_a_process_killed_right_after_its_commit_has_committed(story: Story, run_file: Path) -> None:
-    """The operator learns of it from the table; asked again, the run says so and does nothing."""
-    run = story.restatement(story.a_replay("A", by="A2"))
-
-    assert application(story, run, run_file, crash_at="after-commit") == (137, None)
-
-    result = story.run(run)
-    assert (result.outcome, runs_of(story, run)) == ("AlreadyCommitted", 1)
-    assert result.requests[0].rows_added == 3
-    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
-
-
 def test_after_a_kill_before_the_report_the_next_attempt_reports_the_results_of_the_group(
-    story: Story, run_file: Path
+    story: Story, driver: Driver
 ) -> None:
+    """The operator learns of the commit from the table. When the run is repeated, it does nothing and reports the results."""
     run, wanted = a_group(story)
 
-    assert application(story, run, run_file, crash_at="before-result") == (137, None)
+    killed(driver, run, "before-result")
 
     result = story.run(run)
     assert (result.outcome, runs_of(story, run)) == ("AlreadyCommitted", 1)
@@ -336,7 +289,7 @@ EVERY: list[Any] = [
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "step"), EVERY)
 def test_any_process_killed_at_any_step_is_finished_by_the_next(
-    story: Story, run_file: Path, kind: str, step: str
+    story: Story, driver: Driver, kind: str, step: str
 ) -> None:
     match kind:
         case "consolidation":
@@ -354,27 +307,9 @@ def test_any_process_killed_at_any_step_is_finished_by_the_next(
             story.revert("A")
             run, wanted = story.vacuuming(ALL_GONE), of_batches("B", "D")
 
-    assert application(story, run, run_file, crash_at=step) == (137, None)
-    code, result = application(story, run, run_file)
+    killed(driver, run, step)
+    ended = driver.run(run, within_seconds=300)
 
-    assert code == 0
-    assert result is not None
+    assert (ended.code, ended.result is not None) == (0, True), ended.log
     assert runs_of(story, run) == 1
     story.check_reads(wanted)
-
-
-def test_a_process_given_an_unknown_catalog_exits_with_10_and_names_the_known_ones(
-    story: Story, run_file: Path
-) -> None:
-    """Exit code 10: not tried again as it is."""
-    document = json.loads(story.consolidation("A").to_json())
-    document["table"]["catalog"] = "nope"
-
-    code, result = application(story, RunSpec.model_validate(document), run_file)
-
-    assert code == 10
-    assert result is not None
-    assert (result.outcome, result.reason) == ("Failed", "UnknownCatalog")
-    # The lake is shared: which other catalogs it names depends on the tests before.
-    known = result.message.partition("it contains: ")[2].partition(".")[0].split(", ")
-    assert CATALOG in known

@@ -3,6 +3,7 @@ and writers that race create each version once.
 """
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -27,13 +28,13 @@ from lethe_spark.sql import folder_server
 from lethe_spark.sql.folder_server import FolderTables
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.support.appender import append, appenders
-from tests.spark.support.driver import Driver
-from tests.spark.support.flights import Flights
+from tests.spark.support.story import Story
 from tests.support.lake import SCHEMA, Lake
 
 CATALOG = "folder"
-PROCESSES, EACH = 2, 6
+EACH = 6
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,10 @@ def home(spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def table(spark: SparkSession, home: Path, request: Any) -> str:
-    name = f"air.{request.node.originalname}"
+    folder = re.sub(r"\W", "_", request.node.name)
+    name = f"air.{folder}"
     made = SparkTable.create(spark, CATALOG, name, CreateTable(schema=SCHEMA, partition_by=("day",)))
-    assert made.location == f"file://{home}/air/{request.node.originalname}"
+    assert made.location == f"file://{home}/air/{folder}"
     return f"{CATALOG}.{name}"
 
 
@@ -82,7 +84,7 @@ def spoil(home: Path, table: str, hint: str | None) -> None:
         file.write_text(hint)
 
 
-@pytest.mark.parametrize("hint", [None, "1", "999", "x"])
+@pytest.mark.parametrize("hint", some([None, "1", "999", "x"], None, "999"))
 def test_consolidations_and_reverts_work_with_any_version_hint(
     spark: SparkSession, home: Path, table: str, hint: str | None
 ) -> None:
@@ -127,8 +129,9 @@ def test_names_of_all_alphabets_arrive_as_they_were_written(spark: SparkSession,
     assert document["properties"]["comment"] == "Żółć, ärgerlich"
 
 
+@pytest.mark.parametrize("others", some([1, 2], 1))
 def test_racing_writers_lose_no_batch_and_overwrite_no_version(
-    spark: SparkSession, home: Path, lake: Lake, table: str, tmp_path: Path
+    spark: SparkSession, home: Path, lake: Lake, table: str, tmp_path: Path, others: int
 ) -> None:
     """Processes of their own and this one, while the hint is missing, stale, or ahead of everything."""
     write(spark, table, "first", 0)
@@ -141,7 +144,7 @@ def test_racing_writers_lose_no_batch_and_overwrite_no_version(
             spoil(home, table, [None, "1", "999"][n % 3])
 
     vandal = threading.Thread(target=confuse, daemon=True)
-    with appenders(lake, tmp_path, table, PROCESSES, EACH) as processes:
+    with appenders(lake, tmp_path, table, others, EACH) as processes:
         vandal.start()
         for process in processes:
             assert process.stdin is not None
@@ -153,8 +156,8 @@ def test_racing_writers_lose_no_batch_and_overwrite_no_version(
         done.set()
         vandal.join()
 
-    assert ended == [0] * PROCESSES
-    names = ["first"] + [f"{who}-{n}" for who in ("here", *(f"p{i}" for i in range(PROCESSES))) for n in range(EACH)]
+    assert ended == [0] * others
+    names = ["first"] + [f"{who}-{n}" for who in ("here", *(f"p{i}" for i in range(others))) for n in range(EACH)]
     assert rows_of(spark, table) == dict.fromkeys(names, 1)
     found = versions(home, table)
     assert found == list(range(1, len(found) + 1))
@@ -241,18 +244,16 @@ def test_a_newest_version_that_cannot_be_read_is_named_to_readers_and_writers(
             act()
 
 
-def test_an_application_run_from_a_shell_takes_such_a_table(
-    flights: Flights, driver: Driver, spark: SparkSession, table: str
-) -> None:
-    name = table.partition(".")[2]
-    flights.lake.buffer(flights.name).put("A", [{"v": n, "day": 1} for n in range(7)])
-    wanted = TableRef(catalog=CATALOG, name=name, adopt=True)
+def test_a_consolidation_takes_such_a_table(spark: SparkSession, lake: Lake, table: str) -> None:
+    story = Story(spark, lake, table.partition(".")[2], catalog=CATALOG)
+    story.put("A")
+    spec = story.consolidation("A")
+    adopted = TableRef(catalog=CATALOG, name=story.name, adopt=True)
 
-    ended = driver.run(flights.run_of("A", table=wanted))
+    result = story.run(spec.model_copy(update={"table": adopted}))
 
-    assert ended.result is not None, ended.log
-    assert (ended.code, ended.result.outcome, ended.result.rows_added) == (0, "Committed", 7)
-    assert rows_of(spark, table) == {"A": 7}
+    assert (result.outcome, result.rows_added) == ("Committed", 4)
+    assert rows_of(spark, table) == {"A": 4}
 
 
 def test_a_session_whose_catalog_is_sparks_own_of_that_type_is_refused(

@@ -8,6 +8,8 @@ import pytest
 from lethe_spark.jobs.vacuum.manifests import rewrite_manifests
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
+from tests.spark.support.built_once import built_once
 from tests.spark.support.maintenance import added_by, maintain, maintaining, manifests, table_of
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, avro, of_arrow, of_batches
@@ -19,6 +21,7 @@ THEIR_ROWS: Counter[Row] = Counter({(i, 500, 1 + n % 3): 1 for n, i in enumerate
 
 
 @pytest.fixture
+@built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table, and a manifest of each of twelve commits of another writer's."""
     return with_foreign_writers(Story.begin(spark, lake))
@@ -123,7 +126,7 @@ def test_a_rewrite_by_another_engine_in_between_is_taken_as_it_is(story: Story) 
     story.check_reads(of_batches("A", "B") + THEIR_ROWS)
 
 
-@pytest.mark.parametrize("step", ["before_commit", "after_commit"])
+@pytest.mark.parametrize("step", some(["before_commit", "after_commit"], "after_commit"))
 def test_a_rewrite_that_dies_is_finished_by_its_repetition(story: Story, step: str) -> None:
     run = maintaining(story, rewrite_manifests=True)
     with pytest.raises(Killed):

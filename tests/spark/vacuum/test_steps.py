@@ -7,6 +7,7 @@ import pytest
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import some
 from tests.spark.sdk.test_increments import by_spark, check_every_range, compact
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Row, Story, avro, local, of_batches
@@ -75,7 +76,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("step", DEATHS)
+@pytest.mark.parametrize("step", some(DEATHS, "after_write_2", "after_commit"))
 def test_a_vacuum_that_died_at_any_step_keeps_what_it_finished_and_its_repetition_does_the_rest(
     story: Story, step: str
 ) -> None:
@@ -132,9 +133,26 @@ def a_second_revert(story: Story) -> Counter[Row]:
     return of_batches("B")
 
 
-@pytest.mark.parametrize("when", ["before_commit", "before_commit_2"])
+OTHERS = a_consolidation, a_revert, a_compaction, a_late_row, an_undo, a_second_revert
+# An Undo finds a batch of which no row is gone, or some are.
+QUICK = {
+    (a_consolidation, "before_commit_2"),
+    (a_revert, "before_commit"),
+    (a_compaction, "before_commit"),
+    (a_late_row, "before_commit_2"),
+    (an_undo, "before_commit"),
+    (an_undo, "before_commit_2"),
+    (a_second_revert, "before_commit_2"),
+}
+
+
 @pytest.mark.parametrize(
-    "other", [a_consolidation, a_revert, a_compaction, a_late_row, an_undo, a_second_revert], ids=lambda f: f.__name__
+    ("other", "when"),
+    [
+        pytest.param(f, when, marks=() if (f, when) in QUICK else pytest.mark.long, id=f"{f.__name__}-{when}")
+        for f in OTHERS
+        for when in ("before_commit", "before_commit_2")
+    ],
 )
 def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns(
     story: Story, other: Callable[[Story], Counter[Row]], when: str
@@ -163,6 +181,7 @@ def test_the_next_step_goes_by_what_has_become_of_the_table_since_the_one_before
 # --- increments -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_rows_purged_by_three_vacuums_are_still_reported_as_deleted(story: Story) -> None:
     """Partial ones and one in steps, and rows that came in between, under old ids and new ones."""
     first = story.snapshots()[2].snapshot_id  # before either revert

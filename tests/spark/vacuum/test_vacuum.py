@@ -180,6 +180,7 @@ def test_a_tombstone_that_no_file_can_hold_is_ended_without_touching_a_file(stor
     assert story.consolidate("zzz").batches_withheld == 1
 
 
+@pytest.mark.long
 def test_the_whole_loop_keeps_every_promise_at_every_step(spark: SparkSession, lake: Lake) -> None:
     """Promote, take back, replace, purge, and again: after each step every door shows what a plain dict would hold."""
     story, model = Story.begin(spark, lake), Counter(of_batches())
