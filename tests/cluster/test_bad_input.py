@@ -57,8 +57,20 @@ def test_a_table_without_the_batch_column_is_not_written(
     assert story.lake.catalog.load_table(story.table).current_snapshot() is None
 
 
+# The others spell the place of a table in other ways.
+ONE_OF_EACH_KIND = ("data", "theirs", "unrelated", "local")
+SPELLINGS = ("metadata", "parent", "dots", "percent")
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(ONE_OF_EACH_KIND, id="one of each kind"),
+        pytest.param(SPELLINGS, marks=pytest.mark.long, id="spellings"),
+    ],
+)
 def test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is(
-    cluster: Cluster, begin: Callable[[str], ClusterStory]
+    cluster: Cluster, begin: Callable[[str], ClusterStory], kinds: tuple[str, ...]
 ) -> None:
     """Nothing is read as batches, moved or deleted, whatever the layout and however the place is spelled."""
     other = begin("bad-neighbour")
@@ -86,7 +98,7 @@ def test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is(
         "unrelated": ("BufferHoldsOtherObjects", {"uri": unrelated}),
         "local": ("BufferLocal", {"uri": "file:///etc", "layout": "File", "format": "csv"}),
     }
-    stories = {name: begin(f"bad-{name}") for name in wrong}
+    stories = {kind: begin(f"bad-{kind}") for kind in kinds}
     for name, story in stories.items():
         story.apply(story.a_dataset(buffer=wrong[name][1]))
 
@@ -112,13 +124,20 @@ def test_a_bucket_that_is_not_there_is_named(cluster: Cluster, begin: Callable[[
     assert "s3://no-such-bucket/buffer" in condition(body, "Ready")["message"]
 
 
-def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_changed(
-    cluster: Cluster, begin: Callable[[str], ClusterStory]
-) -> None:
-    """Nothing is promoted into a table whose deletes could not be written; any of the remedies will do."""
+@pytest.fixture(scope="module")
+def with_impossible_deletes(begin: Callable[[str], ClusterStory]) -> ClusterStory:
+    """A Dataset that wants deletion vectors of a table that is to have format version 2, and a Restatement of it."""
     story = begin("bad-deletes")
     story.put_batch("a")
     story.apply(story.a_dataset(deletes="DeletionVectors"), story.a_restatement("early", batchIds=["b"]))
+    return story
+
+
+def test_deletes_that_the_table_cannot_have_stop_everything(
+    cluster: Cluster, with_impossible_deletes: ClusterStory
+) -> None:
+    """Nothing is promoted into a table whose deletes could not be written."""
+    story = with_impossible_deletes
 
     stalled = [
         cluster.wait_for_condition(ref, "Stalled", reason="FormatVersionMismatch", within_seconds=SOON)
@@ -128,7 +147,17 @@ def test_deletes_that_the_table_cannot_have_stop_everything_until_they_are_chang
     for body in stalled:
         assert "spec.table.create.formatVersion is 2. Set that to 3" in condition(body, "Ready")["message"]
     assert story.jobs() == []
+
+
+@pytest.mark.long
+def test_everything_goes_on_once_the_deletes_are_changed(
+    cluster: Cluster, with_impossible_deletes: ClusterStory
+) -> None:
+    story = with_impossible_deletes
+    cluster.wait_for_condition(story.dataset, "Stalled", reason="FormatVersionMismatch", within_seconds=SOON)
+
     cluster.patch(story.dataset, {"spec": {"deletes": "EqualityDeletes"}})
+
     story.wait_for_status(batches_promoted=1)
     story.wait_for_success("early")
 

@@ -87,6 +87,7 @@ def gone(cluster: Cluster) -> Iterator[Cluster]:
     cluster.run("scale", COMMITTER, "--replicas=1")
 
 
+@pytest.mark.long
 def test_without_a_committer_a_job_does_it(gone: Cluster, story: ClusterStory) -> None:
     """Whether it was asked before its Lease ran out, or not at all."""
     before = set(story.jobs())

@@ -1,4 +1,4 @@
-"""Bytes that must be gone, of two tables under one policy that vacuums one at a time: purged, held by a tag, let go, verified.
+"""Bytes that must be gone: purged, held by a tag, let go, verified. And two tables under one policy that vacuums one at a time.
 
 What the storage holds is listed from outside, without Lethe's code.
 """
@@ -7,7 +7,7 @@ import hashlib
 import json
 from base64 import b64decode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, pairwise
 from typing import Any
@@ -28,38 +28,41 @@ TAG = "audit-2024"
 AN_HOUR = 3600
 
 
-@dataclass
-class Tables:
-    """`tagged` has a tag on a snapshot of its first days; `holding` are the data files that held rows of batch `a`."""
+@dataclass(frozen=True)
+class Erasing:
+    """A table whose batch `a` is hidden from readers, and which no policy vacuums yet."""
 
-    tagged: ClusterStory
-    plain: ClusterStory
-    holding: dict[str, set[str]] = field(default_factory=dict)
-
-    @property
-    def both(self) -> tuple[ClusterStory, ClusterStory]:
-        return self.tagged, self.plain
+    story: ClusterStory
+    # The data files that hold rows of batch `a`.
+    holding: frozenset[str]
 
 
-@pytest.fixture(scope="module")
-def tables(stories: Callable[[str], ClusterStory]) -> Tables:
-    """Batch `a` of both is hidden from readers, and no vacuum purges it."""
-    tables = Tables(stories("tagged"), stories("plain"))
-    for story in tables.both:
+def erasing(*stories: ClusterStory, tag: str = "") -> list[Erasing]:
+    """Promote two batches and erase one of them, in each table at the same time. `tag`: a tag on the first snapshot, if any."""
+    for story in stories:
         for batch in ("a", "b"):
             story.put_batch(batch)
         story.apply(story.a_dataset(snapshots={"maxAgeSeconds": 86_400, "minToKeep": 5}))
-    for story in tables.both:
+    made = []
+    for story in stories:
         story.wait_for_status(batches_promoted=2)
-        tables.holding[story.name] = story.lake.data_files(story.table)
-    loaded = tables.tagged.lake.catalog.load_table(tables.tagged.table)
-    loaded.manage_snapshots().create_tag(tables.tagged.lake.head(tables.tagged.table).snapshot_id, TAG).commit()
-    for story in tables.both:
+        made.append(Erasing(story, frozenset(story.lake.data_files(story.table))))
+        if tag:
+            head = story.lake.head(story.table).snapshot_id
+            story.lake.catalog.load_table(story.table).manage_snapshots().create_tag(head, tag).commit()
+    for story in stories:
         story.apply(story.a_restatement("erase", "Erase", batchIds=["a"], evictBySeconds=AN_HOUR))
-    for story in tables.both:
+    for story in stories:
         story.wait_for_success("erase")
         story.forget("a")
-    return tables
+    return made
+
+
+@pytest.fixture(scope="module")
+def tagged(stories: Callable[[str], ClusterStory]) -> Erasing:
+    """A tag holds the snapshot with the rows."""
+    (tagged,) = erasing(stories("tagged"), tag=TAG)
+    return tagged
 
 
 def wait_for_erased(story: ClusterStory, status: str, reason: str, within_seconds: float = RUN_SECONDS) -> Object:
@@ -88,79 +91,78 @@ def in_storage(story: ClusterStory) -> set[str]:
     return story.lake.keys(story.lake.catalog.load_table(story.table).location())
 
 
-def test_rows_that_only_readers_no_longer_see_are_not_erased(tables: Tables) -> None:
-    for story in tables.both:
-        body = wait_for_erased(story, "False", "RowsInTable", within_seconds=SOON)
+def test_rows_that_only_readers_no_longer_see_are_not_erased(tagged: Erasing) -> None:
+    story = tagged.story
 
-        assert "dueTime" in body["status"]["erasure"]
-        assert story.lake.rows(story.table) == story.expected
-        assert tables.holding[story.name] <= in_storage(story)
+    body = wait_for_erased(story, "False", "RowsInTable", within_seconds=SOON)
 
-
-def test_of_two_datasets_that_are_due_at_once_one_waits_for_the_other(tables: Tables) -> None:
-    """Both are vacuumed in the end, and at no moment are both at it."""
-    policy = tables.tagged.a_policy(
-        datasetSelector={
-            "matchExpressions": [{"key": "story", "operator": "In", "values": [s.name for s in tables.both]}]
-        },
-        triggers={},
-        limits={"concurrentRuns": 1},
-    )
-    tables.tagged.apply(policy)
-
-    for story in tables.both:
-        story.wait_for_status(tombstones_active=0)
-        story.wait_for_decision("Later")
-
-    of_each = [vacuums(story) for story in tables.both]
-    assert all(of_each)
-    assert all(one[1] <= following[0] for one, following in pairwise(sorted(chain(*of_each))))
-    names = {s.name for s in tables.both}
-    waited = {
-        e["involvedObject"]["name"]: e["message"]
-        for e in tables.plain.cluster.list("events")
-        if e["reason"] == "WaitsForOtherVacuums" and e["involvedObject"]["name"] in names
-    }
-    (waiting,) = waited
-    (other_name,) = names - {waiting}
-    assert f"Waiting for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
+    assert "dueTime" in body["status"]["erasure"]
+    assert story.lake.rows(story.table) == story.expected
+    assert tagged.holding <= in_storage(story)
 
 
-def test_purged_rows_are_erased_once_storage_was_seen_to_have_none_of_them(tables: Tables) -> None:
-    """However many snapshots the Dataset keeps: those that hold the rows go, and with them the files."""
-    story = tables.plain
-
-    body = wait_for_erased(story, "True", "Erased")
-
-    assert not tables.holding[story.name] & in_storage(story)
-    check_record(story, body["status"]["erasure"], tables.holding[story.name])
-
-
-def test_a_tag_holds_what_it_names_and_is_named(tables: Tables) -> None:
-    story = tables.tagged
+def test_a_tag_holds_what_it_names_and_is_named(tagged: Erasing) -> None:
+    """The rows are purged, because they are due, and a snapshot that the tag keeps still has them."""
+    story = tagged.story
+    story.apply(story.a_policy(triggers={}))
+    story.wait_for_status(tombstones_active=0)
 
     body = wait_for_erased(story, "False", "ErasureBlocked")
 
     assert any(TAG in held for held in body["status"]["erasure"]["blockedBy"])
     assert TAG in condition(body, "Erased")["message"]
     assert "record" not in body["status"]["erasure"]
-    assert tables.holding[story.name] <= in_storage(story)
+    assert tagged.holding <= in_storage(story)
     assert story.lake.plain_rows(story.table) == story.expected
 
 
-def test_it_is_erased_by_itself_when_the_tag_is_gone(tables: Tables) -> None:
-    story = tables.tagged
+def test_it_is_erased_by_itself_when_the_tag_is_gone(tagged: Erasing) -> None:
+    """However many snapshots the Dataset keeps: those that hold the rows go, and with them the files."""
+    story = tagged.story
     story.lake.catalog.load_table(story.table).manage_snapshots().remove_tag(TAG).commit()
 
     body = wait_for_erased(story, "True", "Erased")
 
     assert "blockedBy" not in body["status"]["erasure"]
-    assert not tables.holding[story.name] & in_storage(story)
-    check_record(story, body["status"]["erasure"], tables.holding[story.name])
+    assert not tagged.holding & in_storage(story)
+    check_record(story, body["status"]["erasure"], tagged.holding)
     assert story.lake.rows(story.table) == story.expected
 
 
-def check_record(story: ClusterStory, erasure: dict[str, Any], files: set[str]) -> None:
+@pytest.mark.long
+def test_of_two_datasets_that_are_due_at_once_one_waits_for_the_other(stories: Callable[[str], ClusterStory]) -> None:
+    """Both are vacuumed in the end, and at no moment are both at it. Nothing holds their rows, so both are erased."""
+    both = erasing(stories("one"), stories("other"))
+    names = {e.story.name for e in both}
+    policy = both[0].story.a_policy(
+        datasetSelector={"matchExpressions": [{"key": "story", "operator": "In", "values": sorted(names)}]},
+        triggers={},
+        limits={"concurrentRuns": 1},
+    )
+    both[0].story.apply(policy)
+
+    for one in both:
+        one.story.wait_for_status(tombstones_active=0)
+        one.story.wait_for_decision("Later")
+
+    of_each = [vacuums(one.story) for one in both]
+    assert all(of_each)
+    assert all(one[1] <= following[0] for one, following in pairwise(sorted(chain(*of_each))))
+    waited = {
+        e["involvedObject"]["name"]: e["message"]
+        for e in both[0].story.cluster.list("events")
+        if e["reason"] == "WaitsForOtherVacuums" and e["involvedObject"]["name"] in names
+    }
+    (waiting,) = waited
+    (other_name,) = names - {waiting}
+    assert f"It waits for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
+    for one in both:
+        body = wait_for_erased(one.story, "True", "Erased")
+        assert not one.holding & in_storage(one.story)
+        check_record(one.story, body["status"]["erasure"], one.holding)
+
+
+def check_record(story: ClusterStory, erasure: dict[str, Any], files: frozenset[str]) -> None:
     """It lies beside the table, is what its digest says, and tells of these files."""
     content = story.lake.get(erasure["record"])
     record = json.loads(content)

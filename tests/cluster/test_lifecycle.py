@@ -118,6 +118,7 @@ def secret(cluster: Cluster, story: ClusterStory) -> Iterator[str]:
     cluster.delete(f"secret/{name}")
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(story: ClusterStory) -> None:
     head = story.lake.head(story.table).snapshot_id
     story.apply(story.a_restatement("dry", batchIds=["c", "people", "never-seen"], dryRun=True))

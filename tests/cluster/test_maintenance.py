@@ -27,6 +27,7 @@ def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     return story
 
 
+@pytest.mark.long
 def test_one_run_compacts_rewrites_manifests_and_leaves_young_orphans(story: ClusterStory) -> None:
     """The statuses of its runs show what it did in numbers, and no row has changed."""
     lost = f"{story.lake.catalog.load_table(story.table).location()}/data/lost.parquet"

@@ -75,6 +75,7 @@ def test_deletion_vectors_hide_a_revert_from_all_readers(vectors: ClusterStory) 
     assert "a" in {t["id"] for t in vectors.lake.tombstones(vectors.table)}
 
 
+@pytest.mark.long
 def test_of_a_replay_they_see_the_new_batch_alone(vectors: ClusterStory) -> None:
     replay(vectors, "b")
 
@@ -82,6 +83,7 @@ def test_of_a_replay_they_see_the_new_batch_alone(vectors: ClusterStory) -> None
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
+@pytest.mark.long
 def test_after_a_change_of_the_mode_the_next_revert_follows_it_and_makes_up_for_those_before(
     vectors: ClusterStory,
 ) -> None:
@@ -101,6 +103,7 @@ def test_after_a_change_of_the_mode_the_next_revert_follows_it_and_makes_up_for_
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
+@pytest.mark.long
 def test_an_undo_shows_the_rows_to_everybody_again(vectors: ClusterStory) -> None:
     vectors.apply(vectors.a_restatement("undo", "Undo", undoes={"name": f"{vectors.name}-by-vector"}))
 
@@ -112,6 +115,7 @@ def test_an_undo_shows_the_rows_to_everybody_again(vectors: ClusterStory) -> Non
     assert vectors.lake.rows(vectors.table) == vectors.expected
 
 
+@pytest.mark.long
 def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: ClusterStory) -> None:
     """And nothing of that Revert is, though the rows of its other batch are still there."""
     vectors.apply(vectors.a_restatement("undo-whole", "Undo", undoes={"name": f"{vectors.name}-revert"}))
@@ -127,6 +131,7 @@ def test_what_left_the_table_with_its_file_cannot_be_undone(vectors: ClusterStor
     assert vectors.lake.plain_rows(vectors.table) == vectors.expected
 
 
+@pytest.mark.long
 def test_equality_deletes_hide_a_revert_and_a_replay_from_spark(stories: Callable[[str], ClusterStory]) -> None:
     """Of a table of format version 2, which cannot have deletion vectors. PyIceberg does not read equality deletes."""
     story = begun(stories("equality"), 2, "EqualityDeletes")

@@ -20,6 +20,7 @@ def sharing(cluster: Cluster) -> Iterator[Cluster]:
     change(cluster, "sharedRuns.enabled=false", "sharedRuns.gatherSeconds=5")
 
 
+@pytest.mark.long
 def test_two_datasets_share_a_job_of_which_one_fails_and_the_other_is_promoted(
     sharing: Cluster, stories: Callable[[str], ClusterStory]
 ) -> None:

@@ -88,9 +88,7 @@ class Directories:
     def stray(self, path: str) -> NoBatch | None:
         if _is_hidden(path) or not path or "/" in path:
             return None
-        text = (
-            f"the file {path[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is a batch"
-        )
+        text = f"the file {path[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is a batch"
         return NoBatch(path, text, table=is_table_metadata(path))
 
 
@@ -110,9 +108,7 @@ class Files:
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
         if name.endswith("/"):
-            text = (
-                f"the folder {name[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.FILE}, each file is a batch"
-            )
+            text = f"the folder {name[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.FILE}, each file is a batch"
             return NoBatch(name, text, table=any(is_table_metadata(o.key) for o in listed))
         (found,) = listed
         if is_table_metadata(name) or is_table_data(name):

@@ -136,7 +136,7 @@ def test_a_message_that_comes_again_after_the_commit_starts_nothing(make_air: Ca
 
 def test_a_commit_that_lands_while_a_window_is_open_settles_its_messages(make_air: Callable[..., Air]) -> None:
     """The window is judged by the ledger of its beginning, and by the next as soon as it has ended."""
-    air = make_air(windowSeconds=5)
+    air = make_air(windowSeconds=3)
     reconcile = reading(air)
     air.queue.send(*air.put("A").values())
     eventually(lambda: air.queue.counts() == (0, 2))

@@ -2,6 +2,7 @@
 deletes anything. On local files with a real table, and on a real S3 server."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,30 +48,41 @@ def refused(story: Story, place: str, layout: str = "File", **properties: str) -
 @pytest.fixture
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
-    story = Story.begin(spark, lake)
-    story.put("own")
-    story.consolidate("own")
+    return with_a_batch(Story.begin(spark, lake), "own")
+
+
+def with_a_batch(story: Story, batch_id: str) -> Story:
+    story.put(batch_id)
+    story.consolidate(batch_id)
     return story
+
+
+@pytest.fixture(scope="module")
+def refusing(spark: SparkSession, lake: Lake) -> Story:
+    """All of whose runs are refused, so that its table stays as it is."""
+    return with_a_batch(Story.begin(spark, lake), "own")
+
+
+@pytest.fixture(scope="module")
+def victim(spark: SparkSession, lake: Lake) -> Iterator[Story]:
+    """A table that no run of another Dataset may touch."""
+    victim = with_a_batch(Story.begin(spark, lake), "A")
+    yield victim
+    victim.check_reads(of_batches("A"))
 
 
 @pytest.mark.parametrize("layout", ["File", "Directory"])
 @pytest.mark.parametrize(
     "below", ["", "/", "/metadata", "/data", "/data/x", "/metadata/../data", "//metadata/", "/%2e/metadata"]
 )
-def test_a_run_moves_no_files_if_its_buffer_is_a_table(
-    spark: SparkSession, lake: Lake, story: Story, below: str, layout: str
-) -> None:
-    victim = Story.begin(spark, lake)
-    victim.put("A")
-    victim.consolidate("A")
+def test_a_run_moves_no_files_if_its_buffer_is_a_table(refusing: Story, victim: Story, below: str, layout: str) -> None:
     location = victim.table().location()
     before = contents(Path(local(location)))
 
-    error = refused(story, f"{location}{below}", layout)
+    error = refused(refusing, f"{location}{below}", layout)
 
     assert error.reason == "BufferHoldsTable"
     assert before == contents(Path(local(location)))
-    victim.check_reads(of_batches("A"))
 
 
 def test_a_run_stops_at_a_table_outside_its_boundary(story: Story) -> None:
@@ -111,8 +123,8 @@ def test_the_buffer_of_a_dataset_is_claimed_by_its_first_run(story: Story) -> No
 
 
 @pytest.mark.parametrize("uri", ["file:///etc", "file:/var/run/secrets"])
-def test_a_run_reads_no_local_folder_for_a_catalog_that_is_elsewhere(story: Story, uri: str) -> None:
-    error = refused(story, uri, "Directory", uri="https://catalog.example", warehouse="s3://lake/warehouse")
+def test_a_run_reads_no_local_folder_for_a_catalog_that_is_elsewhere(refusing: Story, uri: str) -> None:
+    error = refused(refusing, uri, "Directory", uri="https://catalog.example", warehouse="s3://lake/warehouse")
 
     assert error.reason == "BufferLocal"
     assert "passwd" not in error.message
@@ -133,21 +145,16 @@ def test_a_run_finds_a_table_on_s3_and_reports_a_missing_bucket(story: Story, s3
 
 
 @pytest.mark.parametrize("below", ["data", "metadata", "data/../metadata", "data/deeper"])
-def test_a_replacement_and_a_list_in_a_table_are_refused(
-    spark: SparkSession, lake: Lake, story: Story, below: str
-) -> None:
+def test_a_replacement_and_a_list_in_a_table_are_refused(refusing: Story, victim: Story, below: str) -> None:
     """They are only read, and what they are read into is another table."""
-    victim = Story.begin(spark, lake)
-    victim.put("A")
-    victim.consolidate("A")
     place = f"{victim.table().location()}/{below}"
     replay = a_request(
         "replay", "Replay", batch_ids=["own"], replacement=Replacement(batch_id="new", uri=f"{place}/new")
     )
     revert = a_request("listed", batch_ids=[], batch_ids_uri=f"{place}/ids.txt")
 
-    found = story.restate(replay)
-    _, aside = with_ids([revert], catalogs.properties(story.catalog), story.table().location())
+    found = refusing.restate(replay)
+    _, aside = with_ids([revert], catalogs.properties(refusing.catalog), refusing.table().location())
 
     assert (found.succeeded, found.reason) == (False, "PlaceInTable")
     assert aside[revert.key].reason == "PlaceInTable"

@@ -23,10 +23,25 @@ HTTP = {
     **{f"landed-{s or 'cut'}": Fault(landed=True, answer=s) for s in (0, 400, 403, 404, 503, 504)},
     **{f"lost-{s or 'cut'}": Fault(landed=False, answer=s) for s in (0, 400, 502)},
 }
-CASES = [
-    *(pytest.param("pg", fault, id=f"pg-{name}") for name, fault in CUT.items()),
-    *(pytest.param("rest", fault, id=f"rest-{name}") for name, fault in HTTP.items()),
+FAULTS = [
+    *(("pg", name, fault) for name, fault in CUT.items()),
+    *(("rest", name, fault) for name, fault in HTTP.items()),
 ]
+# The catalog says nothing, refuses what it has carried out, or refuses it when the client sends it again.
+QUICK = {("pg", "lost"), ("rest", "landed-404"), ("rest", "landed-503")}
+CASES = [
+    pytest.param(catalog, fault, id=f"{catalog}-{name}", marks=() if (catalog, name) in QUICK else pytest.mark.long)
+    for catalog, name, fault in FAULTS
+]
+
+
+def of_two(quick: set[tuple[str, bool]]) -> pytest.MarkDecorator:
+    """Both catalogs, each of which has carried a commit out, or not. Only `quick` of these cases are not long."""
+    cases = [(catalog, landed) for catalog in ("pg", "rest") for landed in (True, False)]
+    return pytest.mark.parametrize(
+        ("catalog", "landed"),
+        [pytest.param(*case, marks=() if case in quick else pytest.mark.long) for case in cases],
+    )
 
 
 @pytest.fixture
@@ -92,8 +107,7 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(make_story: MakeStor
     story.check_reads()
 
 
-@pytest.mark.parametrize("catalog", ["pg", "rest"])
-@pytest.mark.parametrize("landed", [True, False])
+@of_two({("pg", False), ("rest", True)})
 def test_staging_whose_answer_is_lost_promotes_once(make_story: MakeStory, catalog: str, landed: bool) -> None:
     story, switch = make_story(catalog)
     story.put("A", "B")
@@ -112,8 +126,7 @@ def test_staging_whose_answer_is_lost_promotes_once(make_story: MakeStory, catal
     story.check_reads(of_batches("A", "B"))
 
 
-@pytest.mark.parametrize("catalog", ["pg", "rest"])
-@pytest.mark.parametrize("landed", [True, False])
+@of_two({("pg", False), ("rest", True)})
 def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_attempt_finds_out(
     make_story: MakeStory, catalog: str, landed: bool
 ) -> None:
@@ -137,8 +150,7 @@ def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_atte
     story.check_reads(of_batches("B") + of_batches("A2", rows=3))
 
 
-@pytest.mark.parametrize("catalog", ["pg", "rest"])
-@pytest.mark.parametrize("landed", [True, False])
+@of_two({("pg", True), ("rest", False)})
 def test_an_expiry_whose_answer_is_lost_takes_nothing_that_is_needed(
     make_story: MakeStory, catalog: str, landed: bool
 ) -> None:

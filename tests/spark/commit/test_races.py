@@ -75,7 +75,15 @@ def test_a_foreign_append_during_a_consolidation_loses_nobodys_rows(story: Story
     story.check_reads(of_batches("A", "B", "D", "E") + Counter({("x", 500, 1): 1}))
 
 
-@pytest.mark.parametrize("step", ["after_list", "after_write", "after_stage", "before_commit"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "after_list",
+        pytest.param("after_write", marks=pytest.mark.long),
+        "after_stage",
+        pytest.param("before_commit", marks=pytest.mark.long),
+    ],
+)
 def test_a_batch_that_two_runs_promote_at_one_moment_is_promoted_once(story: Story, step: str) -> None:
     story.put("E")
 
@@ -120,6 +128,7 @@ def test_a_vacuum_does_not_expire_the_files_of_a_concurrent_consolidation(story:
     story.check_reads(of_batches("B", "D", "E"))
 
 
+@pytest.mark.long
 def test_expired_staged_files_are_written_again(story: Story) -> None:
     """Somebody else's expiry knows no grace: committing their names would leave a table that cannot be read."""
     story.put("E")
@@ -182,6 +191,7 @@ def test_rows_that_arrive_after_a_vacuums_plan_stay_hidden(story: Story) -> None
     assert (tombstones(story), story.rows_at()) == (set(), of_batches("B"))
 
 
+@pytest.mark.long
 def test_rows_of_a_purged_batch_that_a_foreign_writer_brings_back_are_hidden_by_our_next_commit(story: Story) -> None:
     story.revert("A")
     story.vacuum()

@@ -48,7 +48,9 @@ def a_story(spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bo
     return story
 
 
-@pytest.mark.parametrize("with_endpoint", [True, False], ids=["endpoint", "table"])
+@pytest.mark.parametrize(
+    "with_endpoint", [pytest.param(True, id="endpoint", marks=pytest.mark.long), pytest.param(False, id="table")]
+)
 def test_files_of_a_table_are_opened_and_listed_long_after_the_first(
     spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bool
 ) -> None:

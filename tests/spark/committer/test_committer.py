@@ -23,8 +23,17 @@ from tests.support.servers import s3
 # --- what it does -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("catalog", [CATALOG, "pg", "rest"])
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize(
+    ("format_version", "catalog"),
+    [
+        (2, CATALOG),
+        pytest.param(2, "pg", marks=pytest.mark.long),
+        (2, "rest"),
+        pytest.param(3, CATALOG, marks=pytest.mark.long),
+        (3, "pg"),
+        pytest.param(3, "rest", marks=pytest.mark.long),
+    ],
+)
 def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
     spark: SparkSession,
     lake: Lake,

@@ -17,23 +17,18 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.mailbox import Namespace, Process, committer, serving
 from tests.spark.support.story import Story, of_batches
 from tests.support import api_server
-from tests.support.api_server import ApiServer
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.servers.faults import Fault, Switch
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ApiServer]:
+def another(tmp_path: Path) -> Iterator[Namespace]:
+    """A namespace of one test, which starts and ends the committers in it."""
     folder = tmp_path / "account"
     folder.mkdir()
     with api_server.running(folder) as running:
-        yield running
-
-
-@pytest.fixture
-def namespace(server: ApiServer) -> Namespace:
-    return Namespace.make(server)
+        yield Namespace.make(running)
 
 
 @pytest.fixture
@@ -63,85 +58,79 @@ def commits_of(story: Story, *specs: RunSpec) -> list[int]:
 # --- it dies ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", ["before-commit", "after-commit", "before-result"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("before-commit", marks=pytest.mark.long),
+        "after-commit",
+        pytest.param("before-result", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path, step: str
+    begin: Callable[..., Story], another: Namespace, lake: Lake, log_file: Path, step: str
 ) -> None:
     story = begin()
     spec = a_revert(story, "A")
-    namespace.ask(spec)
-    with committer(namespace.server, lake, log_file, crash_at=step) as dying:
+    another.ask(spec)
+    with committer(another.server, lake, log_file, crash_at=step) as dying:
         assert dying.wait() == KILLED, dying.log[-3000:]
-    assert not namespace.is_done(spec)
-    assert namespace.document(spec, "result.json") is None
+    assert not another.is_done(spec)
+    assert another.document(spec, "result.json") is None
 
-    with committer(namespace.server, lake, log_file) as process:
-        result = namespace.result(spec)
+    with committer(another.server, lake, log_file) as process:
+        result = another.result(spec)
 
     assert result.outcome == ("Committed" if step == "before-commit" else "AlreadyCommitted"), process.log[-3000:]
     assert [(r.succeeded, r.snapshot_id) for r in result.requests] == [(True, story.head().snapshot_id)]
     assert commits_of(story, spec) == [1]
-    reported = namespace.progress(spec)
+    reported = another.progress(spec)
     assert reported is not None
     assert reported.begun == 2
     story.check_reads(of_batches("B", "C"))
 
 
-def test_a_jvm_that_dies_takes_the_process_with_it_and_the_next_one_goes_on(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
-) -> None:
-    story = begin()
-    first, second = a_revert(story, "A", name="first"), a_revert(story, "B", name="second")
-    with serving(namespace.server, lake, log_file) as process:
-        assert namespace.carried_out(first).outcome == "Committed"
-        os.kill(process.jvm(), signal.SIGKILL)
-        assert process.wait(30) == 1
-    namespace.ask(second)
-
-    with committer(namespace.server, lake, log_file):
-        assert namespace.result(second).outcome == "Committed"
-
-    story.check_reads(of_batches("C"))
-
-
-def test_after_a_restart_all_entries_of_the_mailbox_are_carried_out_once_and_in_order(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+def test_after_its_jvm_dies_the_process_ends_and_its_successor_carries_out_the_mailbox_once_and_in_order(
+    begin: Callable[..., Story], another: Namespace, lake: Lake, log_file: Path
 ) -> None:
     """Of each Dataset a Revert, its Undo and another Revert: in any other order something else would be seen."""
     stories = [begin() for _ in range(3)]
+    with serving(another.server, lake, log_file) as process:
+        assert another.carried_out(a_revert(stories[0], "C", name="first")).outcome == "Committed"
+        os.kill(process.jvm(), signal.SIGKILL)
+        assert process.wait(30) == 1
     asked: list[tuple[Story, RunSpec]] = []
     for n in range(3):
         for story in stories:
             undo = story.restatement(a_request("undo", "Undo", batch_ids=(), undoes="ns/one/0"))
             spec = (a_revert(story, "A", name="one"), undo, a_revert(story, "B", name="two"))[n]
-            namespace.ask(spec)
+            another.ask(spec)
             asked.append((story, spec))
 
-    with committer(namespace.server, lake, log_file) as process:
-        results = [namespace.result(spec) for _, spec in asked]
+    with committer(another.server, lake, log_file) as process:
+        results = [another.result(spec) for _, spec in asked]
 
     assert {r.outcome for r in results} == {"Committed"}, process.log[-3000:]
     assert [commits_of(story, spec) for story, spec in asked] == [[1]] * len(asked)
-    for story in stories:
-        story.check_reads(of_batches("A", "C"))
+    for n, story in enumerate(stories):
+        story.check_reads(of_batches("A", *("C" if n else "")))
 
 
 def test_two_committers_on_one_mailbox_carry_each_request_out_once(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, tmp_path: Path
+    begin: Callable[..., Story], namespace: Namespace, process: Process, lake: Lake, log_file: Path
 ) -> None:
     """As while one is replaced by another."""
     stories = [begin() for _ in range(2)]
     asked: list[tuple[Story, RunSpec]] = []
-    server = namespace.server
-    with serving(server, lake, tmp_path / "one.log") as one, serving(server, lake, tmp_path / "two.log") as two:
+    before = len(process.log)
+    with serving(namespace.server, lake, log_file) as second:
         for n in range(6):
             for story in stories:
                 spec = a_revert(story, ALL[n % 2], f"unheard-of-{n}", name=f"r{n}")
                 namespace.ask(spec)
                 asked.append((story, spec))
         results = [namespace.result(spec) for _, spec in asked]
-        assert "run " in one.log
-        assert "run " in two.log
+        assert "run " in process.log[before:]
+        assert "run " in second.log
 
     assert {r.outcome for r in results} <= {"Committed", "AlreadyCommitted"}
     assert all(r.requests[0].succeeded for r in results)
@@ -155,19 +144,19 @@ def test_two_committers_on_one_mailbox_carry_each_request_out_once(
 
 
 def test_a_result_that_could_not_be_reported_is_reported_later_and_nothing_is_done_twice(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+    begin: Callable[..., Story], namespace: Namespace, process: Process
 ) -> None:
     story, server = begin(), namespace.server
-    spec = a_revert(story, "A")
-    with serving(server, lake, log_file):
-        with story.lake.locked_catalog():
-            namespace.ask(spec)
-            server.wait_for(lambda: namespace.progress(spec) is not None, 60)
-            with server.news:
-                refused = ("PATCH", namespace.config_map(spec))
-                server.refusals += [(*refused, 503), (*refused, 0)] * 3
-                server.cut_watches()
-        result = namespace.result(spec)
+    spec = a_revert(story, "A", name="untold")
+    assert process.is_up()
+    with story.lake.locked_catalog():
+        namespace.ask(spec)
+        server.wait_for(lambda: namespace.progress(spec) is not None, 60)
+        with server.news:
+            refused = ("PATCH", namespace.config_map(spec))
+            server.refusals += [(*refused, 503), (*refused, 0)] * 3
+            server.cut_watches()
+    result = namespace.result(spec)
 
     assert not server.refusals
     assert result.requests[0].succeeded
@@ -178,39 +167,44 @@ def test_a_result_that_could_not_be_reported_is_reported_later_and_nothing_is_do
 
 
 def test_sigterm_lets_the_commit_under_way_be_finished_and_takes_nothing_new(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+    begin: Callable[..., Story], another: Namespace, lake: Lake, log_file: Path
 ) -> None:
     story = begin()
     first, second = a_revert(story, "A", name="first"), a_revert(story, "B", name="second")
-    with serving(namespace.server, lake, log_file) as process:
+    with serving(another.server, lake, log_file) as process:
         with story.lake.locked_catalog():
-            namespace.ask(first)
-            namespace.ask(second)
-            namespace.server.wait_for(lambda: namespace.progress(first) is not None, 60)
+            another.ask(first)
+            another.ask(second)
+            another.server.wait_for(lambda: another.progress(first) is not None, 60)
             process.terminate()
-            namespace.server.wait_for(lambda: "shutting down; runs of" in process.log, 10)
+            another.server.wait_for(lambda: "shutting down; runs of" in process.log, 10)
         assert process.wait(25) == 0, process.log[-3000:]
 
-    assert namespace.result(first, within_seconds=1).outcome == "Committed"
-    assert not namespace.is_done(second)
+    assert another.result(first, within_seconds=1).outcome == "Committed"
+    assert not another.is_done(second)
     story.check_reads(of_batches("B", "C"))
 
 
 def test_sigterm_ends_a_commit_that_does_not_come_to_an_end_and_it_stays_in_the_mailbox(
-    begin: Callable[..., Story], namespace: Namespace, lake: Lake, log_file: Path
+    begin: Callable[..., Story],
+    another: Namespace,
+    namespace: Namespace,
+    process: Process,
+    lake: Lake,
+    log_file: Path,
 ) -> None:
-    """Within what Kubernetes grants, which then kills."""
+    """Within what Kubernetes grants, which then kills. Another committer carries it out."""
     story = begin()
-    spec = a_revert(story, "A")
-    with serving(namespace.server, lake, log_file) as process, story.lake.locked_catalog():
-        namespace.ask(spec)
-        namespace.server.wait_for(lambda: namespace.progress(spec) is not None, 60)
-        process.terminate()
-        assert process.wait(25) == 0, process.log[-3000:]
-    assert not namespace.is_done(spec)
+    spec = a_revert(story, "A", name="cut-off")
+    with serving(another.server, lake, log_file) as ending, story.lake.locked_catalog():
+        another.ask(spec)
+        another.server.wait_for(lambda: another.progress(spec) is not None, 60)
+        ending.terminate()
+        assert ending.wait(25) == 0, ending.log[-3000:]
+    assert (another.is_done(spec), commits_of(story, spec)) == (False, [0])
 
-    with committer(namespace.server, lake, log_file):
-        assert namespace.result(spec).requests[0].succeeded
+    assert process.is_up()
+    assert namespace.carried_out(spec).requests[0].succeeded
 
     assert commits_of(story, spec) == [1]
 
@@ -219,31 +213,23 @@ def test_sigterm_ends_a_commit_that_does_not_come_to_an_end_and_it_stays_in_the_
 
 CUT = {"landed": Fault(landed=True), "lost": Fault(landed=False)}
 HTTP = {"landed-503": Fault(landed=True, answer=503), "lost-502": Fault(landed=False, answer=502)}
+FAULTS = [*(("pg", name, fault) for name, fault in CUT.items()), *(("rest", *of) for of in (CUT | HTTP).items())]
+QUICK = {("pg", "landed"), ("rest", "lost-502")}
 CASES = [
-    *(pytest.param("pg", fault, id=f"pg-{name}") for name, fault in CUT.items()),
-    *(pytest.param("rest", fault, id=f"rest-{name}") for name, fault in (CUT | HTTP).items()),
+    pytest.param(catalog, fault, id=f"{catalog}-{name}", marks=() if (catalog, name) in QUICK else pytest.mark.long)
+    for catalog, name, fault in FAULTS
 ]
-
-
-@pytest.fixture(scope="module")
-def shared(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace, Process]]:
-    """One committer for the tests that do not harm it."""
-    folder = tmp_path_factory.mktemp("shared")
-    with api_server.running(folder) as running:
-        namespace = Namespace.make(running)
-        with serving(running, lake, folder / "committer.log") as process:
-            yield namespace, process
 
 
 @pytest.mark.parametrize(("catalog", "fault"), CASES)
 def test_a_commit_whose_answer_is_lost_happens_exactly_once(
     begin: Callable[..., Story],
-    shared: tuple[Namespace, Process],
+    namespace: Namespace,
+    process: Process,
     request: pytest.FixtureRequest,
     catalog: str,
     fault: Fault,
 ) -> None:
-    namespace, process = shared
     switch: Switch = request.getfixturevalue(catalog)
     story = begin(catalog)
     spec = a_revert(story, "A")
@@ -256,16 +242,23 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(
     story.check_reads(of_batches("B", "C"))
 
 
-@pytest.mark.parametrize("catalog", ["pg", "rest"])
-@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize(
+    ("catalog", "landed"),
+    [
+        ("pg", True),
+        pytest.param("pg", False, marks=pytest.mark.long),
+        pytest.param("rest", True, marks=pytest.mark.long),
+        ("rest", False),
+    ],
+)
 def test_a_catalog_that_stays_away_fails_the_attempt_and_the_next_one_finds_out(
     begin: Callable[..., Story],
-    shared: tuple[Namespace, Process],
+    namespace: Namespace,
+    process: Process,
     request: pytest.FixtureRequest,
     catalog: str,
     landed: bool,
 ) -> None:
-    namespace, process = shared
     switch: Switch = request.getfixturevalue(catalog)
     story = begin(catalog)
     spec = a_revert(story, "A")
@@ -285,12 +278,11 @@ def test_a_catalog_that_stays_away_fails_the_attempt_and_the_next_one_finds_out(
 
 
 def test_a_password_is_in_no_log_and_on_no_command_line(
-    begin: Callable[..., Story], shared: tuple[Namespace, Process], lake: Lake
+    begin: Callable[..., Story], namespace: Namespace, process: Process, lake: Lake
 ) -> None:
-    namespace, process = shared
     uri = "postgresql+psycopg2://lethe:top%40secret@127.0.0.1:9/ice"
     lake.add_catalog("away", type="sql", uri=uri, warehouse="file:///nowhere")
-    spec = a_revert(begin(), "A")
+    spec = a_revert(begin(), "A", name="away")
     spec = spec.model_copy(update={"table": spec.table.model_copy(update={"catalog": "away"})})
 
     result = namespace.carried_out(spec)

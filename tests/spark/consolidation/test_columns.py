@@ -135,7 +135,14 @@ def test_what_cannot_be_united_refuses_the_batch_alone_and_names_column_types_an
     assert list(types(story)) == ["v", "day", "batch_id", "x"]
 
 
-@pytest.mark.parametrize("step", ["before-columns", "after-columns", "after-write", "after-stage", "after-commit"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "before-columns",
+        "after-columns",
+        *(pytest.param(s, marks=pytest.mark.long) for s in ("after-write", "after-stage", "after-commit")),
+    ],
+)
 def test_a_run_that_died_around_the_new_column_is_finished_by_its_repetition(story: Story, step: str) -> None:
     put(story, "A")
     put(story, "B", tail=pa.scalar("N1"))

@@ -17,8 +17,14 @@ from tests.support.servers.faults import Fault, Switch
 from tests.support.steps import Killed, die
 
 STEPS = ["after-list", "after-write", "after-stage", "before-commit", "after-commit"]
-BEFORE_COMMIT = STEPS[:-1]
 SECONDS = 180
+
+
+def of_steps(steps: list[str], quick: set[str]) -> pytest.MarkDecorator:
+    """Only `quick` of these steps are not long."""
+    return pytest.mark.parametrize(
+        "step", [pytest.param(s, marks=() if s in quick else pytest.mark.long) for s in steps]
+    )
 
 
 @built_once
@@ -51,14 +57,14 @@ def staged_by(story: Story, run_id: str) -> int:
 
 # --- in the commit, and after it ----------------------------------------------------------------------------------------
 
-IN_COMMIT = {
-    "staging that landed": (0, True),
-    "publication that landed": (1, True),
-    "publication that did not": (1, False),
-}
+IN_COMMIT = [
+    pytest.param(0, True, id="staging that landed", marks=pytest.mark.long),
+    pytest.param(1, True, id="publication that landed"),
+    pytest.param(1, False, id="publication that did not", marks=pytest.mark.long),
+]
 
 
-@pytest.mark.parametrize(("commits_before", "landed"), IN_COMMIT.values(), ids=IN_COMMIT)
+@pytest.mark.parametrize(("commits_before", "landed"), IN_COMMIT)
 def test_a_process_killed_while_it_waits_for_the_answer_to_its_commit(
     spark: SparkSession, lake: Lake, pg: Switch, driver: Driver, commits_before: int, landed: bool
 ) -> None:
@@ -82,6 +88,7 @@ def test_a_process_killed_while_it_waits_for_the_answer_to_its_commit(
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
+@pytest.mark.long
 def test_a_process_killed_before_it_could_report_has_committed_and_is_not_repeated(
     story: Story, driver: Driver
 ) -> None:
@@ -99,7 +106,7 @@ def test_a_process_killed_before_it_could_report_has_committed_and_is_not_repeat
 # --- taken back between the death and the repetition --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", BEFORE_COMMIT)
+@of_steps(STEPS[:-1], quick={"after-write", "after-stage"})
 def test_a_batch_taken_back_after_the_death_is_dropped_by_the_repetition_and_counted(story: Story, step: str) -> None:
     """Also out of files that it shares with a batch that is wanted."""
     dies(story, "E", "F", step=step)
@@ -145,7 +152,7 @@ def test_the_commit_that_publishes_staged_files_carries_the_whole_ledger_on(stor
 # --- another run, over some of the same batches ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", STEPS)
+@of_steps(STEPS, quick={"after-write", "before-commit"})
 def test_runs_over_overlapping_batches_at_one_moment_promote_each_batch_once(story: Story, step: str) -> None:
     """Two operators that listed the buffer at different times ask for such runs."""
     story.run(story.consolidation("E", "F"), **{step.replace("-", "_"): lambda: story.consolidate("F", "G")})

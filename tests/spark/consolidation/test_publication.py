@@ -63,7 +63,7 @@ def files_are_there(story: Story) -> bool:
 STRANGE = {("X", 500, 1): 1}
 
 
-@pytest.mark.parametrize("catalog", [CATALOG, "rest"])
+@pytest.mark.parametrize("catalog", [CATALOG, pytest.param("rest", marks=pytest.mark.long)])
 def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(
     make_story: MakeStory, catalog: str
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(
     assert (entry.rows, len(entry.objects) > 0) == (4, True)
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_it_is_known_by_its_files_when_the_snapshot_that_was_copied_is_gone(
     make_story: MakeStory, format_version: int
 ) -> None:
@@ -163,8 +163,15 @@ def test_a_batch_that_was_taken_back_after_the_rollback_stays_hidden_when_a_cher
 # --- staged files that go before they are published ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("catalog", [CATALOG, "rest"])
-@pytest.mark.parametrize("step", ["after_stage", "before_commit"])
+@pytest.mark.parametrize(
+    ("step", "catalog"),
+    [
+        pytest.param("after_stage", CATALOG, marks=pytest.mark.long),
+        ("after_stage", "rest"),
+        ("before_commit", CATALOG),
+        pytest.param("before_commit", "rest", marks=pytest.mark.long),
+    ],
+)
 def test_files_whose_staged_snapshot_another_engine_expired_are_written_again(
     make_story: MakeStory, catalog: str, step: str
 ) -> None:
@@ -176,7 +183,7 @@ def test_files_whose_staged_snapshot_another_engine_expired_are_written_again(
     story.check_reads(of_batches("A", "B", "C"))
 
 
-@pytest.mark.parametrize("catalog", [CATALOG, "rest"])
+@pytest.mark.parametrize("catalog", [pytest.param(CATALOG, marks=pytest.mark.long), "rest"])
 def test_an_expiry_between_the_check_and_the_catalogs_answer_is_noticed(
     make_story: MakeStory, catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,14 @@ def test_a_batch_that_cannot_be_registered_stays_if_another_writer_has_added_its
     assert len(story.places("A")) == 2
 
 
-@pytest.mark.parametrize("step", ["after-list", "after-read", "before-commit", "after-commit"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(pytest.param(s, marks=pytest.mark.long) for s in ("after-list", "after-read")),
+        "before-commit",
+        "after-commit",
+    ],
+)
 def test_a_run_that_died_is_finished_by_its_repetition_and_every_file_is_there_once(
     story: Registering, step: str
 ) -> None:

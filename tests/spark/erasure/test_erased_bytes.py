@@ -127,11 +127,11 @@ def test_no_object_of_a_table_of_a_rest_or_a_folder_catalog_holds_an_erased_valu
     make_session(catalog)
     story = make(version, catalog=catalog)
     gone = row("B", 1)
-    assert telling(of_folder(table_folder(story)), name_of(gone[1])) != []
+    assert objects_with(of_folder(table_folder(story)), name_of(gone[1])) != []
 
     erased(story, gone)
 
-    assert telling(of_folder(table_folder(story)), name_of(gone[1])) == []
+    assert objects_with(of_folder(table_folder(story)), name_of(gone[1])) == []
     assert story.rows_at() == but(gone)
 
 

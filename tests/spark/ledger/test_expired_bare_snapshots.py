@@ -14,7 +14,7 @@ from tests.spark.support.story import Story
 from tests.support.lake import Lake
 
 
-@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+@pytest.fixture
 @built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Story:
     """A and C were taken back and purged; B is live."""
@@ -60,7 +60,16 @@ def batches_read(story: Story) -> set[str]:
     return set(lethe.scan(story.full_name).to_arrow()["batch_id"].to_pylist())
 
 
-@pytest.mark.parametrize("foreign_commits", [append_and_append, append_and_compact])
+@pytest.mark.parametrize(
+    ("story", "foreign_commits"),
+    [
+        pytest.param(2, append_and_append, id="v2-append_and_append", marks=pytest.mark.long),
+        pytest.param(2, append_and_compact, id="v2-append_and_compact"),
+        pytest.param(3, append_and_append, id="v3-append_and_append"),
+        pytest.param(3, append_and_compact, id="v3-append_and_compact", marks=pytest.mark.long),
+    ],
+    indirect=["story"],
+)
 def test_after_a_rollback_to_a_tag_the_rows_of_older_commits_are_searched_in_the_files(
     story: Story, foreign_commits: Callable[[Story], tuple[int, int]]
 ) -> None:
@@ -81,6 +90,9 @@ def test_after_a_rollback_to_a_tag_the_rows_of_older_commits_are_searched_in_the
     assert [(t.id, META_PURGED_BY in t.meta) for t in story.ledger().tombstones.values()] == [("A", True)]
 
 
+@pytest.mark.parametrize(
+    "story", [pytest.param(2, id="v2"), pytest.param(3, id="v3", marks=pytest.mark.long)], indirect=True
+)
 def test_if_a_user_restored_a_ledger_pointer_the_rows_of_older_commits_are_searched_too(story: Story) -> None:
     """As docs/foreign-writers.md says what to do after LedgerLost. Nobody has looked at the files that came before."""
     root = story.keys()[names.LEDGER]

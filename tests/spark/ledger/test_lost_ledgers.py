@@ -80,16 +80,23 @@ def refuses_everything(story: Story) -> None:
     assert story.head().snapshot_id == head
 
 
-@pytest.mark.parametrize("expire", [lambda _: None, expire_all_but_the_head], ids=["", "and all others expired"])
 @pytest.mark.parametrize(
-    ("replace", "version"), [(by_the_data_frame, 2), (by_the_data_frame, 3), (by_sql, 2)], ids=["frame", "v3", "sql"]
+    ("replace", "version", "expire"),
+    [
+        pytest.param(by_the_data_frame, 2, lambda _: None, id="frame"),
+        pytest.param(by_the_data_frame, 2, expire_all_but_the_head, id="frame expired", marks=pytest.mark.long),
+        pytest.param(by_the_data_frame, 3, lambda _: None, id="v3", marks=pytest.mark.long),
+        pytest.param(by_the_data_frame, 3, expire_all_but_the_head, id="v3 expired", marks=pytest.mark.long),
+        pytest.param(by_sql, 2, lambda _: None, id="sql", marks=pytest.mark.long),
+        pytest.param(by_sql, 2, expire_all_but_the_head, id="sql expired"),
+    ],
 )
 def test_a_replaced_table_with_the_same_name_is_neither_read_nor_changed(
     spark: SparkSession,
     lake: Lake,
     replace: Callable[[Story], None],
-    expire: Callable[[Story], None],
     version: int,
+    expire: Callable[[Story], None],
 ) -> None:
     """Its head has no parent, so that it looks like the beginning of a table without a ledger; UUID and properties remain."""
     story = a_story(spark, lake, format_version=version)
@@ -168,6 +175,7 @@ def test_the_first_commit_records_since_when_the_table_has_ledgers(spark: SparkS
     assert int(table.properties[names.LEDGER_SINCE]) == (first.sequence_number or 0) - 1
 
 
+@pytest.mark.long
 def test_so_it_is_behind_a_rest_catalog(spark: SparkSession, lake: Lake, rest: faults.Switch) -> None:  # noqa: ARG001
     assert make_session("rest") == spark
     story = a_story(spark, lake, catalog="rest")
@@ -210,7 +218,7 @@ def accept(story: Story, ledger: str | None = None) -> None:
     story.run(spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"accepts": accepts})}))
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_an_accepted_replacement_continues_with_the_last_ledger(spark: SparkSession, lake: Lake, version: int) -> None:
     """Its rows were copied by an engine that sees deleted rows: of B, whose tombstone is active, and of D, which was purged. No
     batch is promoted twice, though all of them still lie in the buffer."""

@@ -65,11 +65,23 @@ def vacuuming(story: Story, uuid: str) -> RunSpec:
     return story.vacuuming(seen_table_uuid=uuid)
 
 
-@pytest.mark.parametrize("asked", [consolidation, restatement, vacuuming])
+CHANGES = [(drop, None), (drop_and_create, 0), (rename_and_create, 0)]
+QUICK = {(consolidation, drop), (restatement, drop_and_create), (vacuuming, rename_and_create)}
+
+
 @pytest.mark.parametrize(
-    ("change", "left"),
-    [(drop, None), (drop_and_create, 0), (rename_and_create, 0)],
-    ids=lambda x: getattr(x, "__name__", ""),
+    ("asked", "change", "left"),
+    [
+        pytest.param(
+            asked,
+            change,
+            left,
+            id=f"{change.__name__}-{asked.__name__}",
+            marks=() if (asked, change) in QUICK else pytest.mark.long,
+        )
+        for change, left in CHANGES
+        for asked in (consolidation, restatement, vacuuming)
+    ],
 )
 def test_a_run_refuses_another_table_of_the_name_and_creates_none(
     story: Story, asked: Callable[[Story, str], RunSpec], change: Callable[[Story], None], left: int | None
@@ -83,7 +95,7 @@ def test_a_run_refuses_another_table_of_the_name_and_creates_none(
     assert snapshots_of(story) == left
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_table_that_is_replaced_between_plan_and_commit_gets_nothing(
     spark: SparkSession, lake: Lake, version: int
 ) -> None:

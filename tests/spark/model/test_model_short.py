@@ -99,7 +99,13 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begi
 
 
 @pytest.mark.parametrize(
-    "setup", [(2,), (3,), (3, "DeletionVectors"), (2, "EqualityDeletes")], ids=["v2", "v3", "vectors", "equality"]
+    "setup",
+    [
+        pytest.param((2,), id="v2", marks=pytest.mark.long),
+        pytest.param((3,), id="v3", marks=pytest.mark.long),
+        pytest.param((3, "DeletionVectors"), id="vectors"),
+        pytest.param((2, "EqualityDeletes"), id="equality", marks=pytest.mark.long),
+    ],
 )
 def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
     begin: Begin, setup: tuple[Any, ...]
@@ -130,6 +136,7 @@ def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
     assert played.verified
 
 
+@pytest.mark.long
 def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_comes(begin: Begin) -> None:
     mixed = Group((Revert(("A",)), Replay(("C",), "C2"), Replay(("C2",), "C3"), Replay(("D",), "E")))
     play(

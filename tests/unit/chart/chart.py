@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,14 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
 
 
 def render(values: dict[str, Any] | None = None, *more: str) -> list[dict[str, Any]]:
-    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=values)
+    return [document for document in yaml.load_all(_rendered(json.dumps(values), *more), yaml.CSafeLoader) if document]
+
+
+@cache
+def _rendered(values: str, *more: str) -> str:
+    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=json.loads(values))
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return done.stdout
 
 
 def refused(values: dict[str, Any], *more: str) -> str:

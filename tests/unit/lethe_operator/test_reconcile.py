@@ -268,9 +268,9 @@ def test_a_group_that_no_config_map_could_hold_has_an_end_for_each(lake: SmallLa
     assert [j["metadata"]["labels"][LABEL_KIND] for j in lake.jobs()] == ["Restatement", "Consolidation"]
 
 
-def test_of_fifteen_thousand_restatements_only_those_that_change_cost_anything(lake: SmallLake) -> None:
+def test_of_thousands_of_restatements_only_those_that_change_cost_anything(lake: SmallLake) -> None:
     """All of them are read once; then a reconcile asks for none and writes of those only that are new."""
-    for n in range(15_000):
+    for n in range(4_000):
         lake.cluster.create(RESTATEMENTS, "ns", a_restatement_body(f"r{n}", batchIds=[f"b{n}"], status=succeeded()))
     client = Client(lake.cluster)
     reconcile = lake.operator(client)
@@ -283,7 +283,7 @@ def test_of_fifteen_thousand_restatements_only_those_that_change_cost_anything(l
 
     reconcile(FLIGHTS)
 
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 0.5
     assert asked == 1
     assert [r for r in client.requests if r.endswith(" Restatement")] == ["patch Restatement"]
 

@@ -222,15 +222,15 @@ def a_listing_of_files(count: int) -> Iterator[ListedObject]:
 @pytest.mark.parametrize(
     ("listing", "layout", "counts", "max_bytes"),
     [
-        (a_listing(200_000), Directories("batch_id"), (45_000, 5_000), 8 * MIB),
-        (a_listing_of_files(200_000), Files(), (180_000, 20_000), 16 * MIB),  # four times the batches, by their hashes
+        (a_listing(50_000), Directories("batch_id"), (11_250, 1_250), 4 * MIB),
+        (a_listing_of_files(50_000), Files(), (45_000, 5_000), 6 * MIB),  # four times the batches, by their hashes
     ],
     ids=["Directory", "File"],
 )
 def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
     listing: Iterator[ListedObject], layout: Layout, counts: tuple[int, int], max_bytes: int
 ) -> None:
-    """200,000 objects, a tenth of them promoted: kept whole they would be 80 MiB."""
+    """50,000 objects, a tenth of them promoted: kept whole they would be 20 MiB."""
 
     def look_up(wanted: Sequence[str]) -> Mapping[str, BatchEntry]:
         return {i: a_batch(i, time=ago(days=9)) for i in wanted if i.removesuffix(".snappy").endswith("7")}
@@ -242,5 +242,5 @@ def test_the_memory_that_a_listing_takes_does_not_grow_with_the_buffer(
     finally:
         tracemalloc.stop()
 
-    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (200_000, *counts, 2000)
+    assert (made.objects, made.batches, made.promoted, len(made.oldest)) == (50_000, *counts, 2000)
     assert peak < max_bytes

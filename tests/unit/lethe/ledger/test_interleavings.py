@@ -176,4 +176,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=400, stateful_step_count=12, deadline=None)
+TestInterleavings.settings = settings(max_examples=200, stateful_step_count=12, deadline=None)

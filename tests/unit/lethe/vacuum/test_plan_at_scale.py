@@ -16,9 +16,8 @@ from lethe.vacuum.priority import PurgeDeadlines
 
 from tests.support.builders import NOW, a_tombstone
 
-# Seconds of processor time on a slow machine whose two cores others work on, and where it is a tenth of that, the goal.
+# For 100,000 files: seconds of processor time on a slow machine whose two cores others work on. The goal is a tenth of it.
 ALLOWANCE_SECONDS = 30
-MANY = 100_000
 BATCHES_PER_FILE = 10
 DAYS = 100
 
@@ -74,17 +73,18 @@ def planned(known: list[Tombstone], many: int) -> tuple[VacuumPlan, float | None
     return plan, in_vain_percent(estimate, plan.rewrite), drift.mean_depth()
 
 
-def test_a_hundred_thousand_files_and_tombstones_are_planned_in_seconds() -> None:
-    known = tombstones(MANY, of=MANY)
+@pytest.mark.parametrize("many", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_many_files_and_tombstones_are_planned_in_seconds(many: int) -> None:
+    known = tombstones(many, of=many)
     began = time.process_time()
 
-    plan, in_vain, drift = planned(known, MANY)
+    plan, in_vain, drift = planned(known, many)
 
     seconds = time.process_time() - began
-    assert len(plan.rewrite) + len(plan.postponed) == MANY
+    assert len(plan.rewrite) + len(plan.postponed) == many
     assert plan.digest
-    assert (in_vain, drift) == (pytest.approx(0, abs=0.1), 1.0)
-    assert seconds < ALLOWANCE_SECONDS, f"{seconds:.1f} s"
+    assert (in_vain, drift) == (pytest.approx(0, abs=0.5), 1.0)
+    assert seconds < ALLOWANCE_SECONDS * many / 100_000, f"{seconds:.1f} s"
 
 
 def test_what_is_kept_of_files_is_what_might_hold_something() -> None:
