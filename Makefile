@@ -93,7 +93,7 @@ test-up: venv ## the tests' cluster, for working on a test
 	@$(TEST_STACK) up
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start
+.PHONY: bench-ledger bench-consolidation bench-restatement bench-deletes bench-vacuum bench-start bench-listing
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 50 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
@@ -106,3 +106,6 @@ bench-vacuum: venv jars ## what a vacuum rewrites, and how SCAN scales, into doc
 	@$(BIN)/python -m bench.vacuum $(ARGS)
 bench-start: venv jars ## the time that the class archive saves in each run
 	@$(BIN)/python -m bench.start $(ARGS)
+bench-listing: venv ## the time that Lethe takes to list many objects of an S3 server, and boto3 (ARGS="--objects 20000")
+	@dev/tools.sh versitygw
+	@$(BIN)/python -m bench.listing $(ARGS)

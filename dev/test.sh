@@ -13,8 +13,7 @@ BIN=$LETHE_CACHE/venv/bin
 "$ROOT/dev/venv.sh"
 if [[ " $*" == *" tests/s"* ]]; then # tests/services and tests/spark
   "$ROOT/dev/packages.sh" java postgres
-  "$ROOT/dev/tools.sh" versitygw # the S3 server of both
-  [[ " $*" != *" tests/services"* ]] || "$ROOT/dev/tools.sh" fake-gcs-server azurite
+  "$ROOT/dev/tools.sh" versitygw fake-gcs-server azurite # the stores of both
   export LETHE_JARS=$LETHE_CACHE/jars
   "$BIN/python" spark_apps/fetch_jars.py "$LETHE_JARS" --scope test
   progress "archiving the classes of a driver" "$BIN/python" spark_apps/archive_classes.py

@@ -33,7 +33,7 @@ def test_the_servers_jars_lie_off_sparks_class_path(tmp_path: Path) -> None:
 
 def test_every_line_of_the_list_is_understood() -> None:
     folders = {folder for _, folder, _ in read_list(LIST, "test")}
-    assert folders == {".", "rest", "sqs"}
+    assert folders == {".", "gcs", "rest", "sqs"}
 
 
 def test_another_version_of_a_jar_is_removed_and_nothing_else(tmp_path: Path) -> None:

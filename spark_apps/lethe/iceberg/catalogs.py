@@ -18,6 +18,7 @@ from pyiceberg.utils.config import Config, merge_config
 from lethe.base.errors import InputError
 from lethe.hadoop import catalog as folder_catalog
 from lethe.storage.vended import VendingCatalog
+from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
 
 CONFIG_FILE = ".pyiceberg.yaml"
@@ -28,6 +29,13 @@ _STORES = ("s3.", "gcs.", "adls.")
 # Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set.
 _VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
 _HEADER = "header."
+# Of Iceberg's Java library: chooses the FileIO of each file by the scheme of its URI.
+_BY_SCHEME = "org.apache.iceberg.io.ResolvingFileIO"
+# PyIceberg's properties that have another name in Iceberg's Java library.
+_OF_JAVA = {
+    "adls.account-name": "adls.auth.shared-key.account.name",
+    "adls.account-key": "adls.auth.shared-key.account.key",
+}
 # Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units.
 _TIMEOUTS = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
 # Of libpq, in seconds and milliseconds: without them, an unreachable PostgreSQL blocks for minutes.
@@ -201,11 +209,23 @@ def _jdbc(uri: str) -> dict[str, str]:
 
 
 def _file_io(catalog_properties: Mapping[str, str]) -> dict[str, str]:
-    if not any(k.startswith("s3.") for k in catalog_properties):
-        return {}
-    conf = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    """Iceberg's FileIO for Spark, and its properties. Empty: Spark uses the default of the catalog's type."""
+    others = _of_gcs_and_azure(catalog_properties)
+    is_elsewhere = backend_of(catalog_properties.get("warehouse", "")) in (Backend.GCS, Backend.AZURE)
+    is_s3 = any(k.startswith("s3.") for k in catalog_properties)
+    if others or is_elsewhere:
+        return {"io-impl": _BY_SCHEME, **others, **(_of_s3(catalog_properties) if is_s3 else {})}
+    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_of_s3(catalog_properties)} if is_s3 else {}
+
+
+def _of_s3(catalog_properties: Mapping[str, str]) -> dict[str, str]:
     same = ("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.path-style-access")
-    conf.update({k: catalog_properties[k] for k in same if k in catalog_properties})
+    conf = {k: catalog_properties[k] for k in same if k in catalog_properties}
     if "s3.region" in catalog_properties:
         conf["client.region"] = catalog_properties["s3.region"]
     return conf
+
+
+def _of_gcs_and_azure(catalog_properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of these stores, with the names of Iceberg's Java library."""
+    return {_OF_JAVA.get(k, k): v for k, v in catalog_properties.items() if k.startswith(("gcs.", "adls."))}

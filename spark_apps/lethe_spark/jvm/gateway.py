@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from py4j.java_gateway import JavaMember
+from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -18,6 +18,14 @@ def gateway(spark: SparkSession) -> Any:
 
 def jvm(spark: SparkSession) -> Any:
     return gateway(spark).jvm
+
+
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Whether a class is in the class path of a session."""
+    found = jvm(spark)
+    for part in name.split("."):
+        found = getattr(found, part)  # a package, until the last part
+    return isinstance(found, JavaClass)
 
 
 def listen_for_callbacks(gateway: Any) -> None:

@@ -1,7 +1,7 @@
 """Google Cloud Storage's XML API, as far as obstore uses it, on the JSON API of fake-gcs-server.
 
 The server has neither uploads nor pages nor conditions in its XML API. It keeps the objects and checks conditions; this module
-only translates.
+only translates. Requests of the JSON API, which PyIceberg and Iceberg's Java library use, are forwarded as they are.
 """
 
 import http.client
@@ -12,13 +12,14 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.support.servers.faulty_proxy import Forward
+from tests.support.servers.faulty_proxy import Forward, forward_to
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
+_JSON_API = ("/storage/v1/", "/upload/", "/download/", "/batch/")
 
 
 def xml_of(json_api: str) -> Forward:
-    server = urlsplit(json_api).netloc
+    server, as_it_is = urlsplit(json_api).netloc, forward_to(json_api)
 
     def ask(method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
         connection = http.client.HTTPConnection(server, timeout=30)
@@ -30,6 +31,8 @@ def xml_of(json_api: str) -> Forward:
             connection.close()
 
     def forward(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        if path.startswith(_JSON_API):
+            return as_it_is(method, path, headers, body)
         route, _, query = path.partition("?")
         bucket, _, key = unquote(route.lstrip("/")).partition("/")
         objects = f"/storage/v1/b/{bucket}/o"

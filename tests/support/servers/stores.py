@@ -27,6 +27,8 @@ from tests.support.servers.s3 import running as s3_running
 AZURITE_ACCOUNT = "devstoreaccount1"  # the account and the key that every Azurite has
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+_FAR_AHEAD = "4102444800000"  # milliseconds since 1970: the year 2100
+
 
 @dataclass(frozen=True)
 class Place:
@@ -95,7 +97,12 @@ def gcs_server() -> Iterator[Server]:
                     Backend.GCS,
                     "gs://lake",
                     proxy.endpoint,
-                    lambda endpoint: {"gcs.service.host": endpoint, "gcs.oauth2.token": "any"},
+                    lambda endpoint: {
+                        "gcs.service.host": endpoint,
+                        "gcs.project-id": "p",
+                        "gcs.oauth2.token": "any",
+                        "gcs.oauth2.token-expires-at": _FAR_AHEAD,
+                    },
                 )
 
 

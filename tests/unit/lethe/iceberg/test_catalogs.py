@@ -14,6 +14,7 @@ from lethe.base.errors import InputError
 from lethe.iceberg.catalogs import every, load, properties, require_history, require_service, spark_properties
 from pyiceberg.exceptions import NoSuchTableError
 
+RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
 PREFIX = "spark.sql.catalog.main"
 
 
@@ -63,6 +64,30 @@ def test_s3_properties_are_translated_to_icebergs_file_io() -> None:
         "s3.access-key-id": "k",
         "client.region": "eu-1",
     }
+
+
+def test_files_in_other_stores_have_the_file_io_of_their_scheme() -> None:
+    """S3, too, if the catalog has properties of two stores."""
+    keys = {"adls.account-name": "a", "adls.account-key": "k", "gcs.project-id": "p", "s3.region": "eu-1"}
+
+    found = spark(type="sql", uri="sqlite:////c.db", warehouse="file:///wh", **keys)
+
+    assert {k: v for k, v in found.items() if k.startswith(("adls", "gcs", "s3", "io", "client"))} == {
+        "io-impl": RESOLVING,
+        "adls.auth.shared-key.account.name": "a",
+        "adls.auth.shared-key.account.key": "k",
+        "gcs.project-id": "p",
+        "client.region": "eu-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "io"),
+    [("gs://lake/wh", RESOLVING), ("abfss://c@a/wh", RESOLVING), ("file:///wh", None), ("wh", None)],
+)
+def test_a_warehouse_says_its_store_if_no_property_does(warehouse: str, io: str | None) -> None:
+    """Without properties, the identity of the pod has the credentials."""
+    assert spark(type="hive", uri="thrift://c", warehouse=warehouse).get("io-impl") == io
 
 
 def test_a_property_for_spark_wins_there() -> None:
