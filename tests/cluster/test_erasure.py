@@ -155,7 +155,7 @@ def test_of_two_datasets_that_are_due_at_once_one_waits_for_the_other(stories: C
     }
     (waiting,) = waited
     (other_name,) = names - {waiting}
-    assert f"It waits for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
+    assert f"Waiting for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
     for one in both:
         body = wait_for_erased(one.story, "True", "Erased")
         assert not one.holding & in_storage(one.story)

@@ -180,8 +180,8 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
             reason, message = mine.reason, f"{mine.message} The operator retries at {at:%H:%M:%SZ}."
         case RequestOutcome.SUCCEEDED | None:
             reason = str(Reason.COMMIT_NOT_SEEN)
-            found = f"{attempt.job} reported success, but the table's ledger does not contain this Restatement."
-            message = f"{found} It is started again."
+            unseen = f"{attempt.job} reported success, but the table's ledger does not contain this Restatement."
+            message = f"{unseen} It is started again."
         case _:
             assert_never(outcome)
     found = _queued(context, at, undoes, reason, message)

@@ -116,7 +116,7 @@ def test_verify_finds_a_file_that_holds_less_than_its_root_records(flights: Kept
     result = lethe("ledger", "verify", NAME).output
 
     assert f"{file.name} holds 1 tombstones; the root says 2" in result
-    assert f"snapshot {head}: tombstone.metrics.total.count is 2, and the files hold 1" in result
+    assert f"snapshot {head}: tombstone.metrics.total.count is 2, but the files hold 1" in result
 
 
 def test_verify_finds_a_root_whose_bounds_differ_from_those_of_the_file(flights: Kept, lethe: Lethe) -> None:

@@ -157,7 +157,7 @@ def test_an_old_file_of_another_writer_is_removed_only_if_it_was_written_for_thi
     assert young.until == NOW + timedelta(hours=24)
     assert old is None
     assert unknown is not None
-    assert (unknown.until, "delete it" in unknown.why) == (None, True)
+    assert (unknown.until, "Delete it" in unknown.why) == (None, True)
 
 
 def test_an_unfinished_upload_holds_the_erasure_until_it_is_old_enough_to_be_aborted() -> None:

@@ -70,7 +70,7 @@ def test_a_value_that_is_not_of_the_columns_type_is_refused_by_its_line_and_not_
 def test_nothing_at_all_and_too_much_are_refused() -> None:
     with pytest.raises(InputError, match="are empty"):
         parsed("\n  \n")
-    with pytest.raises(InputError, match=f"are {MAX_VALUES + 1}, expected at most {MAX_VALUES}"):
+    with pytest.raises(InputError, match=f"found {MAX_VALUES + 1} values, expected at most {MAX_VALUES}"):
         parsed("x\n" * (MAX_VALUES + 1))
     with pytest.raises(InputError, match="not UTF-8 text"):
         parsed(b"\xff\xfe")

@@ -174,7 +174,7 @@ def test_what_builds_on_a_replacement_that_cannot_be_read_now_waits_with_it_and_
     waits = "WaitingForRestatement"
     assert reasons(planned) == {"first": "AccessDenied", "second": waits, "third": waits, "other": ""}
     assert [r.again for r in planned.results.values()].count(True) == 3
-    assert "ns/second builds on Restatement ns/first" in planned.results[SECOND.key].message
+    assert "ns/second depends on Restatement ns/first" in planned.results[SECOND.key].message
     assert planned.delta == plan(LEDGER, other).delta
 
 

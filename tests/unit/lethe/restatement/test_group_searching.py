@@ -87,7 +87,7 @@ def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_era
         (older.key,),
         "WaitingForRestatement",
     )
-    assert "replaces rows that the replacement of Restatement ns/older may bring" in both.results[younger.key].message
+    assert "replaces rows that may be in the replacement of Restatement ns/older" in both.results[younger.key].message
     assert (all_.adds, all_.erases) == ((replay.key,), ())
     damaged = {older.key: set_aside(older, InputError("DuplicateKey", "twice"))}
     assert plan(LEDGER, older, younger, aside=damaged).adds == (younger.key,)

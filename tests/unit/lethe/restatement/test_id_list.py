@@ -60,7 +60,7 @@ def test_so_many_ids_and_no_more() -> None:
     content = "\n".join(f"batch-{n}" for n in range(LISTED_IDS_AT_MOST)).encode()
 
     assert len(parse_ids(content + b"\nbatch-0\n", WHERE).ids) == LISTED_IDS_AT_MOST
-    assert "it has 100001 ids, at most 100000" in refused(content + b"\none-more")
+    assert "the list has 100001 batch ids, expected at most 100000" in refused(content + b"\none-more")
 
 
 def test_a_list_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,4 +73,4 @@ def test_a_list_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch)
 def test_the_error_for_a_changed_list_has_both_digests() -> None:
     error = changed("Restatement r: spec.batchIdsFrom", "a" * 64, "b" * 64)
 
-    assert (error.reason, "SHA-256 bbbbbbbbbbbb…, then aaaaaaaaaaaa…" in error.message) == ("ListChanged", True)
+    assert (error.reason, "SHA-256 aaaaaaaaaaaa… then, bbbbbbbbbbbb… now" in error.message) == ("ListChanged", True)

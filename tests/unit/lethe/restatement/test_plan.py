@@ -245,7 +245,7 @@ def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None
     ("request_", "text"),
     [
         (a_replay(batch_ids=()), "Replay requires spec.batchIds or spec.replacement.keyColumns"),
-        (a_change(replacement=_keyed("a", op="a")), "spec.replacement.opColumn a is one of"),
+        (a_change(replacement=_keyed("a", op="a")), "spec.replacement.opColumn a is also in"),
         (a_change(replacement=_keyed("a", "b", "a")), "spec.replacement.keyColumns names a column twice"),
         (a_change(batch_ids=("A",), replacement=_keyed(op="op")), "opColumn requires spec.replacement.keyColumns"),
     ],

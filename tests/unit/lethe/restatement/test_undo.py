@@ -124,7 +124,7 @@ def replaced_meanwhile() -> Ledger:
 
 REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
     "never carried out": (LEDGER, an_undo("no-such"), "UnknownRestatement", "ns/no-such, which was never carried out"),
-    "a replay": (after(LEDGER, a_replay("replay")), an_undo("replay"), "NotUndoable", "would double"),
+    "a replay": (after(LEDGER, a_replay("replay")), an_undo("replay"), "NotUndoable", "would duplicate"),
     "an undo": (after(REVERTED, an_undo()), an_undo("undo", "undo-undo"), "NotUndoable", "is not a Revert"),
     "an erase": (
         after(LEDGER, a_request("erase", "Erase", batch_ids=["A"])),

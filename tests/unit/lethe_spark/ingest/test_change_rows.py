@@ -71,7 +71,7 @@ def test_keys_are_returned_in_the_types_of_the_table() -> None:
         (
             pa.table({"v": ["hush"], "name": ["a"], "op": ["U"]}),
             "SchemaMismatch",
-            "column v is string and holds a value that int64 cannot hold",
+            "column v is string and holds a value that cannot be converted to int64",
         ),
     ],
 )

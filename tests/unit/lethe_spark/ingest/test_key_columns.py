@@ -40,7 +40,7 @@ def test_keys_are_identified_by_field_ids_in_the_given_order() -> None:
 @pytest.mark.parametrize(
     ("request_", "reason", "text"),
     [
-        (a_change_by("day", "nope"), "ColumnNotFound", "keyColumns names nope, which air.flights does not have"),
+        (a_change_by("day", "nope"), "ColumnNotFound", "keyColumns names nope, but air.flights has no such column"),
         (a_change_by("place.x"), "ColumnNotFound", "keyColumns names place.x"),
         (a_change_by("weight"), "ColumnNotSearchable", "keyColumns names weight, which is double"),
         (a_change_by("place"), "ColumnNotSearchable", "keyColumns names place, which is struct"),

@@ -260,7 +260,7 @@ def test_the_partition_follows_from_the_bounds(
 @pytest.mark.parametrize(
     ("wanted", "file", "values", "transform", "said"),
     [
-        (IntegerType(), pa.int32(), [1, 2], "identity", "are not of one partition; write one file for each"),
+        (IntegerType(), pa.int32(), [1, 2], "identity", "are in different partitions; write one file for each"),
         (IntegerType(), pa.int32(), [1, None], "identity", "some values are null, and others are not"),
         (DateType(), pa.date32(), [DAY, date(2020, 3, 1)], "month", "month of c: its lowest and its highest"),
         (TimestampType(), US, [NOON, NOON.replace(day=4)], "day", "day of c: its lowest and its highest"),

@@ -51,9 +51,9 @@ def test_the_same_columns_fit_with_or_without_the_batch_column_in_any_order(rule
         ),
         (
             [V, ("day", pa.string())],
-            "column day is string, expected int32, which spec.schemaEvolution: AddColumns cannot",
+            "column day is string, expected int32; spec.schemaEvolution: AddColumns cannot",
         ),
-        ([V, V, DAY], "column v is there 2 times"),
+        ([V, V, DAY], "column v is in the file 2 times"),
     ],
 )
 def test_without_schema_evolution_a_difference_is_refused_with_the_remedy(
@@ -89,7 +89,7 @@ def test_with_leave_columns_and_wider_types_are_wanted_and_optional_ones_may_be_
         ([DAY], "column v (int64) is missing; the file has 1 columns; the table requires it"),
         (
             [V, ("day", pa.string())],
-            "column day is string, expected int32, which spec.schemaEvolution: AddColumns cannot",
+            "column day is string, expected int32; spec.schemaEvolution: AddColumns cannot",
         ),
         ([V, ("day", pa.float64())], "column day is double, expected int32"),
         ([("v", pa.uint64()), DAY], "column v is uint64, expected int64"),
@@ -97,7 +97,7 @@ def test_with_leave_columns_and_wider_types_are_wanted_and_optional_ones_may_be_
         ([V, DAY, ("Day", pa.int32())], "it cannot be added, because its name differs from day only in case"),
         (
             [V, DAY, ("x", pa.int8()), ("x", pa.int8())],
-            "a column that the table does not have (number 3 of 4) is there 2 times",
+            "a column that the table does not have (number 3 of 4) is in the file 2 times",
         ),
         *(([V, DAY, (n, pa.int8())], "its name is empty, contains a dot") for n in ("_POS", "_lethe_error", "a.b", "")),
         ([V, DAY, ("batch_id", pa.int64())], "column batch_id is int64, expected string"),
@@ -171,7 +171,7 @@ def test_batches_of_a_run_share_the_widest_type_and_one_that_contradicts_is_refu
     assert list(evolution.refused) == ["c"]
     uri, message = evolution.refused["c"]
     assert uri == "file-c"
-    assert "a column that the table does not have is string, and int64 in another batch of this run" in message
+    assert "a column that the table does not have is string, but int64 in another batch of this run" in message
     assert "only-of-c" not in message
 
 

@@ -52,7 +52,7 @@ def test_a_key_that_json_lacks_is_null_unless_the_table_requires_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("format_name", "content", "said"),
     [
-        ("json", b'{"v":"secret","day":1}', "column v holds a string, expected a number throughout"),
+        ("json", b'{"v":"secret","day":1}', "column v holds a string, expected a number in every row"),
         ("json", b'{"v":1,"day":1}\n{"v":1.5,"day":1}', "column v holds a value that is not of type int64"),
         ("json", b'{"v":1,"day":3000000000}', "column day holds a value that is not of type int32"),
         ("csv", b"v,day\n1,1\nsecret,1\n", "row 3: column v holds a value that is not of type int64"),
@@ -133,8 +133,8 @@ def test_csv_may_begin_with_a_byte_order_mark_and_put_its_columns_in_any_order(t
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"v,day\n1,1\n2,2,secret\n", "row 3: it has 3 fields, the header 2"),
-        (b"v,v,day\n1,1,1\n", "column v is there 2 times"),
+        (b"v,day\n1,1\n2,2,secret\n", "row 3: it has 3 fields, but the header has 2"),
+        (b"v,v,day\n1,1,1\n", "column v is in the file 2 times"),
         (b"v;day\n1;1\n", "column v (int64) is missing"),
         (b"1,1\n2,2\n", "column v (int64) is missing"),
         (b"v,day\n1,\xff\n", "row 2: column day holds a value that is not of type int32"),
