@@ -13,6 +13,7 @@ from lethe.contract.operation import Operation
 from lethe.contract.result import RequestResult
 from lethe.contract.run import AllowedOperation, parse_run
 from lethe.contract.settings import BufferLayout, ConsolidationMode, Deletes, FileFormat, NativeDeletes, SchemaEvolution
+from lethe_operator.decide.restatement.assessment import RestatementPhase
 from lethe_operator.resources.observed import kind_of
 
 from tests.support.builders import a_run
@@ -49,6 +50,14 @@ def test_the_definition_of_datasets_has_every_value_of_a_setting(field: str, val
         found = found["properties"][name]
 
     assert found["enum"] == [v.value for v in values]
+
+
+def test_the_definition_of_restatements_names_every_phase() -> None:
+    (version,) = yaml.safe_load((ROOT / "crds" / "restatement.yaml").read_text())["spec"]["versions"]
+    described = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["phase"]["description"]
+
+    named = re.findall(r"[A-Z]\w+", described.partition("One of ")[2].partition(". ")[0])
+    assert named == [p.value for p in RestatementPhase]
 
 
 def test_each_kind_of_native_deletes_can_be_asked_for() -> None:

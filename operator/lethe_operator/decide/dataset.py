@@ -29,7 +29,7 @@ from lethe_operator.decide.guards.preconditions import RunBlocker, blocker
 from lethe_operator.decide.restatement import cancellation as withdrawn
 from lethe_operator.decide.restatement import status as restatement_status
 from lethe_operator.decide.restatement.assess import RestatementContext, assess
-from lethe_operator.decide.restatement.assessment import Assessment
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.decide.restatement.launch import bytes_of, restatements_launch
 from lethe_operator.decide.restatement.order import in_order
 from lethe_operator.decide.restatement.outcome import finished_before
@@ -183,7 +183,7 @@ def decide(dataset: Dataset, world: World, now: datetime, settings: Settings) ->
 def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
     """The statuses of Restatements whose Dataset does not exist. They wait for it."""
     text = f"Waiting for Dataset {name}, which does not exist in this namespace. Create it, or correct spec.datasetRef.name."
-    waits = Assessment("Pending", conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+    waits = Assessment(RestatementPhase.PENDING, conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
     standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
     over = expired(standings, now)

@@ -12,7 +12,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.ledger.ledger import BatchState
 from lethe_operator.apply import launch, status
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assessment import Assessment
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
 from lethe_operator.observe.id_lists import IdLists
 from lethe_operator.observe.listing import Listings
@@ -289,7 +289,7 @@ def test_of_thousands_of_restatements_only_those_that_change_cost_anything(lake:
 
 
 def succeeded() -> dict[str, Any]:
-    standing = Assessment("Succeeded", "True", "Succeeded", "3 rows deleted.")
+    standing = Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.")
     return restatement_status.status(a_restatement(), standing, NOW)
 
 

@@ -5,6 +5,7 @@ The run checks again, and also looks for metadata of tables that the operator do
 
 from collections.abc import Iterator
 
+from lethe.contract.refusal import Refusal
 from lethe.guards import rejections as guards
 
 from lethe_operator.decide.guards.buffer import own_places, table_places, warehouses
@@ -14,12 +15,12 @@ from lethe_operator.resources.observed import World
 from lethe_operator.resources.restatement import Restatement
 
 
-def misplaced(restatement: Restatement, dataset: Dataset, world: World) -> tuple[Reason, str] | None:
-    """Reason and message about the first URI that may not be read; None: no reason is known."""
+def misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Refusal | None:
+    """Why the first URI may not be read; None: no reason is known."""
     return next(_misplaced(restatement, dataset, world), None)
 
 
-def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iterator[tuple[Reason, str]]:
+def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iterator[Refusal]:
     replacement, catalog = restatement.spec.replacement, dataset.spec.table.catalog
     named = {
         "spec.replacement.uri": replacement.uri if replacement is not None else "",
@@ -33,7 +34,7 @@ def _misplaced(restatement: Restatement, dataset: Dataset, world: World) -> Iter
         where = f"Restatement {restatement.meta.name}: {field}"
         local = guards.local(where, uri, catalog, known is None or known.is_local)
         if local is not None:
-            yield Reason.PLACE_LOCAL, f"{local} Nothing was read."
+            yield Refusal(Reason.PLACE_LOCAL, f"{local} Nothing was read.")
         found = guards.in_table(where, uri, tables) or guards.above_warehouse(where, uri, warehouses(dataset, world))
         if found is not None:
-            yield Reason.PLACE_IN_TABLE, f"{found} Nothing was read."
+            yield Refusal(Reason.PLACE_IN_TABLE, f"{found} Nothing was read.")

@@ -15,7 +15,7 @@ from lethe_operator.decide.guards.preconditions import RunBlocker
 from lethe_operator.decide.guards.references import misplaced
 from lethe_operator.decide.restatement import id_list as id_lists
 from lethe_operator.decide.restatement import row_search_gate as erasure
-from lethe_operator.decide.restatement.assessment import Assessment, Ready, stalled
+from lethe_operator.decide.restatement.assessment import Assessment, Ready, RestatementPhase, stalled
 from lethe_operator.decide.restatement.cancellation import withdrawn
 from lethe_operator.decide.restatement.id_list import without_list
 from lethe_operator.decide.restatement.outcome import finished_before, in_ledger, planned, rolled_back_since
@@ -79,10 +79,12 @@ def _wanted(context: RestatementContext) -> Assessment:
     blocker, now, settings = context.blocker, context.now, context.settings
     going = trial.going
     if going is None and restatement.spec.suspend:
-        return Assessment("Suspended", UNKNOWN, Reason.SUSPENDED, "spec.suspend is true. The operator starts no run.")
+        return Assessment(
+            RestatementPhase.SUSPENDED, UNKNOWN, Reason.SUSPENDED, "spec.suspend is true. The operator starts no run."
+        )
     if going is None and blocker is not None:
         message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
-        return Assessment("Pending", UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
     refused = None
     if going is None:
         refused = (
@@ -99,7 +101,7 @@ def _wanted(context: RestatementContext) -> Assessment:
     if target.key or going is not None:
         return replace(_by_run(context, target.key), undoes=target.key)
     if target.waits:
-        return Assessment("Queued", UNKNOWN, target.reason, target.message)
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, target.reason, target.message)
     return stalled(target.reason, target.message, target.final)
 
 
@@ -120,10 +122,10 @@ def _refused(restatement: Restatement, dataset: Dataset, world: World) -> Assess
         )
     found = misplaced(restatement, dataset, world)
     if found is not None:
-        return stalled(*found)
+        return stalled(found.reason, found.message)
     if isinstance(world.table, NoTable):
         return Assessment(
-            "Pending",
+            RestatementPhase.PENDING,
             UNKNOWN,
             Reason.TABLE_NOT_FOUND,
             f"The table {dataset.spec.table.name} does not exist yet. The first consolidation creates it.",
@@ -144,7 +146,7 @@ def _by_run(context: RestatementContext, undoes: str) -> Assessment:
         case Again(at, _, reason, message):
             again = f"{message} The operator retries at {at:%H:%M:%SZ}."
             if at > context.now:
-                return Assessment("Queued", UNKNOWN, reason, again, look_again=at)
+                return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, again, look_again=at)
             return _queued(context, at, undoes, reason, again)
         case Fresh():
             text = "Waiting for its turn."
@@ -156,13 +158,13 @@ def _by_run(context: RestatementContext, undoes: str) -> Assessment:
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
     if members > SHOWN_ONE_BY_ONE:
         text = f"Run {attempt.job} is active for {members} Restatements. status.runs of the Dataset shows its progress.{held}"
-        return Assessment("Running", UNKNOWN, Reason.RUNNING, text)
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text)
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
     text = f"Run {attempt.job} is active." + (f" {attempt.waiting}" if attempt.waiting else "")
     text += (f" The attempt before it failed: {before}" if before else "") + held
-    return Assessment("Running", UNKNOWN, Reason.RUNNING, text, progress=phase)
+    return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text, progress=phase)
 
 
 def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
@@ -186,7 +188,7 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
             assert_never(outcome)
     found = _queued(context, at, undoes, reason, message)
     if at > context.now:
-        found = Assessment("Queued", UNKNOWN, reason, message, look_again=at)
+        found = Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, look_again=at)
     return replace(found, plan=id_lists.seen(mine)) if mine is not None else found
 
 
@@ -195,4 +197,4 @@ def _queued(context: RestatementContext, since: datetime, undoes: str, reason: s
     after = trial.run.run_id if trial.run is not None else ""
     quick = can_do(restatement, context.dataset, trial.run)
     ready = Ready(since, undoes, after, trial.at_most, restatement.spec.dry_run, quick)
-    return Assessment("Queued", UNKNOWN, reason, message, ready=ready)
+    return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, ready=ready)

@@ -3,11 +3,25 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from lethe_operator.decide.conditions import FALSE, UNKNOWN
 from lethe_operator.decide.erasure.status import Told
 from lethe_operator.resources.observed import NO_FAILURES, Failures
+
+
+class RestatementPhase(StrEnum):
+    """`status.phase`, for people. Programs read the conditions."""
+
+    PENDING = "Pending"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    CANCELLED = "Cancelled"
+    ROLLED_BACK = "RolledBack"
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,7 @@ class Ready:
 class Assessment:
     """The state of a Restatement, which its status shows."""
 
-    phase: str
+    phase: RestatementPhase
     # Status of the condition Succeeded.
     succeeded: str
     reason: str
@@ -85,5 +99,5 @@ def stalled(reason: str, message: str, final: bool = False) -> Assessment:
         final: It has failed, so the user must create another Restatement.
     """
     if final:
-        return Assessment("Failed", FALSE, reason, message, stalled=True)
-    return Assessment("Pending", UNKNOWN, reason, message, stalled=True)
+        return Assessment(RestatementPhase.FAILED, FALSE, reason, message, stalled=True)
+    return Assessment(RestatementPhase.PENDING, UNKNOWN, reason, message, stalled=True)

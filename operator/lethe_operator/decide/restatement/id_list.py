@@ -10,7 +10,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.restatement.id_list import IdList, changed
 
 from lethe_operator.decide.conditions import UNKNOWN
-from lethe_operator.decide.restatement.assessment import Assessment, stalled
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase, stalled
 from lethe_operator.resources.restatement import NoList, Restatement
 
 
@@ -26,7 +26,7 @@ def without_list(restatement: Restatement, told: RestatementRequest | None, now:
         if found.final:
             return stalled(found.reason, found.message, final=True)
         again = now + timedelta(seconds=found.again_seconds)
-        return Assessment("Pending", UNKNOWN, found.reason, found.message, look_again=again)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, found.reason, found.message, look_again=again)
     first = restatement.list_sha256 or (told.batch_ids_sha256 if told is not None else "")
     if found is None or not first or found.sha256 == first:
         return None

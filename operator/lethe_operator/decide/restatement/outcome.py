@@ -15,7 +15,7 @@ from lethe_operator.decide.erasure.status import Told
 from lethe_operator.decide.guards.rollback import rolled_back
 from lethe_operator.decide.guards.table_identity import forgets_restatements
 from lethe_operator.decide.restatement import id_list as id_lists
-from lethe_operator.decide.restatement.assessment import Assessment
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.decide.restatement.run_outcomes import Trial
 from lethe_operator.decide.runs.retry import Ended
 from lethe_operator.reasons import Reason
@@ -31,7 +31,7 @@ def finished_before(restatement: Restatement) -> Assessment | None:
         return None
     ready = find(restatement.status, "Ready")
     return Assessment(
-        phase=str(restatement.status.get("phase") or ("Succeeded" if condition["status"] == TRUE else "Failed")),
+        phase=_phase_told(restatement.status.get("phase"), condition["status"] == TRUE),
         succeeded=str(condition["status"]),
         reason=str(condition.get("reason", "")),
         message=str(condition.get("message") or ready.get("message") or ""),
@@ -41,6 +41,14 @@ def finished_before(restatement: Restatement) -> Assessment | None:
         finished_time=parsed_time(condition.get("lastTransitionTime")),
         is_told=True,
     )
+
+
+def _phase_told(told: object, has_succeeded: bool) -> RestatementPhase:
+    """The phase in a status. A user or another version may have written an unknown one: then the condition Succeeded decides."""
+    for phase in RestatementPhase:
+        if told == phase.value:
+            return phase
+    return RestatementPhase.SUCCEEDED if has_succeeded else RestatementPhase.FAILED
 
 
 def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessment | None:
@@ -58,7 +66,9 @@ def in_ledger(restatement: Restatement, world: World, trial: Trial) -> Assessmen
         return None
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     if not result.succeeded:
-        return Assessment("Failed", FALSE, result.reason, result.message, stalled=True, finished_time=since)
+        return Assessment(
+            RestatementPhase.FAILED, FALSE, result.reason, result.message, stalled=True, finished_time=since
+        )
     found = succeeded(result, result.batch_ids_count or len(restatement.batch_ids), since)
     return replace(found, message=f"{found.message}{_too_late(restatement, result)}")
 
@@ -118,7 +128,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None) -> As
         else ""
     )
     return Assessment(
-        "Succeeded",
+        RestatementPhase.SUCCEEDED,
         TRUE,
         Reason.SUCCEEDED,
         f"{text}{unknown}",
@@ -184,7 +194,9 @@ def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
         text += f" {told.unknown_batch_ids_count} batch ids are unknown to the table."
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
     batches = told.batch_ids_count or len(restatement.batch_ids)
-    return Assessment("Succeeded", TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since)
+    return Assessment(
+        RestatementPhase.SUCCEEDED, TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since
+    )
 
 
 def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, final: Assessment) -> Assessment | None:
@@ -198,7 +210,7 @@ def rolled_back_since(restatement: Restatement, dataset: Dataset, world: World, 
     if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
         return None
     return Assessment(
-        "RolledBack",
+        RestatementPhase.ROLLED_BACK,
         FALSE,
         Reason.ROLLED_BACK,
         f"It was committed in snapshot {snapshot}, but then the table {dataset.spec.table.name} was rolled back to an earlier "
@@ -220,7 +232,7 @@ def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessm
     if find(restatement.status, ERASED):
         erased = Told(Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {})
     return Assessment(
-        "RolledBack",
+        RestatementPhase.ROLLED_BACK,
         FALSE,
         Reason.ROLLED_BACK,
         text,

@@ -16,7 +16,7 @@ from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.ledger.lineage import shown_again_since
 
 from lethe_operator.decide.conditions import UNKNOWN
-from lethe_operator.decide.restatement.assessment import Assessment, stalled
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase, stalled
 from lethe_operator.decide.restatement.outcome import finished_before
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -40,7 +40,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
         return None
     if not _is_listed_since(world.buffer, world.table, restatement):
         text = "Waiting for the next listing of the buffer, which shows which batches arrived before this Restatement."
-        return Assessment("Queued", UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
     before, hidden = _before(restatement, world.buffer), _may_hide(restatement, world.buffer)
     if not before and not hidden:
         return None
@@ -57,7 +57,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: World, settings: 
             "false, or remove the batches from the buffer.",
         )
     text = f"{which[:1].upper()}{which[1:]}. They are promoted first, so that the run finds their rows."
-    return Assessment("Queued", UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
+    return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
 
 
 def _searches(restatement: Restatement) -> bool:

@@ -60,7 +60,7 @@ def status(restatement: Restatement, standing: Assessment, now: datetime) -> dic
     old = restatement.status
     document: dict[str, Any] = {
         "observedGeneration": restatement.meta.generation,
-        "phase": standing.phase,
+        "phase": standing.phase.value,
         "conditions": conditions.as_status(
             old.get("conditions") or (), _conditions(restatement, standing), restatement.meta.generation, now
         ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from lethe_operator.decide.restatement import status as restatement_status
-from lethe_operator.decide.restatement.assessment import Assessment
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.kube import RESTATEMENTS, Document, ResourceKind
 from lethe_operator.observe.restatements import RestatementCache, RestatementsOfDataset
 from lethe_operator.resources.common import is_newer
@@ -23,7 +23,9 @@ from tests.support.resources import a_restatement, a_restatement_body
 
 ENDED = restatement_status.status(
     a_restatement(),
-    Assessment("Succeeded", "True", "Succeeded", "3 rows deleted.", result={"snapshotId": 7423456789012345678}),
+    Assessment(
+        RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.", result={"snapshotId": 7423456789012345678}
+    ),
     ago(seconds=100),
 )
 
@@ -216,7 +218,9 @@ def test_a_succeeded_restatement_is_only_returned_on_request() -> None:
 def test_a_failed_restatement_is_still_observed() -> None:
     """Its run may have committed after all, which the ledger tells later."""
     story = WatchStory("a")
-    failed = restatement_status.status(a_restatement(), Assessment("Failed", "False", "R", "m", stalled=True), NOW)
+    failed = restatement_status.status(
+        a_restatement(), Assessment(RestatementPhase.FAILED, "False", "R", "m", stalled=True), NOW
+    )
     story.server.patch(RESTATEMENTS, "ns", "a", {"status": failed}, "status")
 
     assert names(story.found()) == ["a"]
@@ -231,7 +235,13 @@ def test_an_edited_restatement_is_observed_until_its_status_has_the_new_generati
 
     assert names(story.found()) == ["a"]
     told = restatement_status.changes(
-        [(story.found().restatements[0], Assessment("Succeeded", "True", "Succeeded", "3 rows deleted."))], NOW
+        [
+            (
+                story.found().restatements[0],
+                Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted."),
+            )
+        ],
+        NOW,
     )
     assert told.statuses["a"]["observedGeneration"] == edited["metadata"]["generation"]
 
@@ -285,7 +295,9 @@ def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> 
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
     count, known = 1000, RestatementCache()
     known.list(FakeCluster(), "ns")  # type: ignore[arg-type]
-    waits = restatement_status.status(a_restatement(), Assessment("Queued", "Unknown", "Queued", "It waits."), NOW)
+    waits = restatement_status.status(
+        a_restatement(), Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", "It waits."), NOW
+    )
     sent = [
         json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))
         for n in range(count)

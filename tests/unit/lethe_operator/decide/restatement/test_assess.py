@@ -258,19 +258,25 @@ def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> No
 
 
 @pytest.mark.parametrize(
-    ("status", "table"),
-    [("False", a_table()), ("True", NoTable()), ("True", Unavailable("CatalogUnavailable", "away"))],
+    ("status", "written", "phase", "table"),
+    [
+        ("False", "Cancelled", "Cancelled", a_table()),
+        ("True", "RolledBack", "RolledBack", NoTable()),
+        ("True", "Succeeded", "Succeeded", Unavailable("CatalogUnavailable", "away")),
+        ("False", "unknown", "Failed", a_table()),
+        ("True", None, "Succeeded", a_table()),
+    ],
 )
-def test_what_has_ended_stays_ended(status: str, table: Any) -> None:
-    """A request ends once; that a table does not answer takes nothing back."""
+def test_what_has_ended_stays_ended(status: str, written: str | None, phase: str, table: Any) -> None:
+    """A request ends once, also if its table is gone or cannot be read. For an unknown phase the condition Succeeded decides."""
     conditions = [
         {"type": "Succeeded", "status": status, "reason": "R", "message": "m", "lastTransitionTime": NOW.isoformat()}
     ]
-    ended = a_restatement(status={"phase": "P", "conditions": conditions, "result": {"rowsDeleted": 1}})
+    ended = a_restatement(status={"phase": written, "conditions": conditions, "result": {"rowsDeleted": 1}})
 
     found = standing(ended, table=table)
 
-    assert ("P", status, "R", None, {"rowsDeleted": 1}) == (
+    assert (phase, status, "R", None, {"rowsDeleted": 1}) == (
         found.phase,
         found.succeeded,
         found.reason,

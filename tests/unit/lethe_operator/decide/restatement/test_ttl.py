@@ -5,7 +5,7 @@ from typing import Any
 
 from lethe_operator.decide.actions import Actions
 from lethe_operator.decide.dataset import without_dataset
-from lethe_operator.decide.restatement.assessment import Assessment
+from lethe_operator.decide.restatement.assessment import Assessment, RestatementPhase
 from lethe_operator.decide.restatement.ttl import DELETED_AT_ONCE, Expired, expired, expires
 from lethe_operator.kube import RESTATEMENTS
 from lethe_operator.observe.restatements import RestatementCache
@@ -30,13 +30,20 @@ def one(ttl: int | None, seconds_ago: float = 100, name: str = "r", **changes: A
 
 def ended(r: Restatement, succeeded: str = "True") -> Assessment:
     at = r.status["conditions"][0]["lastTransitionTime"] if r.status else None
-    return Assessment("P", succeeded, "R", "", finished_time=datetime.fromisoformat(at) if at else None)
+    return Assessment(
+        RestatementPhase.SUCCEEDED, succeeded, "R", "", finished_time=datetime.fromisoformat(at) if at else None
+    )
 
 
 def test_the_time_counts_from_the_end_and_only_when_it_is_set() -> None:
     for ttl, at in ((None, None), (60, ago(seconds=40)), (160, NOW + timedelta(seconds=60))):
         assert expires(one(ttl), ended(one(ttl)), NOW) == at
-    assert expires(a_restatement(ttlSecondsAfterFinished=0), Assessment("Queued", "Unknown", "Queued", ""), NOW) is None
+    assert (
+        expires(
+            a_restatement(ttlSecondsAfterFinished=0), Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", ""), NOW
+        )
+        is None
+    )
 
 
 def test_one_whose_end_is_being_written_has_all_its_time_before_it() -> None:
