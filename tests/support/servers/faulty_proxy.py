@@ -69,9 +69,9 @@ def forward_to(endpoint: str) -> Forward:
 
 
 @contextmanager
-def before(forward: Forward) -> Iterator[Proxy]:
-    """A proxy for as long as the block lasts."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+def before(forward: Forward, port: int = 0) -> Iterator[Proxy]:
+    """A proxy for as long as the block lasts, on a free port if none is given."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler)
     proxy = Proxy(f"http://127.0.0.1:{server.server_port}")
 
     class Handler(BaseHTTPRequestHandler):

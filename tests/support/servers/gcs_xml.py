@@ -2,17 +2,21 @@
 
 The server has neither uploads nor pages nor conditions in its XML API. It keeps the objects and checks conditions; this module
 only translates. Requests of the JSON API, which PyIceberg and Iceberg's Java library use, are forwarded as they are.
+
+Run it as a process: PyArrow holds Python's lock while it waits for an answer.
 """
 
 import http.client
 import json
+import signal
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.support.servers.faulty_proxy import Forward, forward_to
+from tests.support.servers.faulty_proxy import Forward, before, forward_to
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
 _JSON_API = ("/storage/v1/", "/upload/", "/download/", "/batch/")
@@ -111,3 +115,8 @@ def _headers(meta: Mapping[str, str]) -> list[tuple[str, str]]:
 def _etag(meta: Mapping[str, str]) -> str:
     """Changes with each write, as that of the service does for objects that were not uploaded in one piece."""
     return meta["generation"]
+
+
+if __name__ == "__main__":
+    with before(xml_of(sys.argv[1]), port=int(sys.argv[2])):
+        signal.pause()

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import os
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +19,7 @@ from lethe.ledger.ledger import BufferedObject
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import Backend
 
-from tests.support.servers import process
-from tests.support.servers.faulty_proxy import before
-from tests.support.servers.gcs_xml import xml_of
+from tests.support.servers import gcs_xml, process
 from tests.support.servers.postgres import free_port
 from tests.support.servers.s3 import running as s3_running
 
@@ -92,11 +91,11 @@ def gcs_server() -> Iterator[Server]:
             "fake-gcs-server", command, Path(folder), lambda: _get(f"{json_api}/storage/v1/b?project=p")
         ):
             _send("POST", f"{json_api}/storage/v1/b?project=p", json.dumps({"name": "lake"}).encode())
-            with before(xml_of(json_api)) as proxy:
+            with _xml_api(json_api) as endpoint:
                 yield Server(
                     Backend.GCS,
                     "gs://lake",
-                    proxy.endpoint,
+                    endpoint,
                     lambda endpoint: {
                         "gcs.service.host": endpoint,
                         "gcs.project-id": "p",
@@ -104,6 +103,19 @@ def gcs_server() -> Iterator[Server]:
                         "gcs.oauth2.token-expires-at": _FAR_AHEAD,
                     },
                 )
+
+
+@contextmanager
+def _xml_api(json_api: str) -> Iterator[str]:
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", gcs_xml.__name__, json_api, str(port)]
+    with tempfile.TemporaryDirectory(prefix="lethe-gcs-") as folder:
+        environment = {**os.environ, "PYTHONPATH": str(Path(gcs_xml.__file__).parents[3])}
+        with process.running(
+            "the XML API", command, Path(folder), lambda: _get(f"{endpoint}/storage/v1/b?project=p"), environment
+        ):
+            yield endpoint
 
 
 @contextmanager
