@@ -7,15 +7,15 @@
 # versions may exist side by side.
 source "$(dirname "$0")/lib.sh"
 
-KUBERNETES=1.34.4
-HELM=v3.18.6
-COREDNS=v1.12.4
+KUBERNETES=1.36.3
+HELM=v4.3.1
+COREDNS=v1.14.7
 VERSITYGW=v1.8.0
 FAKE_GCS=v1.56.1
 AZURITE=3.37.0 # as in dev/azurite
 KUBE_SCORE=v1.20.0
-KIND=v0.30.0 # its default node image is Kubernetes 1.34.0, pinned by digest in this module
-GO_MIN=1.25
+KIND=v0.33.0 # kind-config.yaml pins the node image that was built for it
+GO_MIN=1.26
 GO=1.26.8 # fetched only where no recent Go is installed
 GO_SHA256=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
 
@@ -75,7 +75,7 @@ build_kubernetes() { # FOLDER
   part=$(mktemp -d -p "$LETHE_CACHE")
   # Without -X the server reports v0.0.0 and version checks fail. With -trimpath the Go cache works for any checkout.
   (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubernetes" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
-    -X $version.gitMajor=1 -X $version.gitMinor=34 -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
+    -X $version.gitMajor=1 -X $version.gitMinor=36 -X $version.gitCommit=none -X $version.gitTreeState=archive" . \
     && "$go" build -trimpath -ldflags "-s -w" -o "$part/pause" ./pause)
   for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl kubeadm etcd; do
     ln -s kubernetes "$part/$name"
@@ -88,7 +88,7 @@ build_kubectl() { # FOLDER: for kind, which includes the other programs
   local version=k8s.io/component-base/version part
   part=$(mktemp -d -p "$LETHE_CACHE")
   (cd "$SOURCES" && "$go" build -mod=readonly -trimpath -o "$part/kubectl" -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES \
-    -X $version.gitMajor=1 -X $version.gitMinor=34" k8s.io/kubernetes/cmd/kubectl)
+    -X $version.gitMajor=1 -X $version.gitMinor=36" k8s.io/kubernetes/cmd/kubectl)
   install_to "$1" "$part"/*
   rmdir "$part"
 }
@@ -134,7 +134,7 @@ obtain() {
     case $name in
       kubernetes) tool kubernetes $KUBERNETES-"$(hash_of dev/cluster/go)" "building Kubernetes $KUBERNETES (10 to 20 minutes, once)" build_kubernetes ;;
       kubectl) tool kubectl $KUBERNETES "building kubectl $KUBERNETES" build_kubectl ;;
-      helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v3/cmd/helm@$HELM ;;
+      helm) tool helm $HELM "building Helm $HELM" build_module helm.sh/helm/v4/cmd/helm@$HELM ;;
       coredns) tool coredns $COREDNS "building CoreDNS $COREDNS" build_module github.com/coredns/coredns@$COREDNS ;;
       versitygw) tool versitygw $VERSITYGW "building versitygw $VERSITYGW" build_module github.com/versity/versitygw/cmd/versitygw@$VERSITYGW ;;
       fake-gcs-server) tool fake-gcs-server $FAKE_GCS "building fake-gcs-server $FAKE_GCS" build_module github.com/fsouza/fake-gcs-server@$FAKE_GCS ;;

@@ -12,7 +12,7 @@ NAME=$CLUSTER_NAME # at most 12 characters: NAME0 is an interface
 N=$CLUSTER_INDEX   # 0 to 63; each cluster beside another needs its own
 STATE=$LETHE_STATE/$NAME
 HOST=10.254.$N.1 NODE=10.254.$N.2 LINK=10.254.$N.0/30 PODS=10.244.$N.0/24 SVCS=10.96.$N.0/24
-VERSION=v1.34.4
+VERSION=v1.36.3
 export KUBECONFIG=$STATE/kubeconfig
 SELF=$(readlink -f "$0")
 
@@ -147,6 +147,7 @@ kind: KubeletConfiguration
 cgroupDriver: cgroupfs
 cgroupRoot: /$NAME
 failSwapOn: false
+failCgroupV1: false # hosts with cgroup v1 still work, though Kubernetes supports v2 only
 containerRuntimeEndpoint: unix://$STATE/containerd.sock
 volumePluginDir: /var/lib/kubelet/volumeplugins
 clusterDNS: [$NODE]
