@@ -309,6 +309,17 @@ def test_a_failed_run_whose_batches_are_all_settled_is_left_alone() -> None:
     assert launched(verdict) == (("B",), 1)
 
 
+def test_a_failed_run_that_refused_its_batches_is_left_alone_and_one_of_others_is_not() -> None:
+    """Its driver died after the commit. What another run refused may have been written again since."""
+    run = a_run(a_consolidation(A), failed(finished_seconds=60))
+
+    def after(run_id: str) -> ConsolidationVerdict:
+        refused = a_batch("A", BatchState.REFUSED, run=run_id, refusal="BadFile: it is empty")
+        return decided(a_world(A, B, table=a_table(a_ledger(batches=[refused])), runs=(run,)))
+
+    assert (after(run.run_id).abandoned, launched(after("another"))) == ((run.run_id,), (("A",), 2))
+
+
 def test_a_run_that_failed_for_good_is_not_repeated_until_the_dataset_changes() -> None:
     run = a_run(
         a_consolidation(A),
