@@ -209,8 +209,10 @@ _init() { # PID 1 of the node
     --proxy-client-cert-file="$pki/front-proxy-client.crt" --proxy-client-key-file="$pki/front-proxy-client.key" \
     --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged=true
   until [ "$(kubectl --kubeconfig "$admin" get --raw /readyz 2> /dev/null)" = ok ]; do sleep 0.1; done
-  # The group that the apiserver's own certificate towards the kubelet is in: without it logs and exec are forbidden.
+  # As kubeadm does: the group of admin.conf, and the user as which the API server calls the kubelet, for logs and exec
   kubectl --kubeconfig "$admin" create clusterrolebinding kubeadm:cluster-admins --clusterrole=cluster-admin --group=kubeadm:cluster-admins
+  kubectl --kubeconfig "$admin" create clusterrolebinding kubeadm:apiserver-kubelet-client --clusterrole=system:kubelet-api-admin \
+    --user=kube-apiserver-kubelet-client
   background controller-manager kube-controller-manager --kubeconfig=conf/controller-manager.conf \
     --service-account-private-key-file="$pki/sa.key" --root-ca-file="$pki/ca.crt" --use-service-account-credentials \
     --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" --allocate-node-cidrs --cluster-cidr="$PODS" \
