@@ -22,6 +22,7 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
+from lethe.contract.settings import Deletes
 from pyspark.sql import SparkSession
 
 from tests.model.acts import (
@@ -107,7 +108,7 @@ class Dataset(Story):
     def _restatement(self, *requests: RestatementRequest) -> RunSpec:
         run = self.restatement(*requests)
         assert run.restatement is not None
-        restatement = run.restatement.model_copy(update={"deletes": self.setup.deletes})
+        restatement = run.restatement.model_copy(update={"deletes": Deletes(self.setup.deletes)})
         return run.model_copy(update={"restatement": restatement})
 
     def _vacuum(self, job: Vacuum) -> RunSpec:

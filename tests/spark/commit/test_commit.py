@@ -181,7 +181,7 @@ def test_preparing_a_table_twice_changes_it_once(make_flights: Callable[..., Fli
 
 
 def test_a_table_without_the_batch_column_cannot_be_prepared(flights: Flights) -> None:
-    with pytest.raises(InputError, match=r"BatchColumnMissing: .*'batch'.* it has v, day, batch_id"):
+    with pytest.raises(InputError, match=r"BatchColumnMissing: .*'batch'.* its columns are v, day, batch_id"):
         flights.table.ensure_layout("batch")
 
 

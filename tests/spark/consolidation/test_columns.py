@@ -130,8 +130,8 @@ def test_what_cannot_be_united_refuses_the_batch_alone_and_names_column_types_an
 
     assert result.batches_promoted == 2  # v is optional, so D's is null
     assert set(refusals(result)) == {"B", "C"}
-    assert "a column that the table does not have is string, and int32 in another batch" in refusals(result)["B"]
-    assert "column v is string, expected int64, which spec.schemaEvolution: AddColumns" in refusals(result)["C"]
+    assert "a column that the table does not have is string, but int32 in another batch" in refusals(result)["B"]
+    assert "column v is string, expected int64; spec.schemaEvolution: AddColumns" in refusals(result)["C"]
     assert list(types(story)) == ["v", "day", "batch_id", "x"]
 
 

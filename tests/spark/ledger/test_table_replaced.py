@@ -1,6 +1,7 @@
 """A run works on the table that was there when it was asked for: never on another one that has its name now."""
 
 from collections.abc import Callable
+from uuid import uuid4
 
 import lethe_spark
 import pytest
@@ -43,7 +44,8 @@ def drop_and_create(story: Story) -> None:
 
 
 def rename_and_create(story: Story) -> None:
-    story.spark.sql(f"ALTER TABLE {story.full_name} RENAME TO {story.name}_renamed")
+    # A name of its own: the story of another test has the same name.
+    story.spark.sql(f"ALTER TABLE {story.full_name} RENAME TO {story.name}_{uuid4().hex}")
     story.spark.sql(f"CREATE TABLE {story.full_name} ({SCHEMA}) USING iceberg")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import lethe
 import lethe_spark
-from lethe.contract.run import Deletes, RestatementRequest, RunSpec
+from lethe.contract.run import RestatementRequest, RunSpec
+from lethe.contract.settings import Deletes
 from lethe.ledger.tombstone import Mask
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
@@ -19,11 +20,11 @@ from tests.spark.support.story import Row, Story, of_arrow, of_spark
 class Native(Story):
     """`deletes` as `spec.deletes`: of all restatements that do not say otherwise."""
 
-    deletes: Deletes = "DeletionVectors"
+    deletes: Deletes = Deletes.DELETION_VECTORS
 
     @classmethod
     def of(cls, story: Story, deletes: Deletes) -> "Native":
-        version = 3 if deletes == "DeletionVectors" else 2
+        version = 3 if Deletes(deletes) is Deletes.DELETION_VECTORS else 2
         return cls(story.spark, story.lake, story.name, story.partition_by, story.catalog, version, deletes)
 
     def filled(self) -> "Native":
@@ -36,7 +37,7 @@ class Native(Story):
     def restatement(self, *requests: RestatementRequest, deletes: Deletes | None = None, **changes: Any) -> RunSpec:
         run = super().restatement(*requests, **changes)
         assert run.restatement is not None
-        restatement = run.restatement.model_copy(update={"deletes": deletes or self.deletes})
+        restatement = run.restatement.model_copy(update={"deletes": Deletes(deletes or self.deletes)})
         return run.model_copy(update={"restatement": restatement})
 
     def plain(self, snapshot_id: int | None = None) -> Counter[Row]:
