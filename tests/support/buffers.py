@@ -24,7 +24,7 @@ class Listing:
 
 
 def listing_of(buffer: Buffer) -> Listing:
-    return Listing.of(buffer.folders(heard=lambda: None))
+    return Listing.of(buffer.folders(on_object=lambda: None))
 
 
 def batches_in(uri: str, properties: Mapping[str, str] | None = None, layout: str = "Directory") -> list[BufferedBatch]:

@@ -130,13 +130,13 @@ class Restatement:
     @property
     def list_sha256(self) -> str:
         """SHA-256 of the list in spec.batchIdsFrom when it was first read; "": it was not read yet."""
-        return str(self._told_list.get("sha256") or "")
+        return str(self._list_in_status.get("sha256") or "")
 
     @property
     def batches(self) -> int:
         """The number of batches that it names; the largest possible number if they are in a file that no run has read yet."""
-        told = self._told_list.get("count")
-        return len(self.batch_ids) or (int(told) if told else LISTED_IDS_AT_MOST if self.list_uri else 0)
+        count = self._list_in_status.get("count")
+        return len(self.batch_ids) or (int(count) if count else LISTED_IDS_AT_MOST if self.list_uri else 0)
 
     @property
     def sized_by(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class Restatement:
         return self.batch_ids[:SIZED_BY]
 
     @property
-    def _told_list(self) -> Mapping[str, Any]:
+    def _list_in_status(self) -> Mapping[str, Any]:
         return (self.status.get("plan") or {}).get("batchIds") or {}
 
     @property

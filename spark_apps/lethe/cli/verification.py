@@ -82,13 +82,17 @@ def _root(pointer: str, root: Root, read: Mapping[str, ChunkKeys], layers: Layer
                 yield f"{name}: {chunk.file} holds {len(found.keys)} {part}; the root says {chunk.records}."
             if (chunk.lower, chunk.upper) != (found.lower, found.upper):
                 yield f"{name}: the bounds of the keys in {chunk.file} differ from those in the root."
-    said = root.statistics
-    for part, number in (("tombstones", said.tombstones), ("batches", said.batches), ("requests", said.requests)):
+    recorded = root.statistics
+    for part, number in (
+        ("tombstones", recorded.tombstones),
+        ("batches", recorded.batches),
+        ("requests", recorded.requests),
+    ):
         chunks = root.parts.get(part, ())
         if layers.has_read(chunks) and (actual := layers.size(chunks)) != number:
             yield f"{name}: its chunks hold {actual} {part} in total; the root says {number}."
-    if sum(said.states.values()) != said.batches:
-        yield f"{name}: the root counts {sum(said.states.values())} batches by state, and {said.batches} in total."
+    if sum(recorded.states.values()) != recorded.batches:
+        yield f"{name}: the root counts {sum(recorded.states.values())} batches by state, and {recorded.batches} in total."
 
 
 def _summaries(opened: Opened, roots: Roots, layers: Layers) -> Iterator[str]:
@@ -126,8 +130,10 @@ def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
     if isinstance(found, str):
         yield f"snapshot {snapshot.id}: {found}"
     elif count(snapshot.summary, names.TOMBSTONE_VACUUM_COUNT) != len(found.keys):
-        said = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
-        yield (f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {said}, but {file} holds {len(found.keys)}.")
+        recorded = snapshot.summary.get(names.TOMBSTONE_VACUUM_COUNT, "missing")
+        yield (
+            f"snapshot {snapshot.id}: {names.TOMBSTONE_VACUUM_COUNT} is {recorded}, but {file} holds {len(found.keys)}."
+        )
 
 
 def _needed_by(opened: Opened, roots: Roots, *pointers: str) -> str:

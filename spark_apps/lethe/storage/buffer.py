@@ -17,16 +17,16 @@ class Buffer:
         self._layout = layout
         self._store = store
 
-    def folders(self, heard: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
+    def folders(self, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
         """List batches, complete or not, and other folders and files, in the order of the store. Duplicate ids are not detected.
 
         Args:
-            heard: Called for each object that the store lists. An exception from it ends the listing.
+            on_object: Called for each object that the store lists. An exception from it ends the listing.
         """
 
         def objects() -> Iterator[ListedObject]:
             for found in self._store.list(self.uri, hidden=False):
-                heard()
+                on_object()
                 yield found
 
         return folders_of(objects(), self.uri, self._layout)

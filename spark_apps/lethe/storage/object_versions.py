@@ -320,9 +320,11 @@ class S3Objects:
         name = without_values(remain.path)
         for version in remain.versions:
             named = {"Bucket": bucket, "Key": key, **({} if version == "null" else {"VersionId": version})}
-            if self._told("GetObjectLegalHold", "get_object_legal_hold", "LegalHold", named).get("Status") == "ON":
+            if self._lock_of("GetObjectLegalHold", "get_object_legal_hold", "LegalHold", named).get("Status") == "ON":
                 return ErasureBlocker(BlockerKind.LEGAL_HOLD, name)
-            until = self._told("GetObjectRetention", "get_object_retention", "Retention", named).get("RetainUntilDate")
+            until = self._lock_of("GetObjectRetention", "get_object_retention", "Retention", named).get(
+                "RetainUntilDate"
+            )
             if until is not None:
                 return ErasureBlocker(BlockerKind.OBJECT_LOCK, name, until.astimezone(UTC).replace(microsecond=0))
         if error is not None and _code(error) not in _DENIED:
@@ -336,7 +338,7 @@ class S3Objects:
             return ErasureBlocker(BlockerKind.OBJECT, name, None, _AGAIN)
         return ErasureBlocker(BlockerKind.OBJECT_VERSION, name, None, "the bucket keeps versions")
 
-    def _told(self, name: str, method: str, what: str, named: Mapping[str, str]) -> Mapping[str, Any]:
+    def _lock_of(self, name: str, method: str, what: str, named: Mapping[str, str]) -> Mapping[str, Any]:
         try:
             return dict(self._call(name, method, **named)[what])
         except ClientError:  # there is none, or the store does not support the request

@@ -128,10 +128,10 @@ def is_overdue(erasure: Erasure, now: datetime) -> bool:
 
 def _key(ripe: Iterable[Erasure], now: datetime, due_by: datetime) -> str:
     """Identifies the state that a run checks: any change of it gives another key, and so another run."""
-    told = sorted(
+    lines = sorted(
         repr((e.restatement, e.purged_at, e.look_again, e.blockers, e.is_due(now), e.is_due(due_by))) for e in ripe
     )
-    return f"erasures\n{sha256(chr(10).join(told).encode()).hexdigest()}"
+    return f"erasures\n{sha256(chr(10).join(lines).encode()).hexdigest()}"
 
 
 def _changes(erasures: Iterable[Erasure], now: datetime, lead_seconds: int) -> list[datetime]:

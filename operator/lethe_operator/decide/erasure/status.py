@@ -29,7 +29,7 @@ _NOT_WATCHED: Final = (str(Reason.ERASURE_NOT_WATCHED), str(Reason.ERASURE_UNDON
 
 
 @dataclass(frozen=True)
-class Told:
+class ErasureState:
     """What the status of a Restatement shows of its erasure."""
 
     condition: Condition  # Erased
@@ -40,7 +40,9 @@ class Told:
         return _digest(self.condition.status, str(self.condition.reason), self.document)
 
 
-def told(restatement: Restatement, world: World, now: datetime, signer: Signer | None = None) -> Told | None:
+def erasure_state(
+    restatement: Restatement, world: World, now: datetime, signer: Signer | None = None
+) -> ErasureState | None:
     """The erasure status of a Restatement that is in the ledger; None: its rows need not be erased, or the ledger cannot be read.
 
     Args:
@@ -61,12 +63,12 @@ def told(restatement: Restatement, world: World, now: datetime, signer: Signer |
         return None
     if result is not None and result.undone_by:
         text = f"Restatement {name_of(result.undone_by)} undid this Restatement, so its rows are kept."
-        return Told(Condition(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
+        return ErasureState(Condition(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
     text = "A version of Lethe that did not track erasures committed this Restatement. evictBy still applies to its tombstones."
-    return Told(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
+    return ErasureState(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
 
 
-def of_open(erasure: Erasure, now: datetime) -> Told:
+def of_open(erasure: Erasure, now: datetime) -> ErasureState:
     """The status of an erasure that is not verified yet."""
     document: dict[str, Any] = {}
     if erasure.evict_by is not None:
@@ -80,7 +82,7 @@ def of_open(erasure: Erasure, now: datetime) -> Told:
     if is_overdue(erasure, now):
         status, reason = conditions.FALSE, Reason.ERASURE_OVERDUE
         text = f"The erasure was due at {document['dueTime']}. {text}"
-    return Told(Condition(conditions.ERASED, status, reason, text), document)
+    return ErasureState(Condition(conditions.ERASED, status, reason, text), document)
 
 
 def _progress(erasure: Erasure) -> tuple[str, Reason, str]:
@@ -104,7 +106,7 @@ def _progress(erasure: Erasure) -> tuple[str, Reason, str]:
     )
 
 
-def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, signer: Signer | None) -> Told:
+def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, signer: Signer | None) -> ErasureState:
     outcome = result.erasure
     assert outcome is not None
     assert outcome.verified_time is not None
@@ -123,7 +125,7 @@ def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, 
         due = datetime.fromtimestamp(result.committed_time.timestamp() + seconds, result.committed_time.tzinfo)
         document["dueTime"] = timestamp(due)
     text = f"A run verified that no file in the storage contains the rows. The record is {outcome.record}."
-    return Told(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
+    return ErasureState(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
 
 
 def is_awaited(status: Mapping[str, Any]) -> bool:
@@ -135,7 +137,7 @@ def is_awaited(status: Mapping[str, Any]) -> bool:
 
 
 def digest_of(status: Mapping[str, Any]) -> str:
-    """The digest of what a status shows, to be compared with `Told.digest`."""
+    """The digest of what a status shows, to be compared with `ErasureState.digest`."""
     condition = find(status, conditions.ERASED)
     return _digest(str(condition.get("status")), str(condition.get("reason")), status.get("erasure") or {})
 

@@ -59,13 +59,15 @@ def assess(context: RestatementContext) -> Assessment:
     known = in_ledger(restatement, world, trial) or planned(restatement, trial)
     if known is not None:
         return replace(
-            known, failures=trial.failures, erasure=erasure_status.told(restatement, world, now, settings.signer)
+            known,
+            failures=trial.failures,
+            erasure=erasure_status.erasure_state(restatement, world, now, settings.signer),
         )
     final = finished_before(restatement)
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
     found = withdrawn(restatement, world, trial, now) or _wanted(context)
-    found = replace(found, plan={**id_lists.seen(trial.told), **(found.plan or {})})
+    found = replace(found, plan={**id_lists.seen(trial.earlier_request), **(found.plan or {})})
     if found.finished or found.stalled:
         found = replace(found, failures=trial.failures)
     if found.finished or restatement.deadline is None or restatement.deadline <= now:
@@ -90,7 +92,7 @@ def _wanted(context: RestatementContext) -> Assessment:
         refused = (
             _outside(restatement, settings)
             or _refused(restatement, dataset, world)
-            or without_list(restatement, trial.told, now)
+            or without_list(restatement, trial.earlier_request, now)
             or erasure.not_yet(restatement, dataset, world, settings)
         )
     if refused is not None:

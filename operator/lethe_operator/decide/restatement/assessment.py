@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from lethe_operator.decide.conditions import FALSE, UNKNOWN
-from lethe_operator.decide.erasure.status import Told
+from lethe_operator.decide.erasure.status import ErasureState
 from lethe_operator.resources.observed import NO_FAILURES, Failures
 
 
@@ -78,9 +78,9 @@ class Assessment:
     # Of its runs, once it has ended or stalled.
     failures: Failures = NO_FAILURES
     # The state of its erasure; None: its rows need not be erased, or the ledger was not read.
-    erasure: Told | None = None
+    erasure: ErasureState | None = None
     # The assessment was read from the status.
-    is_told: bool = False
+    from_status: bool = False
 
     @property
     def finished(self) -> bool:

@@ -22,7 +22,7 @@ class _Why:
     under_way: str  # reason until it has ended
     ended: str  # reason once it has ended
     phase: RestatementPhase  # once it has ended
-    said: str  # the first sentence of each message
+    cause: str  # the first sentence of each message
     stalled: bool  # False: the user asked for it, so no action is needed
 
 
@@ -34,7 +34,7 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
     going = trial.going
     if going is not None and going.by_committer:
         what = f"The committer is carrying it out ({going.job}). When that ends, the status shows whether it was committed."
-        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.said} {what}")
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}")
     if going is not None:
         what = f"The operator is stopping the run {going.job}."
         if trial.members > 1:
@@ -42,34 +42,32 @@ def withdrawn(restatement: Restatement, world: World, trial: Trial, now: datetim
                 f"The run {going.job} continues if other Restatements of its group still need it. When it ends, the status "
                 "shows whether this one was committed."
             )
-        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.said} {what}", cancel_job=going.job)
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}", cancel_job=going.job)
     view = world.table
     # If the table cannot be read for now, the runs may be unknown too.
     if isinstance(view, Unavailable) and (view.transient or trial.run is not None):
-        text = (
-            f"{why.said} The status shows whether it was committed once the operator can read the table: {view.message}"
-        )
+        text = f"{why.cause} The status shows whether it was committed once the operator can read the table: {view.message}"
         return Assessment(RestatementPhase.PENDING, UNKNOWN, why.under_way, text)
     last = trial.run.last if trial.run is not None else None
-    text = f"{why.said} It was not committed. Nothing was changed."
+    text = f"{why.cause} It was not committed. Nothing was changed."
     return _end(why, text + (f" Its last run was {last.job}." if last is not None else ""))
 
 
 def without_dataset(restatement: Restatement, dataset: str, now: datetime) -> Assessment | None:
     """The same for a Restatement whose Dataset does not exist, so that there is no table to read."""
     why = _why(restatement, now)
-    return None if why is None else _end(why, f"{why.said} Dataset {dataset} does not exist in this namespace.")
+    return None if why is None else _end(why, f"{why.cause} Dataset {dataset} does not exist in this namespace.")
 
 
 def _why(restatement: Restatement, now: datetime) -> _Why | None:
     name, deadline = restatement.meta.name, restatement.deadline
     if restatement.spec.cancel:
-        said = f"Restatement {name} was cancelled."
-        return _Why(Reason.CANCELLING, Reason.CANCELLED, RestatementPhase.CANCELLED, said, stalled=False)
+        cause = f"Restatement {name} was cancelled."
+        return _Why(Reason.CANCELLING, Reason.CANCELLED, RestatementPhase.CANCELLED, cause, stalled=False)
     if deadline is None or deadline > now:
         return None
-    said = f"The deadline of Restatement {name} passed at {timestamp(deadline)} (spec.deadlineSeconds)."
-    return _Why(Reason.DEADLINE_EXCEEDED, Reason.DEADLINE_EXCEEDED, RestatementPhase.FAILED, said, stalled=True)
+    cause = f"The deadline of Restatement {name} passed at {timestamp(deadline)} (spec.deadlineSeconds)."
+    return _Why(Reason.DEADLINE_EXCEEDED, Reason.DEADLINE_EXCEEDED, RestatementPhase.FAILED, cause, stalled=True)
 
 
 def _end(why: _Why, message: str) -> Assessment:

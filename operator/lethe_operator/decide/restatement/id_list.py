@@ -14,11 +14,11 @@ from lethe_operator.decide.restatement.assessment import Assessment, Restatement
 from lethe_operator.resources.restatement import NoList, Restatement
 
 
-def without_list(restatement: Restatement, told: RestatementRequest | None, now: datetime) -> Assessment | None:
+def without_list(restatement: Restatement, earlier: RestatementRequest | None, now: datetime) -> Assessment | None:
     """The assessment of a Restatement whose list is missing, invalid or changed; None: the list is usable, or there is none.
 
     Args:
-        told: Its request in the document of an earlier run, which has the list's digest even if the status was not written;
+        earlier: Its request in the document of an earlier run, which has the list's digest even if the status was not written;
             None: there is no earlier run.
     """
     found = restatement.listed
@@ -27,7 +27,7 @@ def without_list(restatement: Restatement, told: RestatementRequest | None, now:
             return stalled(found.reason, found.message, final=True)
         again = now + timedelta(seconds=found.again_seconds)
         return Assessment(RestatementPhase.PENDING, UNKNOWN, found.reason, found.message, look_again=again)
-    first = restatement.list_sha256 or (told.batch_ids_sha256 if told is not None else "")
+    first = restatement.list_sha256 or (earlier.batch_ids_sha256 if earlier is not None else "")
     if found is None or not first or found.sha256 == first:
         return None
     error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, found.sha256)

@@ -11,7 +11,7 @@ from lethe.restatement.record import name_of
 from pydantic import ValidationError
 
 from lethe_operator.decide.conditions import ERASED, FALSE, SUCCEEDED, TRUE, Condition, find, parsed_time, timestamp
-from lethe_operator.decide.erasure.status import Told
+from lethe_operator.decide.erasure.status import ErasureState
 from lethe_operator.decide.guards.rollback import rolled_back
 from lethe_operator.decide.guards.table_identity import forgets_restatements
 from lethe_operator.decide.restatement import id_list as id_lists
@@ -31,7 +31,7 @@ def finished_before(restatement: Restatement) -> Assessment | None:
         return None
     ready = find(restatement.status, "Ready")
     return Assessment(
-        phase=_phase_told(restatement.status.get("phase"), condition["status"] == TRUE),
+        phase=_phase_of(restatement.status.get("phase"), condition["status"] == TRUE),
         succeeded=str(condition["status"]),
         reason=str(condition.get("reason", "")),
         message=str(condition.get("message") or ready.get("message") or ""),
@@ -39,14 +39,14 @@ def finished_before(restatement: Restatement) -> Assessment | None:
         result=restatement.status.get("result"),
         plan=restatement.status.get("plan"),
         finished_time=parsed_time(condition.get("lastTransitionTime")),
-        is_told=True,
+        from_status=True,
     )
 
 
-def _phase_told(told: object, has_succeeded: bool) -> RestatementPhase:
+def _phase_of(written: object, has_succeeded: bool) -> RestatementPhase:
     """The phase in a status. A user or another version may have written an unknown one: then the condition Succeeded decides."""
     for phase in RestatementPhase:
-        if told == phase.value:
+        if written == phase.value:
             return phase
     return RestatementPhase.SUCCEEDED if has_succeeded else RestatementPhase.FAILED
 
@@ -164,14 +164,14 @@ def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
 
 def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
     """The assessment of a dry run whose run has reported a plan; None: there is no plan, or it is not a dry run."""
-    told = trial.answer(restatement.key) if restatement.spec.dry_run and isinstance(trial.verdict, Ended) else None
-    if told is None or not told.succeeded or told.plan is None:
+    answer = trial.answer(restatement.key) if restatement.spec.dry_run and isinstance(trial.verdict, Ended) else None
+    if answer is None or not answer.succeeded or answer.plan is None:
         return None
-    plan = told.plan
+    plan = answer.plan
     match restatement.spec.operation:
         case Operation.UNDO:
             text = (
-                f"Nothing was changed. The Undo would restore {told.rows_restored} rows and remove {told.tombstones_removed} "
+                f"Nothing was changed. The Undo would restore {answer.rows_restored} rows and remove {answer.tombstones_removed} "
                 f"tombstones. {plan.files} data files of {plan.bytes} bytes may contain the rows."
             )
         case Operation.ERASE if restatement.spec.rows is not None:
@@ -181,7 +181,7 @@ def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
             )
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT:
             text = (
-                f"Nothing was changed. The Restatement would hide {told.rows_deleted} rows with {told.tombstones_added} "
+                f"Nothing was changed. The Restatement would hide {answer.rows_deleted} rows with {answer.tombstones_added} "
                 f"tombstones. {plan.files} data files of {plan.bytes} bytes may contain them; {plan.whole_files} of these "
                 "contain no other rows."
             )
@@ -189,13 +189,13 @@ def planned(restatement: Restatement, trial: Trial) -> Assessment | None:
             assert_never(restatement.spec.operation)
     if restatement.spec.replacement is not None and restatement.spec.replacement.key_columns:
         text += " Rows with the keys of its replacement are not counted: a dry run does not search for them."
-    text += _already_deleted(told)
-    if told.unknown_batch_ids_count:
-        text += f" {told.unknown_batch_ids_count} batch ids are unknown to the table."
+    text += _already_deleted(answer)
+    if answer.unknown_batch_ids_count:
+        text += f" {answer.unknown_batch_ids_count} batch ids are unknown to the table."
     since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
-    batches = told.batch_ids_count or len(restatement.batch_ids)
+    batches = answer.batch_ids_count or len(restatement.batch_ids)
     return Assessment(
-        RestatementPhase.SUCCEEDED, TRUE, Reason.PLANNED, text, plan=_plan(told, batches), finished_time=since
+        RestatementPhase.SUCCEEDED, TRUE, Reason.PLANNED, text, plan=_plan(answer, batches), finished_time=since
     )
 
 
@@ -230,7 +230,9 @@ def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessm
     )
     erased = None
     if find(restatement.status, ERASED):
-        erased = Told(Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {})
+        erased = ErasureState(
+            Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {}
+        )
     return Assessment(
         RestatementPhase.ROLLED_BACK,
         FALSE,

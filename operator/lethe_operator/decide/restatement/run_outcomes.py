@@ -35,7 +35,7 @@ class Trial:
     undoes: str = ""
     # Its request in the document of the run, if it has `undoes` or the digest of a list; None: not, or the request came from a
     # deleted object of the same name.
-    told: RestatementRequest | None = None
+    earlier_request: RestatementRequest | None = None
     # Results of the last attempt, by key.
     _answers: Mapping[str, RequestResult] = field(default_factory=dict)
 
@@ -95,7 +95,9 @@ class Trials:
         if request is None or not (request.undoes or request.batch_ids_sha256):
             return trial
         return replace(
-            trial, undoes=request.undoes, told=request if request.creation_time == restatement.created else None
+            trial,
+            undoes=request.undoes,
+            earlier_request=request if request.creation_time == restatement.created else None,
         )
 
     def _judge(self, latest: ObservedRun, runs: tuple[ObservedRun, ...], uid: str, same: bool) -> Trial:

@@ -36,11 +36,11 @@ class StatusChanges:
 def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
     """The statuses of these Restatements that differ from the current ones, in this order, with their events."""
     statuses: dict[str, dict[str, Any]] = {}
-    told: list[Event] = []
+    new_events: list[Event] = []
     courtesies, waiting = 0, False
     for restatement, standing in standings:
         old = restatement.status
-        if standing.is_told and old.get("observedGeneration") == restatement.meta.generation:
+        if standing.from_status and old.get("observedGeneration") == restatement.meta.generation:
             continue
         new = status(restatement, standing, now)
         if new == old:
@@ -51,8 +51,10 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
                 waiting = True
                 continue
         statuses[restatement.meta.name] = new
-        told += events(restatement.meta.name, old, new)
-    return StatusChanges(statuses, tuple(told[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None)
+        new_events += events(restatement.meta.name, old, new)
+    return StatusChanges(
+        statuses, tuple(new_events[:EVENTS_AT_ONCE]), now + COURTESIES_AGAIN_AFTER if waiting else None
+    )
 
 
 def status(restatement: Restatement, standing: Assessment, now: datetime) -> dict[str, Any]:
@@ -100,10 +102,10 @@ def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]
     return {"run": failed.run, "infrastructure": failed.infrastructure} if failed.total else {}
 
 
-def _position(told: Any, position: int) -> int:
+def _position(shown: Any, position: int) -> int:
     """The place in the queue to show. It is updated only when it has halved or grown, because thousands may wait, and all of them
     move with each run."""
-    return told if isinstance(told, int) and told / 2 < position <= told else position
+    return shown if isinstance(shown, int) and shown / 2 < position <= shown else position
 
 
 def _conditions(restatement: Restatement, standing: Assessment) -> list[Condition]:

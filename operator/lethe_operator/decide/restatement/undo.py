@@ -19,18 +19,18 @@ class UndoTarget:
     final: bool = False  # there will never be one
 
 
-def undone(restatement: Restatement, world: World, told: str = "") -> UndoTarget:
+def undone(restatement: Restatement, world: World, earlier_key: str = "") -> UndoTarget:
     """Find the request that `spec.undoes` names. The key from an earlier reconcile or run is used if that Restatement was deleted
     since.
 
     Args:
-        told: The key in the document of an earlier run of this Undo; "": there is none.
+        earlier_key: The key in the document of an earlier run of this Undo; "": there is none.
     """
     assert restatement.spec.undoes is not None
     undo, name = restatement.meta.name, restatement.spec.undoes.name
     named = world.restatements_by_name.get(name)
     if named is None or name == undo:
-        met = str(restatement.status.get("undoesKey") or "") or told
+        met = str(restatement.status.get("undoesKey") or "") or earlier_key
         if met:
             return UndoTarget(met)
         return UndoTarget(

@@ -92,5 +92,5 @@ def failure(attempt: Attempt) -> tuple[str, str]:
 
 def _never_started(attempt: Attempt) -> bool:
     """Whether the time limit passed, and the driver has reported nothing."""
-    heard = attempt.progress is not None or attempt.result is not None or attempt.exit_code is not None
-    return attempt.job_reason == "DeadlineExceeded" and not heard
+    has_started = attempt.progress is not None or attempt.result is not None or attempt.exit_code is not None
+    return attempt.job_reason == "DeadlineExceeded" and not has_started

@@ -29,7 +29,7 @@ def list_buffer(context: Run) -> Iterator[BufferedBatch | NoBatch]:
     seen = {o.key: o for o in asked.seen_objects} if asked else {}
     with words_of(context):
         buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
-        for found in buffer.folders(heard=lambda: None):
+        for found in buffer.folders(on_object=lambda: None):
             yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
 
 
