@@ -1,7 +1,9 @@
 """An Undo meets others: its rows are all there, or it is refused; nobody loses a row that was said to be back."""
 
 import pytest
+from lethe.base.errors import UnknownCommitState
 from lethe.contract.result import RequestResult
+from lethe_spark.commit import ledger_commit
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
@@ -105,9 +107,6 @@ def test_the_rows_that_a_replay_wrote_in_vain_leave_the_storage(story: Story) ->
 def test_files_of_a_commit_in_doubt_stay_in_storage(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog's answer to the commit is lost and the table's history cannot be read: nobody knows whether it landed.
     It did."""
-    from lethe.base.errors import UnknownCommitState
-    from lethe_spark.commit import ledger_commit
-
     really, lost = ledger_commit.commit, []
 
     def commit_and_lose_the_answer(*arguments: object, **named: object) -> int:
@@ -123,3 +122,27 @@ def test_files_of_a_commit_in_doubt_stay_in_storage(story: Story, monkeypatch: p
 
     assert (result.succeeded, result.snapshot_id) == (True, lost[0])
     story.check_reads(of_batches("B") + of_batches("M", rows=3))
+
+
+def test_files_of_a_refused_request_stay_if_an_attempt_to_commit_them_is_in_doubt(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit may still arrive at the catalog, which then accepts it if it does not see the other one."""
+    mine = story.a_replay("D", by="M", name="mine")
+    theirs = story.a_replay("D", by="T", name="theirs")
+    really, lost = ledger_commit.commit, []
+
+    def another_commits_and_the_answer_is_lost(*arguments: object, **named: object) -> int:
+        if not lost:
+            lost.append(True)
+            story.restate(theirs)
+            raise UnknownCommitState("CommitStateUnknown", "the answer is lost")
+        return really(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ledger_commit, "commit", another_commits_and_the_answer_is_lost)
+
+    refused = story.restate(mine)
+
+    assert refused.reason == "AlreadyReplaced"
+    assert story.data_folder() > {local(p) for p in story.files()}
+    story.check_reads(of_batches("B") + of_batches("T", rows=3))
