@@ -12,14 +12,12 @@ import pytest
 from lethe_spark.run.context import KILLED
 
 ROOT = Path(__file__).parents[3]
-# So short a life does not repay the second compiler's work.
-JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def run(example: str, home: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, str(ROOT / "examples/sdk" / example), str(home)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "spark_apps"), **JAVA, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "spark_apps"), **environment},
         capture_output=True,
         text=True,
         timeout=240,
