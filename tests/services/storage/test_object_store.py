@@ -173,7 +173,7 @@ def test_a_place_that_begins_with_the_name_of_another_is_not_part_of_it(place: P
     assert place.names() == ["x"]
 
 
-@pytest.mark.parametrize("count", [1_100, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1_100, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_listing_of_many_pages_is_complete_and_begins_before_it_ends(place: Place, count: int) -> None:
     store = place.store
     with ThreadPoolExecutor(16) as pool:

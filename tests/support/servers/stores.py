@@ -86,7 +86,9 @@ def gcs_server() -> Iterator[Server]:
         port = free_port()
         json_api = f"http://127.0.0.1:{port}"
         command = [program("fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
-        command += ["-backend", "memory", "-external-url", json_api, "-log-level", "error"]
+        # In files: in memory, each write looks at all objects.
+        command += ["-backend", "filesystem", "-filesystem-root", f"{folder}/objects"]
+        command += ["-external-url", json_api, "-log-level", "error"]
         with process.running(
             "fake-gcs-server", command, Path(folder), lambda: _get(f"{json_api}/storage/v1/b?project=p")
         ):
