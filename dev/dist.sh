@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Build the distribution lethe-lake, a wheel and an sdist, into a folder: dist.sh [FOLDER]   (default: dist)
+#
+# The build runs on a copy of the tracked files, so that neither other files get in nor build folders stay behind.
+source "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+out=$(realpath -m "${1:-dist}")
+
+"$ROOT/dev/venv.sh"
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+git ls-files -z -- pyproject.toml README.md LICENSE operator spark_apps ':!operator/lethe_local/crds' | xargs -0 cp --parents -L -t "$copy"
+cp -r crds "$copy/operator/lethe_local/crds" # in the checkout a link, which a build does not follow
+mkdir -p "$out"
+cd "$copy"
+for kind in sdist wheel; do # the hooks of PEP 517
+  "$LETHE_CACHE/venv/bin/python" -c "from setuptools import build_meta; build_meta.build_$kind('$out')" > "$copy/log" 2>&1 \
+    || { cat "$copy/log" >&2; exit 1; }
+done
+say "$(cd "$out" && ls -- lethe_lake-*)"

@@ -1,0 +1,34 @@
+"""Download the jars of a scope into a folder: python -m lethe.jars FOLDER [--scope image|local|test]
+
+For builds: it needs only the standard library and this package. A jar that exists with the right checksum is not downloaded
+again. Other versions of a jar are removed. MAVEN_REPO sets another repository, such as a mirror. SSL_CERT_FILE sets the CA bundle
+of a TLS-inspecting proxy.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from lethe.jars.download import DownloadFailed, download, remove_other_versions, repository, wrong
+from lethe.jars.listed import Scope, listed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--scope", choices=[s.value for s in Scope], default=Scope.IMAGE.value)
+    arguments = parser.parse_args()
+    jars = listed(Scope(arguments.scope))
+    for jar in wrong(jars, arguments.folder):
+        print(f"downloading {jar.name}", file=sys.stderr, flush=True)
+        try:
+            download((jar,), arguments.folder, repository(os.environ))
+        except DownloadFailed as error:
+            raise SystemExit(str(error)) from error
+    for path in remove_other_versions(jars, arguments.folder):
+        print(f"removed {path.name}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
