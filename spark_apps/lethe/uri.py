@@ -116,6 +116,29 @@ def overlap(a: str, b: str) -> bool:
     return contains(a, b) or contains(b, a)
 
 
+def index_keys(uri: str) -> frozenset[str]:
+    """The keys of a URI in an index for `overlap`: two URIs overlap if and only if the `index_keys` of one and the
+    `overlap_keys` of the other have a key in common."""
+    readings = _readings(uri)
+    return frozenset(
+        (
+            *(f"at {spelt(r)}" for r in readings),
+            *(f"below {spelt(Place(r.root, r.names[:n]))}" for r in readings for n in range(len(r.names) + 1)),
+        )
+    )
+
+
+def overlap_keys(uri: str) -> frozenset[str]:
+    """The keys under which an index finds the URIs that overlap this one, see `index_keys`."""
+    readings = _readings(uri)
+    return frozenset(
+        (
+            *(f"below {spelt(r)}" for r in readings),
+            *(f"at {spelt(Place(r.root, r.names[:n]))}" for r in readings for n in range(len(r.names))),
+        )
+    )
+
+
 def parents(uri: str) -> tuple[str, ...]:
     """The URIs of the folders above a URI, in every reading, without duplicates. Of each reading, the nearest folder is first and
     the bucket or `/` last."""

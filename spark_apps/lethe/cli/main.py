@@ -6,23 +6,68 @@ Exit codes: 0 (done), 1 (a `verify` or `doctor` found a problem), 2 (wrong argum
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from lethe.base.errors import InputError, LetheError, TransientError
-from lethe.cli.batches import batches, track
-from lethe.cli.doctor import doctor
-from lethe.cli.erasures import erasures
-from lethe.cli.ledger import ledger
-from lethe.cli.read import read
 
 DEBUG = "LETHE_DEBUG"
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Where a command is. It is imported when it is used: some need packages whose import takes seconds."""
+
+    module: str
+    attribute: str
+    help: str  # as in the list of commands
+    extra: str = ""  # the extra of lethe-lake that it needs; "": none
+
+
+_RESOURCES: Final = "lethe_kubectl.commands"
+
+COMMANDS: Final = {
+    "approve": Entry(_RESOURCES, "approve", "Approve the planned vacuum of a Dataset.", "kubectl"),
+    "batches": Entry("lethe.cli.batches", "batches", "List the batches of a table, by the time of their last change."),
+    "demo": Entry(
+        "lethe_local.demo.command", "demo", "Show the whole loop on this machine, with a year of flights.", "local"
+    ),
+    "doctor": Entry("lethe.cli.doctor", "doctor", "Examine a table, and say what to do about each problem."),
+    "erase": Entry(_RESOURCES, "erase", "Erase batches or records, and prove that their bytes are gone.", "kubectl"),
+    "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table."),
+    "jars": Entry("lethe.cli.jars", "jars", "Download the jars that Spark needs."),
+    "ledger": Entry("lethe.cli.ledger", "ledger", "Inspect the ledgers of a table."),
+    "local": Entry("lethe_local.cli.main", "local", "Run Lethe on this machine, without a cluster.", "local"),
+    "read": Entry("lethe.cli.read", "read", "Print the rows of a table, without the rows of deleted batches."),
+    "replay": Entry(_RESOURCES, "replay", "Replace batches of a Dataset with a new batch.", "kubectl"),
+    "revert": Entry(_RESOURCES, "revert", "Delete batches of a Dataset.", "kubectl"),
+    "status": Entry(_RESOURCES, "status", "Show Datasets, VacuumPolicies, and Restatements at work.", "kubectl"),
+    "track": Entry("lethe.cli.batches", "track", "Update the table of batches of a table."),
+    "undo": Entry(_RESOURCES, "undo", "Take a Revert back.", "kubectl"),
+    "vacuum-now": Entry(_RESOURCES, "vacuum_now", "Request a vacuum of a Dataset.", "kubectl"),
+    "why": Entry(_RESOURCES, "why", "Say what a resource waits for, and the next command to run.", "kubectl"),
+}
+
+
 class OneLineErrors(click.Group):
     """Turns every error of a command into one line. With LETHE_DEBUG set, unexpected errors keep their stack trace."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        entry = COMMANDS.get(cmd_name)
+        return _loaded(cmd_name, entry) if entry is not None else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in sorted(COMMANDS)])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -37,6 +82,26 @@ class OneLineErrors(click.Group):
             error = _unexpected(e)
         click.echo(f"lethe: {' '.join(str(error).split())}", err=True)
         return ctx.exit(error.exit_code)
+
+
+def _loaded(name: str, entry: Entry) -> click.Command:
+    """The command. If packages of its extra are missing, it says how to install them."""
+    try:
+        found: click.Command = getattr(import_module(entry.module), entry.attribute)
+        return found
+    except ModuleNotFoundError as e:
+        if not entry.extra:
+            raise
+        missing, extra = e.name, entry.extra
+
+    @click.command(
+        name, help=f"Needs: pip install 'lethe-lake[{extra}]'", context_settings={"ignore_unknown_options": True}
+    )
+    @click.argument("arguments", nargs=-1)
+    def not_installed(arguments: tuple[str, ...]) -> None:  # noqa: ARG001
+        raise InputError("NotInstalled", f"`lethe {name}` needs {missing}. Run: pip install 'lethe-lake[{extra}]'")
+
+    return not_installed
 
 
 # The texts of these errors can contain addresses with passwords, or rows: print only the name of the class.
@@ -55,19 +120,18 @@ def _unexpected(error: Exception) -> LetheError:
 
 
 @click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="lethe")
+@click.version_option(package_name="lethe-lake")
 def cli() -> None:
-    """Inspect tables that Lethe keeps: their ledgers, batches, rows and problems.
+    """Work with tables that Lethe keeps, and with the resources of Lethe in a cluster or in `lethe local`.
 
     TABLE is always catalog.namespace.table. The catalogs are those of .pyiceberg.yaml, in PYICEBERG_HOME, the home
-    directory or the working directory. No command changes a table; `track` writes the table of batches beside it.
+    directory or the working directory. A command on a TABLE does not change it; `track` writes the table of batches
+    beside it. Commands on a DATASET and other resources create or annotate resources; the operator does the work.
     """
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
 
 
-for _command in (ledger, batches, track, read, erasures, doctor):
-    cli.add_command(_command)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    cli.main(args=list(arguments) if arguments is not None else None, prog_name="lethe")
+    """Also the program `kubectl-lethe`, which kubectl runs as `kubectl lethe`."""
+    plugin = Path(sys.argv[0]).name.startswith("kubectl-lethe")
+    cli.main(args=list(arguments) if arguments is not None else None, prog_name="kubectl lethe" if plugin else "lethe")

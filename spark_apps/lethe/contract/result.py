@@ -32,6 +32,16 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
+class ExecutorState(Document):
+    """The executors of a run, as its driver sees them."""
+
+    planned: int  # the run has at most this number at the same time
+    running: int
+    lost: int = 0  # ended although the driver had not released them
+    message: str = ""  # why executors are missing or were lost; "": there is nothing to report
+    alone: bool = False  # none started in time, so the driver carries out the run without executors
+
+
 class Progress(Document):
     """`progress.json`. The driver updates it at most every 5 seconds, and at each change of phase."""
 
@@ -44,6 +54,7 @@ class Progress(Document):
     rows: int = 0
     bytes: int = 0
     begun: int = 0  # how often the committer has started this attempt: again if its process ended; 0: a driver
+    executors: ExecutorState | None = None  # None: the run has none
     updated_time: datetime
 
 
@@ -205,6 +216,7 @@ class RunResult(Document):
     finished_time: datetime
     snapshots_expired: int = 0
     ledger_files_removed: int = 0
+    version: str = ""  # of the process that reports it (`lethe.version`); "": a version that does not report it
     not_tracked: str = ""  # why the table of batches does not contain this run; "": it does, or there is no such table
 
     def compact(self) -> str:

@@ -318,21 +318,22 @@ class RunMember(Document):
 
 
 class MailboxEntry(Document):
-    """A run for the committer: the value of one key of its mailbox.
+    """A run for the committer or the warm driver of the namespace: the value of one key of its mailbox.
 
     The document of the run is in the Dataset's ConfigMap, as `<prefix>.run.json`; its progress and result go there too. The
-    committer carries out the entries of one Dataset in the order of their `created_time`.
+    process carries out the entries of one Dataset in the order of their `created_time`.
     """
 
     api_version: str = CONTRACT_VERSION
     dataset_uid: str
-    # These three must match the document; otherwise the committer does not carry it out.
+    # These three must match the document; otherwise the process does not carry it out.
     run_id: str
     family: RunFamily = Field(alias="kind")
     attempt: int = 1
     config_map: str  # name
     prefix: str
     created_time: datetime
+    cancelled: bool | None = None  # True: the warm driver stops the run and delivers a result; None: it carries it out
 
 
 def parse_run(text: str) -> RunSpec:

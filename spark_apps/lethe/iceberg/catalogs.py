@@ -17,6 +17,7 @@ from pyiceberg.utils.config import Config, merge_config
 
 from lethe.base.errors import InputError
 from lethe.hadoop import catalog as folder_catalog
+from lethe.iceberg.file_io import SharedFileIO
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
@@ -63,7 +64,21 @@ def properties(name: str, path: Path | None = None) -> dict[str, str]:
 def every(path: Path | None = None) -> dict[str, dict[str, str]]:
     """The properties of all catalogs, by name; empty if there is no configuration file."""
     file = next((f for f in ((path,) if path else config_files()) if f.is_file()), None)
-    known: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {} if file else {}
+    if file is None:
+        return {}
+    stat = file.stat()
+    known = _parsed(file, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return {name: dict(own) for name, own in known.items()}
+
+
+@lru_cache(maxsize=4)
+def _parsed(file: Path, _version: tuple[int, int, int]) -> dict[str, dict[str, str]]:
+    """The catalogs of a file. It is parsed again only after it was replaced or written.
+
+    Args:
+        _version: The inode, the time of the last change in nanoseconds, and the size of the file.
+    """
+    known: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {}
     return {name: {k: _text(v) for k, v in (own or {}).items()} for name, own in known.items()}
 
 
@@ -84,6 +99,7 @@ def load(name: str, path: Path | None = None) -> Catalog:
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
         catalog = load_catalog(name, **{**_TIMEOUTS, "init_catalog_tables": "false", **own})
+        catalog._load_file_io = SharedFileIO(catalog.properties)  # type: ignore[method-assign]
     _refuse_nessie(name, catalog.properties)
     return catalog
 

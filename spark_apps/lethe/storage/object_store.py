@@ -11,6 +11,9 @@ Keys are full URIs. What is atomic depends on the backend:
 """
 
 import io
+import os
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +25,9 @@ from lethe.erasure.retention_lock import Retention
 from lethe.ledger.ledger import BufferedObject
 from lethe.uri import Backend, backend_of, scheme_of
 
+# How long a store of a remote service is used again, and how many at most.
+STORE_KEPT_SECONDS: Final = 300.0
+STORES_KEPT_AT_MOST: Final = 32
 NO_BUCKET: Final = "NoSuchBucket"
 DENIED: Final = "AccessDenied"
 # The codes for a folder that does not exist or that these credentials may not list.
@@ -181,7 +187,7 @@ def not_retained(uri: str, why: str) -> InputError:
 
 
 def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
-    """Open the store of a URI.
+    """Open the store of a URI. Stores of the same service with the same properties share their connections for some minutes.
 
     Args:
         properties: Of the catalog, with PyIceberg's names (`s3.endpoint`, `gcs.…`, `adls.…`).
@@ -197,10 +203,37 @@ def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
         from lethe.storage.local_store import LocalStore
 
         return LocalStore(uri)
-    from lethe.storage.remote_store import RemoteStore
-    from lethe.storage.s3_store import S3Store
+    return _REMOTE.get(backend, properties)
 
-    return S3Store(properties) if backend is Backend.S3 else RemoteStore(backend, properties)
+
+class _RemoteStores:
+    """The remote stores that were opened lately. A client costs tens of milliseconds, mostly for the certificates that it trusts.
+    Credentials outside of the properties may change at any time, so no store is kept for long."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[object, ...], tuple[float, ObjectStore]] = {}
+
+    def get(self, backend: Backend, properties: Mapping[str, str]) -> ObjectStore:
+        from lethe.storage.remote_store import RemoteStore
+        from lethe.storage.s3_store import S3Store
+
+        # Clients read the environment when they are made. A child process must not use the connections of its parent.
+        key = (os.getpid(), backend, frozenset(properties.items()), frozenset(os.environ.items()))
+        with self._lock:
+            now = time.monotonic()
+            until, store = self._kept.get(key, (now, None))
+            if store is None or until <= now:
+                self._kept = {k: kept for k, kept in self._kept.items() if kept[0] > now}
+                if len(self._kept) >= STORES_KEPT_AT_MOST:
+                    self._kept.clear()
+                own = dict(properties)
+                store = S3Store(own) if backend is Backend.S3 else RemoteStore(backend, own)
+                self._kept[key] = now + STORE_KEPT_SECONDS, store
+            return store
+
+
+_REMOTE: Final = _RemoteStores()
 
 
 def open_folder(uri: str, properties: Mapping[str, str]) -> Folder:

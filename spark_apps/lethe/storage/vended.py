@@ -13,18 +13,22 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from botocore.credentials import RefreshableCredentials
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.table import Table
+from requests import Session
 
 from lethe.base.names import VENDED_FOR
 
 log = logging.getLogger(__name__)
 
 _IO_IMPL: Final = "lethe.storage.vended.VendedFileIO"
+# Of requests to the catalog: seconds to connect, and until the server sends something.
+_TIMEOUTS: Final = (5.0, 60.0)
 # Credentials are renewed this long before they expire, or this fraction of their lifetime before, whichever is shorter.
 _MARGIN_SECONDS: Final = 300.0
 _MARGIN_FRACTION: Final = 0.2
@@ -194,7 +198,13 @@ class VendedFileIO(FileIO):
 
 
 class VendingCatalog(RestCatalog):
-    """PyIceberg's REST catalog. Its tables stay readable after the credentials that they were loaded with have expired."""
+    """PyIceberg's REST catalog. Its tables stay readable after the credentials that they were loaded with have expired, and a
+    request to a server that is silent ends with an error."""
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        session.request = partial(session.request, timeout=_TIMEOUTS)
+        return session
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from lethe.base.errors import EXIT_DONE, EXIT_INPUT, EXIT_TRANSIENT
@@ -27,7 +28,7 @@ from lethe.iceberg import catalogs
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from lethe_spark.apps.session import make_session
+from lethe_spark.apps.scaling import RunSession
 from lethe_spark.run import arguments, progress, result
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
 from lethe_spark.run.foreign_errors import understood
@@ -44,52 +45,65 @@ def main(argv: Sequence[str] | None = None) -> int:
     formatter = log_to_stderr()
     given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
     cancelled = threading.Event()
-    _cancel_on_sigterm(cancelled)
+    cancel_on_sigterm(cancelled)
     codes: list[int] = []
     for invocation in given.runs:
         if codes:
             release()
-        codes.append(_carry_out(invocation, given.confs, cancelled, formatter))
+        codes.append(carry_out(invocation, given, cancelled, formatter).code)
     return max(codes)
 
 
-def _carry_out(
+@dataclass(frozen=True)
+class RunEnd:
+    """The end of a run."""
+
+    code: int  # the exit code
+    delivered: bool  # whether its result was reported
+
+
+def carry_out(
     invocation: arguments.RunInvocation,
-    confs: Mapping[str, str],
+    given: arguments.Arguments,
     cancelled: threading.Event,
     formatter: RedactingFormatter,
-) -> int:
-    """Carry out one run and return its exit code. Its file is read now, not at the start: it is missing if the Dataset was
-    deleted in the meantime."""
+    on_error: Callable[[], object] = lambda: None,
+) -> RunEnd:
+    """Carry out one run. Its file is read now, not at the start: it is missing if the Dataset was deleted in the meantime.
+
+    Args:
+        on_error: Called when the run has failed, before its result is reported.
+    """
     try:
         spec = arguments.load_run(invocation.run_file)
     except Exception as e:
         error = understood(e)
         log.error("%s", error, exc_info=e)
         print(f"{error}", file=sys.stderr)
-        return error.exit_code
+        return RunEnd(error.exit_code, delivered=False)
     if cancelled.is_set():
         error = Cancelled()
-        result.deliver(result.failed(spec, error), invocation.environ)
-        return error.exit_code
+        return RunEnd(error.exit_code, result.deliver(result.failed(spec, error), invocation.environ))
     log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
     reporter = progress.Reporter(spec, progress.sink_of(invocation.environ))
+    session: RunSession | None = None
     try:
         require_run_within(spec)
         properties = catalogs.properties(spec.table.catalog)
         formatter.secrets |= secrets_of(properties)
-        spark = make_session(spec.table.catalog, confs)
-        reporter.watch(spark.sparkContext)
-        context = RunContext(spec, reporter, properties, cancelled, spark=spark)
+        session = RunSession(spec, given, reporter, properties, cancelled)
+        context = session.open()
         context.step("after-start")
         done = job_of(spec.kind)(context)
         code = EXIT_DONE
     except Exception as e:
-        error = Cancelled() if cancelled.is_set() else understood(e)
+        on_error()
+        error = Cancelled() if cancelled.is_set() else understood(session.error(e) if session is not None else e)
         log.error("%s", error, exc_info=e)
         done, code = result.failed(spec, error), error.exit_code
-    _deliver(spec, done, reporter, invocation.environ, code)
-    return code
+    if session is not None:
+        session.close()
+    return RunEnd(code, _deliver(spec, done, reporter, invocation.environ, code))
 
 
 def release() -> None:
@@ -133,15 +147,16 @@ def job_of(kind: RunKind) -> Callable[[RunContext], RunResult]:
 
 def _deliver(
     spec: RunSpec, done: RunResult, reporter: progress.Reporter, environ: Mapping[str, str], code: int
-) -> None:
+) -> bool:
     crash_point("before-result")
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
-    result.deliver(done, environ, spec.table)
+    delivered = result.deliver(done, environ, spec.table)
     if code == EXIT_INPUT:
         log.error("run %s is not retried until the user changes something: %s", spec.run_id, done.reason)
+    return delivered
 
 
-def _cancel_on_sigterm(cancelled: threading.Event) -> None:
+def cancel_on_sigterm(cancelled: threading.Event) -> None:
     """Cancel Spark's jobs from a second thread. The main thread may be in a call to the JVM, whose connection it occupies."""
 
     def cancel_jobs() -> None:

@@ -1,5 +1,6 @@
 """The entry point of containers of the Spark image: `driver` runs one of Lethe's applications, `executor` serves a driver,
-`committer` runs the committer, and any other command is run as given. tini is process 1: it forwards SIGTERM and reaps orphans.
+`committer` runs the committer, `warm-driver` the driver that stays up between runs, and any other command is run as given. tini
+is process 1: it forwards SIGTERM and reaps orphans.
 
 The image starts this with `python3 -I`, which ignores environment variables, and not with a shell. The started program gets the
 image's own paths, whatever the pod sets, and none of the variables that make a loader, a shell, a JVM, Python or Spark's scripts
@@ -57,10 +58,14 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], jars: Sequence
     Raises: KeyError, if the driver has not set a variable of an executor.
     """
     match arguments:
-        case ["driver", *rest]:
+        # spark-submit in cluster mode, for a SparkApplication. The settings of a run are among its arguments, so the file of
+        # spark-submit is not needed, and the driver starts in the same way as that of a Job.
+        case ["driver", "--properties-file", _, "--class", _, _, *rest] | ["driver", *rest]:
             return [PYTHON, "-m", "lethe_spark.apps.app", *rest]
         case ["committer", *rest]:
             return [PYTHON, "-m", "lethe_spark.committer", *rest]
+        case ["warm-driver", *rest]:
+            return [PYTHON, "-m", "lethe_spark.warm_driver", *rest]
         case ["executor", *_]:
             return _executor(environ, jars)
     return [*arguments]

@@ -13,13 +13,14 @@ from typing import Final
 
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
+from lethe.jars.provide import FOLDER_ENV, provide
 from lethe.uri import Backend, backend_of
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from lethe_spark.jvm.gateway import has_class
-from lethe_spark.run import rpc_secret
-from lethe_spark.run.launching import launch_confs
+from lethe_spark.jvm.gateway import activate, has_class
+from lethe_spark.run import java, rpc_secret
+from lethe_spark.run.launching import lacks_iceberg, launch_confs
 from lethe_spark.sql import folder_server
 
 # The client libraries that Iceberg's FileIO of a store needs, and that are not in the image.
@@ -29,7 +30,7 @@ _CLIENTS: Final[Mapping[Backend | None, str]] = {
 }
 
 
-def make_session(catalog: str, confs: Mapping[str, str] | None = None) -> SparkSession:
+def make_session(catalog: str, confs: Mapping[str, str] | None = None, fresh: bool = False) -> SparkSession:
     """Make or get the session of this process, with `catalog` configured as in `.pyiceberg.yaml`.
 
     Example: `spark = lethe_spark.make_session("main")`
@@ -37,21 +38,31 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None) -> SparkS
     Args:
         catalog: The name of the catalog, for PyIceberg and for Spark.
         confs: Spark settings (`spark.master`, sizes, …). They override the defaults. Ignored if the process has a session.
-    Returns: the session. A second call with another catalog adds the catalog to it.
+        fresh: Make a new session, without the settings, views and opened catalogs of earlier ones in this process.
+    Returns: the session. A second call with another catalog adds the catalog to it, unless `fresh`.
     Raises: InputError: `UnknownCatalog`; `UnsupportedCatalog`, also if a jar for its store is missing; `CatalogNotServed`, if the
-        catalog has type hadoop and an existing session has Spark's own catalog of that name.
+        catalog has type hadoop and an existing session has Spark's own catalog of that name; `UnsupportedSpark`, `JavaMissing`,
+        `UnsupportedJava`, `JarsMissing`. TransientError: `JarsNotDownloaded`.
     """
     properties = catalogs.properties(catalog)
     settings = {} if catalogs.is_folder(properties) else catalogs.spark_properties(catalog, properties)
-    context = SparkContext._active_spark_context or _start(launch_confs(_with_secret(confs or {}), os.environ))
-    context.setLogLevel("WARN")
-    session = SparkSession.builder.getOrCreate()
+    session = started_session(confs)
+    if fresh:
+        session = session.newSession()
+        activate(session)
     if catalogs.is_folder(properties):
         settings = folder_server.serve(session, catalog, properties)
     _require_client(session, catalog, properties)
     for key, value in settings.items():
         session.conf.set(key, value)
     return session
+
+
+def started_session(confs: Mapping[str, str] | None = None) -> SparkSession:
+    """Make or get the session of this process, without a catalog."""
+    context = SparkContext._active_spark_context or _start(confs or {})
+    context.setLogLevel("WARN")
+    return SparkSession.builder.getOrCreate()
 
 
 def _require_client(session: SparkSession, catalog: str, properties: Mapping[str, str]) -> None:
@@ -67,10 +78,32 @@ def _require_client(session: SparkSession, catalog: str, properties: Mapping[str
 
 
 def _with_secret(confs: Mapping[str, str]) -> dict[str, str]:
-    return {**confs, **rpc_secret.provide(os.environ)}
+    """The settings with the secret for executors, if there are any."""
+    return {**confs, **(rpc_secret.provide(os.environ) if confs.get("spark.master", "").startswith("k8s:") else {})}
 
 
-def _start(confs: Mapping[str, str]) -> SparkContext:
+def _forget_earlier() -> None:
+    """Remove what an earlier context of this process left in the JVM: its settings, which Spark would take as defaults, and the
+    secret of a driver that works alone, which Spark would prefer to the one that executors have."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    system = gateway.jvm.java.lang.System
+    for name in list(system.getProperties().stringPropertyNames()):
+        if name.startswith("spark."):
+            system.clearProperty(name)
+    # Hadoop's user keeps the secret. A new login has none.
+    gateway.jvm.org.apache.hadoop.security.UserGroupInformation.loginUserFromSubject(None)
+
+
+def _start(wanted: Mapping[str, str]) -> SparkContext:
+    """Raises: as `make_session`, for Spark, Java and jars."""
+    java.check_spark()
+    java.provide_java()
+    environ = dict(os.environ)
+    if lacks_iceberg(wanted, environ):
+        environ[FOLDER_ENV] = str(provide(environ))
+    confs = launch_confs(_with_secret(wanted), environ)
     os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
     if confs["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -79,4 +112,5 @@ def _start(confs: Mapping[str, str]) -> SparkContext:
     source = str(Path(__file__).resolve().parents[2])
     known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != source]
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *known])
+    _forget_earlier()
     return SparkContext(conf=SparkConf().setAll(list(confs.items())))

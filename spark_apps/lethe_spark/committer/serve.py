@@ -18,12 +18,12 @@ from typing import Final
 from lethe.base.errors import InputError
 
 from lethe_spark.committer.heartbeat import CommitterHealth, Heartbeat
-from lethe_spark.committer.mailbox import Mailbox, Post, Upkeep
 from lethe_spark.committer.reports import Reporting
 from lethe_spark.committer.tables import OpenTables
-from lethe_spark.committer.watching import Watching
 from lethe_spark.committer.work import Aftermath, Worker
 from lethe_spark.jvm.standalone_jvm import SmallJvm
+from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
+from lethe_spark.mailbox.watching import Watching
 from lethe_spark.run.context import Cancelled
 from lethe_spark.run.kube import Api
 from lethe_spark.run.redact import RedactingFormatter

@@ -24,13 +24,13 @@ from lethe_spark.commit.group_commit import Erased, GroupCommit, Replacements, r
 from lethe_spark.commit.native_deletes import Lifts, Masks
 from lethe_spark.commit.table_state import Base
 from lethe_spark.committer.fitness import NeedsSpark, require_fit
-from lethe_spark.committer.mailbox import Post
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
 from lethe_spark.committer.tables import OpenTables
 from lethe_spark.jobs.finish.clean_up import finished
 from lethe_spark.jobs.finish.reanchor import anchored, reanchor
 from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.mailbox.entries import Post
 from lethe_spark.run import arguments, result
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
 from lethe_spark.run.foreign_errors import understood
@@ -141,6 +141,7 @@ class Worker:
                 done = result.failed(spec, _logged_error(spec, e))
             crash_point("before-result", spec.run_id)
             last = reports.ended(Phase.FAILED if done.outcome is RunOutcome.FAILED else Phase.SUCCEEDED, done.message)
+            done = result.of_this_version(done)
             result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
         return left

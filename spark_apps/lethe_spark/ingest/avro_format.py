@@ -36,7 +36,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
 
 def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
     """Open an Avro file. Raises: BadFile, if its schema is not a record, or Arrow does not have the type of a column."""
-    reader = fastavro.reader(file)
+    reader = fastavro.reader(_UpToItsEnd(file))
     written: Any = reader.writer_schema
     if not isinstance(written, dict) or written.get("type") != "record":
         raise BadFile(
@@ -47,6 +47,20 @@ def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
     schema = pa.schema([_field(f, known, f["name"] if f["name"] in table.names else f"number {n}") for n, f in fields])
     uuids = [f["name"] for f in written["fields"] if _is_uuid(f["type"])]
     return OpenedFile(schema, _tables(reader, schema, uuids))
+
+
+class _UpToItsEnd:
+    """A file that is never asked for more bytes than it has. Arrow allocates what it is asked for, and a damaged length may be
+    larger than the memory."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left: int = file.size() - file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._file.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(found)
+        return found
 
 
 def _tables(reader: Any, schema: pa.Schema, uuids: list[str]) -> Iterator[pa.Table]:

@@ -1,5 +1,6 @@
 """Access to the JVM through py4j: collections in both directions, and callbacks into Python."""
 
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -31,6 +32,28 @@ def has_class(spark: SparkSession, name: str) -> bool:
 def listen_for_callbacks(gateway: Any) -> None:
     """Allow Java to call Python objects. Listens on a port of the loopback address. Safe to repeat."""
     ensure_callback_server_started(gateway)
+
+
+def activate(session: SparkSession) -> None:
+    """Make this the active session of the JVM's thread, which Iceberg and Spark use where they are not given one."""
+    jvm(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+
+
+def is_jvm_alive(session: SparkSession, within_seconds: float = 0.0) -> bool:
+    """Whether the JVM runs. After a failed call it may need some time to end."""
+    try:
+        gateway(session).proc.wait(within_seconds)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def heap_after_collection(session: SparkSession) -> tuple[int, int]:
+    """The bytes that the JVM's heap still uses after a garbage collection, and its largest size. Raises: JvmError."""
+    lang = jvm(session).java.lang
+    lang.System.gc()
+    runtime = lang.Runtime.getRuntime()
+    return int(runtime.totalMemory()) - int(runtime.freeMemory()), int(runtime.maxMemory())
 
 
 def java_list(jvm: Any, values: Iterable[Any]) -> Any:

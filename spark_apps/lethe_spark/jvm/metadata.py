@@ -101,5 +101,5 @@ def escape_requests(spark: SparkSession) -> None:
         raise InputError(
             "UnsupportedIceberg",
             "this session's Iceberg runtime cannot send characters that are not ASCII, so Lethe does not serve catalogs of type "
-            "hadoop to it. Use the version that Lethe is tested with (spark_apps/jars.txt).",
+            "hadoop to it. Use the version that Lethe is tested with (lethe/jars/jars.txt).",
         ) from e

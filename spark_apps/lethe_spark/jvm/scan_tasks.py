@@ -185,8 +185,20 @@ class _Registry:
         with self._lock:
             return sum(s.is_held for s in self._staged)
 
+    def clear(self) -> None:
+        with self._lock:
+            for staged in self._staged:
+                if staged.spark.sparkContext._jsc is not None:
+                    staged.close()
+            self._staged = []
+
 
 _STAGED = _Registry()
+
+
+def forget_staged() -> None:
+    """Remove all registrations. Between two runs of a process: no frame outlives its run."""
+    _STAGED.clear()
 
 
 def staged_now() -> int:

@@ -32,15 +32,26 @@ class RunInvocation:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """How a driver decides about its executors."""
+
+    alone_cores: int  # threads of the driver when it works without executors
+    wait_seconds: float  # how long it waits for its first executor; then it works alone
+    by_plan: bool = False  # it plans the run alone, and then requests as many executors as the plan needs
+
+
+@dataclass(frozen=True)
 class Arguments:
     """The parsed command line."""
 
     runs: tuple[RunInvocation, ...]  # at least one; carried out one after the other
     confs: Mapping[str, str]  # Spark settings
+    scaling: Scaling | None = None  # None: the settings decide whether there are executors, and nothing else does
+    fresh: bool = False  # each run gets a new session, without the settings and views of earlier runs of the process
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
-    """Parse `[--run FILE …] [--conf k=v …]`. Exits with code 2 if the arguments are wrong, as argparse does."""
+    """Parse `[--run FILE …] [--conf k=v …] [--alone-cores N …]`. Exits with code 2 if they are wrong, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="python -m lethe_spark.apps.app", description="Carry out runs: consolidations, restatements, vacuums."
     )
@@ -51,6 +62,21 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
         help=f"a run.json (default: ${RUN_FILE}, {DEFAULT_RUN_FILE}); may be repeated: one run after the other",
     )
     parser.add_argument("--conf", metavar="K=V", action="append", default=[], help="a Spark setting; may be repeated")
+    parser.add_argument(
+        "--alone-cores", metavar="N", type=int, help="the run may have executors; threads of the driver without them"
+    )
+    parser.add_argument(
+        "--executor-wait",
+        metavar="SECONDS",
+        type=float,
+        default=300.0,
+        help="with --alone-cores: if no executor starts within this time, the driver works alone (default: 300)",
+    )
+    parser.add_argument(
+        "--executors-by-plan",
+        action="store_true",
+        help="with --alone-cores: the number of executors follows from the plan of the run",
+    )
     known = parser.parse_args(argv)
     pairs = [c.partition("=") for c in known.conf]
     for key, equals, _ in pairs:
@@ -61,7 +87,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Arguments:
     else:
         files = known.run or [environ.get(RUN_FILE) or DEFAULT_RUN_FILE]
         runs = tuple(RunInvocation(Path(f), environ) for f in files)
-    return Arguments(runs, {k: v for k, _, v in pairs})
+    scaling = None
+    if known.alone_cores is not None:
+        scaling = Scaling(known.alone_cores, known.executor_wait, known.executors_by_plan)
+    return Arguments(runs, {k: v for k, _, v in pairs}, scaling)
 
 
 def _members(environ: Mapping[str, str]) -> tuple[RunInvocation, ...]:

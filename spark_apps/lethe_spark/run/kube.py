@@ -17,11 +17,12 @@ CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json", "POST": "applic
 
 
 class ApiError(OSError):
-    """The API server refused a request. `status` is the HTTP status code."""
+    """The API server refused a request. `status` is the HTTP status code, `message` the explanation of the server."""
 
-    def __init__(self, what: str, status: int, reason: str) -> None:
+    def __init__(self, what: str, status: int, reason: str, message: str = "") -> None:
         super().__init__(f"{what}: HTTP {status} {reason}")
         self.status = status
+        self.message = message
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,18 @@ class Api:
         with self._asked("PATCH", path, query, json.dumps(patch), TIMEOUT_SECONDS) as response:
             response.read()
 
-    def create(self, path: str, document: Mapping[str, Any], manager: str) -> None:
-        """Create an object in the collection `path`. Raises: ApiError (409: its name is taken), OSError, HTTPException."""
-        query = {"fieldManager": manager}
+    def pods(self) -> str:
+        """The path of the namespace's pods."""
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def create(self, path: str, document: Mapping[str, Any], manager: str, dry_run: bool = False) -> None:
+        """Create an object in the collection `path`.
+
+        Args:
+            dry_run: Only check whether the API server would create it.
+        Raises: ApiError (409: its name is taken), OSError, HTTPException.
+        """
+        query = {"fieldManager": manager, **({"dryRun": "All"} if dry_run else {})}
         with self._asked("POST", path, query, json.dumps(document), TIMEOUT_SECONDS) as response:
             response.read()
 
@@ -103,11 +113,19 @@ class Api:
             )
             response = connection.getresponse()
             if response.status >= 300:
-                response.read()
-                raise ApiError(f"{method} {path}", response.status, response.reason)
+                raise ApiError(f"{method} {path}", response.status, response.reason, _message(response.read()))
             yield response
         finally:
             connection.close()
+
+
+def _message(content: bytes) -> str:
+    """The explanation in the answer to a refused request; "": it has none."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return ""
+    return str(document.get("message", "")) if isinstance(document, dict) else ""
 
 
 @dataclass(frozen=True)

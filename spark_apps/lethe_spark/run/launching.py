@@ -56,10 +56,25 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
 
 def jar_folders(environ: Mapping[str, str]) -> list[str]:
     """The folders of jars: one folder in the image; elsewhere Lethe's folder and Spark's."""
-    spark = f"{environ.get('SPARK_HOME') or _find_spark_home()}/jars"
-    if environ.get(JARS_ENV) or not glob.glob(f"{spark}/iceberg-spark-runtime-*.jar"):
+    spark = _spark_jars(environ)
+    if environ.get(JARS_ENV) or not _in_image(spark):
         return [environ.get(JARS_ENV) or str(Path(DEFAULT_JARS).expanduser()), spark]
     return [spark]
+
+
+def lacks_iceberg(confs: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    """Whether neither these settings nor Spark's own folder of jars name Iceberg's runtime."""
+    named = (confs.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"))
+    return not any("iceberg-spark-runtime" in value for value in named) and not _in_image(_spark_jars(environ))
+
+
+def _spark_jars(environ: Mapping[str, str]) -> str:
+    return f"{environ.get('SPARK_HOME') or _find_spark_home()}/jars"
+
+
+def _in_image(spark_jars: str) -> bool:
+    """Whether Spark's folder of jars has Iceberg's runtime, as in the image."""
+    return bool(glob.glob(f"{spark_jars}/iceberg-spark-runtime-*.jar"))
 
 
 def class_path(folders: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
-from lethe.contract.result import Phase, Progress
+from lethe.contract.result import ExecutorState, Phase, Progress
 from lethe.contract.run import RunSpec
 from pyspark import SparkContext
 
@@ -96,6 +96,15 @@ class Reporter:
         """Set the number of rows and bytes that this run reads or writes."""
         with self._lock:
             self._state = self._state.model_copy(update={"rows": rows, "bytes": size})
+
+    def executors(self, state: ExecutorState | None) -> None:
+        """Set the state of the run's executors; None: it has none."""
+        with self._lock:
+            old = self._state.executors
+            self._state = self._state.model_copy(update={"executors": state})
+            if state is not None and (old is None or (old.message, old.alone) != (state.message, state.alone)):
+                self._urgent = True
+                self._lock.notify()
 
     def close(self, phase: Phase, message: str = "") -> None:
         """Report the end of the run, and wait up to 15 seconds for the report."""

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from lethe.base.errors import EXIT_INPUT, LetheError
 from lethe.contract.kind import RunFamily
 from lethe.contract.result import RestatementGroupResult, RunOutcome, RunResult
 from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, TableRef
 from lethe.iceberg import catalogs, run_documents
+from lethe.version import version
 
 from lethe_spark.run.kube import ApiError, StatusConfigMap
 
@@ -22,6 +23,7 @@ TERMINATION_LOG: Final = "/dev/termination-log"
 TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
 LARGEST: Final = INLINE_BYTES_AT_MOST
 TRIES: Final = 5
+R = TypeVar("R", bound=RunResult)
 
 
 class Asked(Protocol):
@@ -46,16 +48,23 @@ def failed(asked: Asked, error: LetheError) -> RunResult:
         permanent=error.exit_code == EXIT_INPUT,
         message=error.message[:2000],
         finished_time=datetime.now(UTC),
+        version=version(),
     )
 
 
-def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | None = None) -> None:
-    """Report the result. Never raises, because the table already contains what was committed.
+def of_this_version(result: R) -> R:
+    """The result, with the version of this process."""
+    return result.model_copy(update={"version": version()})
+
+
+def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | None = None) -> bool:
+    """Report the result, and return whether it was reported. Never raises, because the table already contains what was committed.
 
     Args:
         environ: Says where to report.
         table: A large result is written to this table's folder of runs. None: its lists are cut instead.
     """
+    result = of_this_version(result)
     log_file = Path(environ.get(TERMINATION_LOG_ENV, TERMINATION_LOG))
     if log_file.exists():
         try:
@@ -65,11 +74,13 @@ def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | Non
     config_map = StatusConfigMap.from_environment(environ)
     if config_map is None:
         print(result.to_json(), flush=True)
-        return
+        return True
     try:
         put(config_map, {"result.json": for_config_map(result, table)})
     except (OSError, HTTPException) as e:
         log.warning("the result could not be reported: %s", e)
+        return False
+    return True
 
 
 def put(config_map: StatusConfigMap, documents: Mapping[str, str]) -> None:

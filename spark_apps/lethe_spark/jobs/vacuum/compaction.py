@@ -77,6 +77,11 @@ def compact_small_files(
     )
 
 
+def planned_bytes(context: RunContext, table: SparkTable, max_bytes: int | None) -> int:
+    """The size of the small files that a run would merge."""
+    return sum(f.size for f in _plan(context, table, max_bytes)[0].files)
+
+
 def _plan(context: RunContext, table: SparkTable, max_bytes: int | None) -> tuple[CompactionPlan, int]:
     """Plan the files to merge. Returns: the plan, and the target size of a file in bytes."""
     spec = context.spec.vacuum

@@ -17,7 +17,7 @@ from lethe_spark.commit.table_state import observe_base
 from lethe_spark.commit.writing import noted
 from lethe_spark.jobs.erasure import verify as erasure
 from lethe_spark.jobs.finish.clean_up import expired, finished
-from lethe_spark.jobs.vacuum import maintenance
+from lethe_spark.jobs.vacuum import compaction, maintenance
 from lethe_spark.jobs.vacuum.purge import PLANS, Purging, files_kept_changing
 from lethe_spark.jobs.vacuum.scan import Survey, survey
 from lethe_spark.jvm.spark_table import SparkTable
@@ -48,6 +48,23 @@ def run(context: RunContext) -> VacuumResult:
         result = expired(context, table, result, spec.snapshots)
     result = maintenance.after_expiry(context, table, result, time_is_up)
     return finished(context, table, erasure.settled(context, table, result))
+
+
+def bytes_to_read(context: RunContext) -> int:
+    """How many bytes of data files this run reads, by its plan for the current head.
+
+    Raises: InputError, TransientError.
+    """
+    spec = context.spec.vacuum
+    assert spec is not None
+    context.reporter.phase(Phase.PLANNING)
+    table = open_table(context)
+    found = survey(observe_base(context, table), spec)
+    size = found.planned.bytes if found is not None else 0
+    if spec.maintenance.compact_small_files and not spec.plan_only:
+        rest = None if spec.max_bytes is None else max(0, spec.max_bytes - size)
+        size += compaction.planned_bytes(context, table, rest)
+    return size
 
 
 def run_erasure_check(context: RunContext) -> ErasureCheckResult:

@@ -127,6 +127,19 @@ class Mailbox(Generic[U]):
         self._not_before[post.key] = until
         self._busy.pop(post.entry.dataset_uid, None)
 
+    def cancelled(self, now: float) -> list[Post]:
+        """The runs that the operator has cancelled, whether or not they have begun. They are never taken."""
+        return [p for p in self._posts.values() if p.entry.cancelled and not self._is_settled(p, now)]
+
+    def wants(self, key: str) -> bool:
+        """Whether the mailbox has this key, and its run is not cancelled."""
+        post = self._posts.get(key)
+        return post is not None and not post.entry.cancelled
+
+    def is_empty(self, now: float) -> bool:
+        """Whether every run that the mailbox names is finished."""
+        return all(self._is_settled(p, now) for p in self._posts.values())
+
     def kept_up(self, dataset_uid: str) -> None:
         self._busy.pop(dataset_uid, None)
 
@@ -138,7 +151,7 @@ class Mailbox(Generic[U]):
     def _next_post(self, now: float) -> Post | None:
         firsts: dict[str, Post] = {}
         for post in sorted(self._posts.values(), key=lambda p: p.order):
-            if not self._is_settled(post, now):
+            if not post.entry.cancelled and not self._is_settled(post, now):
                 firsts.setdefault(post.entry.dataset_uid, post)
         free = (p for uid, p in firsts.items() if uid not in self._busy and self._not_before.get(p.key, now) <= now)
         return min(free, key=lambda p: p.order, default=None)

@@ -1,0 +1,178 @@
+"""The Spark session of a warm driver: carries out the runs that its supervisor hands over, one after the other. I/O.
+
+    python -m lethe_spark.apps.warm_session [--conf k=v …]
+
+Each run has a new SparkSession, a new thread and its own working directory. After each run, what it cached, registered or set is
+removed, and the memory that remains is reported. The supervisor ends this process if that is too much, if the run exceeds its
+limits, or if it does not answer. So nothing here has to survive a broken run.
+"""
+
+import gc
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+from lethe.base.errors import EXIT_TRANSIENT, LetheError
+from pyspark.sql import SparkSession
+
+from lethe_spark.apps import app
+from lethe_spark.apps.session import started_session
+from lethe_spark.jvm.gateway import heap_after_collection, is_jvm_alive
+from lethe_spark.jvm.scan_tasks import forget_staged
+from lethe_spark.run import arguments, result
+from lethe_spark.run.foreign_errors import understood
+from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
+from lethe_spark.run.redact import RedactingFormatter, log_to_stderr
+
+log = logging.getLogger(__name__)
+
+# The JVM must not run on after it was out of memory.
+OPTIONS: Final = "-XX:+ExitOnOutOfMemoryError"
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+GONE: Final = 1
+# A JVM that is ending may do so for this time after its last call has failed.
+ENDS_WITHIN_SECONDS: Final = 2.0
+
+
+def main() -> int:
+    """Serve until the standard input ends or SIGTERM. Returns: the exit code."""
+    formatter = log_to_stderr()
+    confs = dict(arguments.parse(sys.argv[1:], {}).confs)
+    confs[JAVA_OPTIONS] = f"{OPTIONS} {confs.get(JAVA_OPTIONS, '')}".strip()
+    cancelled = threading.Event()
+    with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
+        base = started_session(confs)
+        warm_up(base)
+        app.cancel_on_sigterm(cancelled)
+        _answer(answers, SessionAnswer(ready=True))
+        for line in sys.stdin:
+            handover = Handover.of(line)
+            delivered = _in_a_thread_of_its_own(handover, base, cancelled, formatter)
+            _answer(answers, SessionAnswer(ready=False, delivered=delivered))
+            if cancelled.is_set() or not is_jvm_alive(base):
+                return GONE
+            _answer(answers, cleaned_up(base))
+    return 0
+
+
+def warm_up(session: SparkSession) -> None:
+    """Load what every run needs: the modules of the jobs, the planner and the code generator, and the daemon that forks Python
+    workers. Failures do not matter here: a run reports them."""
+    import lethe_spark.jobs.consolidation.job
+    import lethe_spark.jobs.restatement.job
+    import lethe_spark.jobs.vacuum.job  # noqa: F401
+
+    try:
+        frame = session.range(100).selectExpr("id", "cast(id % 7 as string) as name").repartition(2).sort("name", "id")
+        frame.mapInArrow(lambda batches: batches, frame.schema).toArrow()
+    except Exception as e:
+        log.warning("warming up: %s", type(e).__name__)
+
+
+def _in_a_thread_of_its_own(
+    handover: Handover, base: SparkSession, cancelled: threading.Event, formatter: RedactingFormatter
+) -> bool:
+    """Carry out a run in a new thread, which has a thread of its own in the JVM, without the local properties and the active
+    session of earlier ones. Returns: whether its result was delivered."""
+    outcome: list[bool] = []
+
+    def work() -> None:
+        outcome.append(_carry_out(handover, base, cancelled, formatter))
+
+    thread = threading.Thread(target=work, name="lethe-run")
+    thread.start()
+    thread.join()
+    return bool(outcome) and outcome[0]
+
+
+def _carry_out(
+    handover: Handover, base: SparkSession, cancelled: threading.Event, formatter: RedactingFormatter
+) -> bool:
+    environ = {
+        **os.environ,
+        "LETHE_STATUS_CONFIGMAP": handover.config_map,
+        "LETHE_STATUS_PREFIX": handover.prefix,
+        "LETHE_TERMINATION_LOG": os.devnull,
+    }
+    with _working_in(Path(handover.folder)):
+        path = Path(handover.run_file)
+        try:
+            spec = arguments.load_run(path)
+        except Exception as e:
+            error = understood(e)
+            log.error("run %s: %s", handover.run_id, error, exc_info=e)
+            return _refused(handover, error, environ)
+        if (spec.run_id, spec.family, spec.attempt) != (handover.run_id, handover.family, handover.attempt):
+            log.info("run %s, attempt %d, was replaced by another one", handover.run_id, handover.attempt)
+            return True
+        done = app.carry_out(
+            arguments.RunInvocation(path, environ),
+            arguments.Arguments((), {}, fresh=True),
+            cancelled,
+            formatter,
+            on_error=lambda: _end_with_jvm(base),
+        )
+        return done.delivered
+
+
+def _end_with_jvm(base: SparkSession) -> None:
+    """If the JVM has ended, end without a result: the supervisor reports that, because the run may not be the cause."""
+    if not is_jvm_alive(base, ENDS_WITHIN_SECONDS):
+        log.error("the JVM has ended")
+        sys.stderr.flush()
+        os._exit(GONE)
+
+
+def _refused(handover: Handover, error: LetheError, environ: Mapping[str, str]) -> bool:
+    """Deliver the result of a run whose document cannot be read. Returns: whether it was delivered."""
+    return result.deliver(result.failed(handover, error), environ)
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    """Temporary files of Python go into the folder, which is removed afterwards. Variables that the run sets are removed, too."""
+    before, directory, variables = tempfile.tempdir, Path.cwd(), dict(os.environ)
+    tempfile.tempdir = str(folder)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(variables)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cleaned_up(base: SparkSession) -> SessionAnswer:
+    """Remove what a run left in the session, and measure what remains."""
+    with suppress(Exception):  # the heap shows whether it helped
+        base.catalog.clearCache()
+        for frame in dict(base.sparkContext._jsc.getPersistentRDDs()).values():
+            frame.unpersist(True)
+        forget_staged()
+    gc.collect()  # references from Python keep objects of the JVM alive
+    used, most = heap_after_collection(base)
+    return SessionAnswer(ready=True, heap_used=used, heap_max=most)
+
+
+def _answer(answers: TextIO, answer: SessionAnswer) -> None:
+    print(answer.line(), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    exit_code = EXIT_TRANSIENT
+    try:
+        exit_code = main()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # sys.exit would wait for threads of py4j.
+        os._exit(exit_code)

@@ -1,0 +1,223 @@
+"""Watches the executors of a run: how many run, why others are missing, and whether the run can go on. I/O: reads the state of
+the Spark context, in one separate thread.
+
+The decisions are in `ExecutorTracker`, which is pure apart from its probe.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from lethe.contract.result import ExecutorState
+from pyspark import SparkContext
+
+from lethe_spark.run.kube import Api, ApiError
+from lethe_spark.run.progress import Reporter, running_tasks
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 2.0
+# Scheduling a pod and starting its JVM takes about this long. Only then missing executors are reported.
+MISSING_AFTER_SECONDS: Final = 20.0
+PROBE_EVERY_SECONDS: Final = 60.0
+MESSAGE_AT_MOST: Final = 300  # characters
+# Spark's reason for an executor that the driver itself has released.
+RELEASED: Final = "Executor killed by driver"
+
+
+@dataclass(frozen=True)
+class SeenExecutor:
+    """An executor, as Spark knows it."""
+
+    id: str
+    active: bool
+    why: str = ""  # why it ended; "": it has not, or Spark does not know
+
+
+def seen(context: SparkContext) -> list[SeenExecutor]:
+    """All executors that registered with this context; Spark forgets the oldest of the ended ones."""
+    jsc = context._jsc
+    if jsc is None:
+        return []
+    found = jsc.sc().statusStore().executorList(False)
+    executors = []
+    for n in range(found.size()):
+        one = found.apply(n)
+        if one.id() == "driver":
+            continue
+        reason = one.removeReason()
+        executors.append(SeenExecutor(one.id(), one.isActive(), reason.get() if reason.isDefined() else ""))
+    return executors
+
+
+@dataclass
+class ExecutorTracker:
+    """Judges what was seen of the executors.
+
+    Args:
+        planned: How many the run has at most at the same time.
+        cores: Tasks at the same time in one executor.
+        wait_seconds: A run whose tasks wait this long without any executor is stopped.
+        refusal: Returns why no further executor may be created; "": one may.
+    """
+
+    planned: int
+    cores: int
+    wait_seconds: float
+    refusal: Callable[[], str]
+    clock: Callable[[], float] = monotonic
+    state: ExecutorState = field(init=False)
+    starved: bool = field(init=False, default=False)  # tasks have waited for `wait_seconds` without any executor
+
+    def __post_init__(self) -> None:
+        self.state = ExecutorState(planned=self.planned, running=0)
+        self._missing_since: float | None = None
+        self._none_since: float | None = None
+        self._probed: float | None = None
+        self._refused = ""
+
+    def update(self, executors: Sequence[SeenExecutor], open_tasks: int) -> ExecutorState:
+        """Judge the executors now.
+
+        Args:
+            open_tasks: The number of tasks of the active jobs that have not ended.
+        """
+        now = self.clock()
+        running = sum(e.active for e in executors)
+        lost = [e for e in executors if not e.active and not e.why.startswith(RELEASED)]
+        needed = running < self.planned and open_tasks > running * self.cores
+        self._missing_since = (self._missing_since if self._missing_since is not None else now) if needed else None
+        self._none_since = (
+            (self._none_since if self._none_since is not None else now) if needed and not running else None
+        )
+        self.starved = self._none_since is not None and now - self._none_since >= self.wait_seconds
+        parts = []
+        if lost:
+            parts.append(f"{len(lost)} executors were lost, the last one: {_short(lost[-1].why)}")
+        if self._missing_since is not None and now - self._missing_since >= MISSING_AFTER_SECONDS:
+            parts.append(f"{running} of {self.planned} executors run")
+            if why := self._probe(now):
+                parts.append(f"no further one can be created: {_short(why)}")
+        self.state = ExecutorState(
+            planned=self.planned, running=running, lost=len(lost), message="; ".join(parts)[: 3 * MESSAGE_AT_MOST]
+        )
+        return self.state
+
+    def why_none(self) -> str:
+        """Why no executor has started, as far as it is known."""
+        refused = self._probe(self.clock())
+        return f"The API server refuses their pods: {_short(refused)}" if refused else "See the events of their pods."
+
+    def _probe(self, now: float) -> str:
+        if self._probed is None or now - self._probed >= PROBE_EVERY_SECONDS:
+            self._probed, self._refused = now, self.refusal()
+        return self._refused
+
+
+def _short(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else "Spark gives no reason"
+    return first[:MESSAGE_AT_MOST].rstrip(". ")
+
+
+class ExecutorMonitor:
+    """Reports the executors of a context until it is closed. If tasks have no executor for too long, it calls `on_starved` again
+    and again, because a cancelled job may be followed by another one."""
+
+    def __init__(
+        self, context: SparkContext, tracker: ExecutorTracker, reporter: Reporter, on_starved: Callable[[], None]
+    ) -> None:
+        self.tracker = tracker
+        self.starved = False
+        self._context, self._reporter, self._on_starved = context, reporter, on_starved
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="lethe-executors", daemon=True)
+
+    def wait_for_first(self, cancelled: threading.Event) -> bool:
+        """Wait until an executor runs. Returns: False, if none did within the time of the tracker or the run was cancelled."""
+        began = self.tracker.clock()
+        while not cancelled.is_set():
+            # Counted as if all planned executors had tasks: at this time, there are none yet.
+            state = self.tracker.update(seen(self._context), self.tracker.planned * self.tracker.cores)
+            self._reporter.executors(state)
+            if state.running:
+                return True
+            if self.tracker.clock() - began >= self.tracker.wait_seconds:
+                return False
+            self._closed.wait(INTERVAL_SECONDS)
+        return False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=INTERVAL_SECONDS * 3)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(INTERVAL_SECONDS):
+            try:
+                done, total = running_tasks(self._context)
+                self._reporter.executors(self.tracker.update(seen(self._context), total - done))
+            except Exception as e:  # the JVM may be shutting down
+                log.debug("the executors cannot be observed: %s", type(e).__name__)
+                continue
+            if self.tracker.starved:
+                self.starved = True
+                self._on_starved()
+
+
+def refusal_of(api: Api | None, template: Path, confs: Mapping[str, str]) -> str:
+    """Why the API server would not create an executor now, such as an exhausted quota; "": it would, or it cannot be asked.
+
+    Args:
+        template: The file with the pod template of executors.
+        confs: The Spark settings of the run.
+    """
+    if api is None:
+        return ""
+    try:
+        api.create(api.pods(), probe_pod(json.loads(template.read_text()), confs), "lethe-driver", dry_run=True)
+    except ApiError as e:
+        return e.message if e.status in (400, 403, 422) else ""
+    except (OSError, HTTPException, ValueError) as e:
+        log.warning("the API server cannot be asked about executors: %s", e)
+    return ""
+
+
+def probe_pod(template: Mapping[str, Any], confs: Mapping[str, str]) -> dict[str, Any]:
+    """A pod like those of the executors, as Spark would create them. Pure."""
+    metadata, spec = template["metadata"], template["spec"]
+    (container,) = spec["containers"]
+    own = container.get("resources") or {}
+    memory = sum(int(confs[f"spark.executor.{part}"].removesuffix("m")) for part in ("memory", "memoryOverhead"))
+    cpu_limit = confs.get("spark.kubernetes.executor.limit.cores")
+    resources = {
+        "requests": {
+            **(own.get("requests") or {}),
+            "cpu": confs["spark.kubernetes.executor.request.cores"],
+            "memory": f"{memory}Mi",
+        },
+        "limits": {
+            **(own.get("limits") or {}),
+            "memory": f"{memory}Mi",
+            **({"cpu": cpu_limit} if cpu_limit else {}),
+        },
+    }
+    image = confs["spark.kubernetes.container.image"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, "generateName": f"{confs['spark.kubernetes.executor.podNamePrefix']}-probe-"},
+        "spec": {
+            **spec,
+            "restartPolicy": "Never",
+            "containers": [{**container, "image": image, "resources": resources}],
+        },
+    }

@@ -1,0 +1,58 @@
+"""What the supervisor of a warm driver and its Spark session send each other: one JSON document per line. Pure.
+
+The session reads from its standard input, and writes to a pipe whose number is in the environment, because libraries print to
+its standard output.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from lethe.contract.kind import RunFamily
+
+# The number of the pipe for answers.
+ANSWERS: Final = "LETHE_WARM_ANSWERS"
+
+
+@dataclass(frozen=True)
+class Handover:
+    """One run for the session."""
+
+    run_id: str
+    family: RunFamily
+    attempt: int
+    # Path of its `run.json`.
+    run_file: str
+    # Its own working directory, which exists and is empty.
+    folder: str
+    # Where its progress and result go: the name of the ConfigMap, and the prefix of the keys.
+    config_map: str
+    prefix: str
+
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, line: str) -> "Handover":
+        fields = json.loads(line)
+        return cls(**{**fields, "family": RunFamily(fields["family"])})
+
+
+@dataclass(frozen=True)
+class SessionAnswer:
+    """What the session reports."""
+
+    # True: it is ready for a run; False: it has just ended one, and cleans up before it is ready.
+    ready: bool
+    # Of the run that ended: whether its result is in the ConfigMap.
+    delivered: bool = False
+    # Of the JVM after a garbage collection, in bytes; 0: not measured.
+    heap_used: int = 0
+    heap_max: int = 0
+
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, line: str) -> "SessionAnswer":
+        return cls(**json.loads(line))

@@ -1,0 +1,343 @@
+"""The supervisor's loop, from the start to the end of its process. I/O.
+
+Invariants: at most one run is handed over at a time. A session that crashed, exceeded a limit or keeps too much is replaced
+before the next run. A run during which the session was replaced is not repeated here.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from lethe.base.errors import InputError, LetheError
+
+from lethe_spark.mailbox.entries import Mailbox, Post, Upkeep
+from lethe_spark.mailbox.watching import Watching
+from lethe_spark.run.handover import Handover, SessionAnswer
+from lethe_spark.run.kube import Api
+from lethe_spark.warm_driver.delivery import Delivery, not_delivered, over_limit, session_ended, was_cancelled
+from lethe_spark.warm_driver.limits import SessionLimits, exceeded, keeps_too_much
+from lethe_spark.warm_driver.session_process import COMMAND, SessionProcess
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "lethe-warm-driver"
+# Pause before a run whose documents could not be read or written is looked at again.
+RETRY_SECONDS: Final = 5.0
+# How often the use of a run is measured.
+MEASURE_SECONDS: Final = 0.5
+# After SIGTERM, of 30 seconds: a run may finish within the first limit; then it stops at its next step; then it is killed.
+FINISH_SECONDS: Final = 12.0
+STOP_SECONDS: Final = 8.0
+# A session that ends this many times in a row before it is ready will not start here.
+STARTS_AT_MOST: Final = 3
+# Exit codes. Kubernetes restarts the process after any other code than 0.
+IDLE: Final = 0
+BROKEN: Final = 1
+
+
+@dataclass(frozen=True)
+class WarmSettings:
+    """The settings of the process."""
+
+    api: Api
+    # Name of the mailbox (a ConfigMap).
+    name: str
+    # The process ends after this time without a run.
+    idle_seconds: float
+    limits: SessionLimits
+    # Folder for the files of sessions.
+    scratch: Path
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "WarmSettings":
+        """Raises: InputError (NotInAPod)."""
+        missing = [name for name in ("KUBERNETES_SERVICE_HOST", "POD_NAMESPACE") if not environ.get(name)]
+        api = Api.from_environment(environ) if not missing else None
+        if api is None:
+            raise InputError(
+                "NotInAPod", f"the warm driver serves the namespace of its pod, and {' and '.join(missing)} is not set."
+            )
+        limits = SessionLimits(
+            seconds=float(environ.get("LETHE_WARM_RUN_SECONDS") or 300),
+            disk=int(environ.get("LETHE_WARM_DISK_BYTES") or 8 * 1024**3),
+            memory=int(environ.get("LETHE_WARM_MEMORY_BYTES") or 2 * 1024**3),
+        )
+        return cls(
+            api,
+            environ.get("LETHE_WARM_DRIVER") or NAME,
+            float(environ.get("LETHE_WARM_IDLE_SECONDS") or 600),
+            limits,
+            Path((environ.get("SPARK_LOCAL_DIRS") or "/tmp").split(",")[0]),
+        )
+
+
+@dataclass
+class _Running:
+    """The run that the session carries out."""
+
+    post: Post
+    # When it was handed over: monotonic seconds.
+    since: float
+    # When it is measured next.
+    next_measure: float
+    # Until when it may stop by itself; None: it was not asked to stop.
+    stops_by: float | None = None
+
+
+@dataclass
+class WarmDriver:
+    """The supervisor."""
+
+    settings: WarmSettings
+    # Arguments of the session: Spark's settings.
+    arguments: Sequence[str] = ()
+    command: Sequence[str] = COMMAND
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    mailbox: Mailbox[None] = field(default_factory=Mailbox)
+    # Guards the mailbox, and is notified of its changes, of answers of the session, and of SIGTERM.
+    news: threading.Condition = field(default_factory=threading.Condition)
+    _session: SessionProcess | None = None
+    _ready: bool = False
+    _running: _Running | None = None
+    # Sessions in a row that ended before they were ready.
+    _failed_starts: int = 0
+    # Since when nothing is to be done.
+    _idle_since: float = field(default_factory=monotonic)
+    # When SIGTERM came; None: it did not.
+    _leaving_since: float | None = None
+    # Number of sessions so far; names their folders.
+    _sessions: int = 0
+
+    @property
+    def _delivery(self) -> Delivery:
+        return Delivery(self.settings.api, self.settings.name)
+
+    def run(self) -> int:
+        """Serve until SIGTERM, or until there was nothing to do for the idle time. Returns: the exit code."""
+        self._listen_for_sigterm()
+        settings = self.settings
+        Watching(settings.api, settings.name, self._put, lambda: None).start()
+        log.info("serving the mailbox %s of namespace %s", settings.name, settings.api.namespace)
+        try:
+            code = self._serve()
+        finally:
+            if self._session is not None:
+                self._session.kill()
+        try:
+            # An entry may have come just now. If one comes later, the operator sees that this process has ended.
+            return BROKEN if code == IDLE and self._delivery.keys() else code
+        except (OSError, HTTPException) as e:
+            log.warning("the mailbox %s could not be read: %s", settings.name, e)
+            return BROKEN
+
+    def _serve(self) -> int:
+        while True:
+            with self.news:
+                if self._session is None:
+                    self._start_session()
+                self._hear()
+                if self._failed_starts >= STARTS_AT_MOST:
+                    log.error("the Spark session ended %d times before it was ready", STARTS_AT_MOST)
+                    return BROKEN
+                self._acknowledge_cancelled()
+                self._watch_over()
+                if self._leaving_since is not None and self._running is None:
+                    return IDLE
+                if self._ready and self._running is None:
+                    self._begin_next()
+                now = monotonic()
+                if self._running is not None or not self.mailbox.is_empty(now):
+                    self._idle_since = now
+                elif self._ready and now - self._idle_since >= self.settings.idle_seconds:
+                    log.info("no run for %g seconds", self.settings.idle_seconds)
+                    return IDLE
+                if self._session is not None and not self._session.answers:
+                    self.news.wait(self._pause(now))
+
+    # --- the session ------------------------------------------------------------------------------------------------------
+
+    def _start_session(self) -> None:
+        self._sessions += 1
+        folder = self.settings.scratch / f"session-{self._sessions}"
+        self._ready = False
+        self._session = SessionProcess.start((*self.command, *self.arguments), folder, self.environ, self._notify)
+
+    def _hear(self) -> None:
+        """Act on the session's answers."""
+        session = self._session
+        while session is not None and session is self._session and session.answers:
+            answer = session.answers.popleft()
+            if answer is None:
+                self._failed_starts += not self._ready and session.runs == 0
+                self._replace(session_ended)
+            elif answer.ready:
+                self._take_back(session, answer)
+            elif self._running is not None:
+                self._finish(None if answer.delivered else not_delivered())
+
+    def _take_back(self, session: SessionProcess, answer: SessionAnswer) -> None:
+        """The session is ready, unless its last run left too much in it."""
+        self._failed_starts = 0
+        why = keeps_too_much(session.use(0), answer.heap_used, answer.heap_max, self.settings.limits)
+        if why and session.runs:
+            log.info("the Spark session is replaced after %d runs: %s", session.runs, why)
+            self._replace(session_ended)
+        else:
+            self._ready = True
+
+    def _replace(self, error_of: Callable[[int], LetheError]) -> None:
+        """End the session and all its processes, and with it its run. The next one starts in an empty folder.
+
+        Args:
+            error_of: The failure of the run, by the exit code of the session.
+        """
+        assert self._session is not None
+        code = self._session.kill()
+        self._session, self._ready = None, False
+        if self._running is not None:
+            self._finish(error_of(code))
+
+    # --- a run ------------------------------------------------------------------------------------------------------------
+
+    def _begin_next(self) -> None:
+        chosen = self.mailbox.take(monotonic())
+        if chosen is None:
+            return
+        assert not isinstance(chosen, Upkeep), "the warm driver requests no upkeep"
+        try:
+            document = self._delivery.begin(chosen.entry)
+            if document is None:
+                self._settle(chosen)
+                return
+        except (OSError, HTTPException) as e:
+            self._put_off(chosen, e)
+            return
+        now = monotonic()
+        self._ready, self._running = False, _Running(chosen, now, now + MEASURE_SECONDS)
+        log.info("run %s, attempt %d", chosen.entry.run_id, chosen.entry.attempt)
+        try:
+            self._hand_over(chosen, document)
+        except OSError as e:
+            log.warning("the Spark session does not take a run: %s", e)
+            self._replace(session_ended)
+
+    def _hand_over(self, post: Post, document: str) -> None:
+        """Raises: OSError, if the session has ended or the disk is full."""
+        session, entry = self._session, post.entry
+        assert session is not None
+        folder, file = session.folder / f"run-{session.runs}", session.folder / "run.json"
+        folder.mkdir()
+        file.write_text(document)
+        session.hand_over(
+            Handover(
+                run_id=entry.run_id,
+                family=entry.family,
+                attempt=entry.attempt,
+                run_file=str(file),
+                folder=str(folder),
+                config_map=entry.config_map,
+                prefix=entry.prefix,
+            )
+        )
+
+    def _watch_over(self) -> None:
+        """Stop a run that exceeds its limits, was cancelled, or would delay the end of this process."""
+        running, session, now = self._running, self._session, monotonic()
+        if running is None or session is None:
+            return
+        if running.stops_by is None:
+            late = self._leaving_since is not None and now > self._leaving_since + FINISH_SECONDS
+            if late or not self.mailbox.wants(running.post.key):
+                session.terminate()
+                running.stops_by = now + STOP_SECONDS
+        elif now > running.stops_by:
+            self._replace(lambda _: was_cancelled())
+            return
+        if now >= running.next_measure:
+            running.next_measure = now + MEASURE_SECONDS
+            why = exceeded(session.use(now - running.since), self.settings.limits)
+            if why:
+                self._replace(lambda _: over_limit(why))
+
+    def _acknowledge_cancelled(self) -> None:
+        """Deliver the results of cancelled runs that have not begun."""
+        for post in self.mailbox.cancelled(monotonic()):
+            if self._running is None or self._running.post.key != post.key:
+                self._deliver(post, was_cancelled())
+
+    def _finish(self, error: LetheError | None) -> None:
+        """The run has ended. `error`: what to report, if it has delivered no result; None: it has delivered one."""
+        assert self._running is not None
+        post, self._running = self._running.post, None
+        self._idle_since = monotonic()
+        self._deliver(post, error)
+
+    def _deliver(self, post: Post, error: LetheError | None) -> None:
+        try:
+            if error is not None:
+                self._delivery.end(post.entry, error)
+            self._settle(post)
+        except (OSError, HTTPException) as e:
+            self._put_off(post, e)
+
+    def _settle(self, post: Post) -> None:
+        """Raises: ApiError, OSError, HTTPException."""
+        self._delivery.drop(post.key)
+        self.mailbox.settled(post, monotonic())
+
+    def _put_off(self, post: Post, error: Exception) -> None:
+        log.warning("run %s stays in the mailbox: %s", post.entry.run_id, error)
+        self.mailbox.put_off(post, monotonic() + RETRY_SECONDS)
+
+    # --- what others say --------------------------------------------------------------------------------------------------
+
+    def _pause(self, now: float) -> float | None:
+        """How long nothing happens without news; None: for ever."""
+        times = [self._idle_since + self.settings.idle_seconds - now]
+        if self._running is not None:
+            times = [self._running.next_measure - now]
+        elif (due := self.mailbox.next_due(now)) is not None:
+            times.append(due)
+        return max(0.0, min(times))
+
+    def _notify(self) -> None:
+        with self.news:
+            self.news.notify_all()
+
+    def _put(self, data: Mapping[str, str]) -> None:
+        with self.news:
+            unreadable = self.mailbox.put(data)
+            self.news.notify_all()
+        for key, why in unreadable.items():
+            log.error("key %s of the mailbox is dropped: %s", key, why)
+        if unreadable:
+            self._delivery.drop(*unreadable)
+
+    def _listen_for_sigterm(self) -> None:
+        # A pipe, because the handler may interrupt the main thread while it holds the lock of `news`.
+        reading, writing = os.pipe()
+        signal.signal(signal.SIGTERM, lambda *_: os.write(writing, b"."))
+
+        def leave() -> None:
+            os.read(reading, 1)
+            with self.news:
+                log.info("shutting down")
+                self._leaving_since = monotonic()
+                self.news.notify_all()
+
+        threading.Thread(target=leave, name="lethe-sigterm", daemon=True).start()
+
+
+def end(code: int) -> None:
+    """End the process immediately, without waiting for its threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
